@@ -14,6 +14,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk.exceptions import (
@@ -27,34 +28,27 @@ from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.outcome import TaskStopped, log_success
+from ptjob_provider.airflow.outcome import TaskStopped
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
-from ptjob_provider.core.errors import ClaimLost, JobFailed, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.errors import ClaimLost, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import Instance, Owner
 from ptjob_provider.core.run.api_errors import TIMEOUT
 from ptjob_provider.core.run.cleanup import (
     OnFinishAction,
     abandon,
-    act_on_finished,
     delete_if_unfinished,
     is_left_to_next_try,
     known_job,
     leave_running,
     what_stays,
 )
-from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
-from ptjob_provider.core.run.outcome import Conclusion, deadline_after, raise_for
-from ptjob_provider.core.run.submit import (
-    Submission,
-    conclude_attempt,
-    deliver_attempt,
-    ensure_submitted,
-    with_tensorboard,
-)
+from ptjob_provider.core.run.outcome import Conclusion, deadline_after
+from ptjob_provider.core.run.session import Session, until_told
+from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, with_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -139,19 +133,12 @@ class Waiting:
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         if self._is_told:  # `wake` was called before this loop existed
             self._told.set()
-        told = asyncio.create_task(self._told.wait())
-        main = asyncio.create_task(coroutine)
-        try:
-            await asyncio.wait({main, told}, return_when=asyncio.FIRST_COMPLETED)
-            if main.done():
-                return main.result()
+
+        async def stop(main: asyncio.Task[T]) -> T:
             await asyncio.wait({main}, timeout=grace)
-        finally:
-            for task in (main, told):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
-        raise ToldToStop
+            raise ToldToStop
+
+        return await until_told(self._told, coroutine, stop)
 
 
 @contextlib.contextmanager
@@ -214,20 +201,26 @@ class JobExecution:
         leave_running: LeaveRunning | None = None,
         retrying: Retrying | None = None,
     ) -> None:
-        self._action = OnFinishAction.parse(on_finish_action)
         self._leave_running = leave_running
         self._retrying = retrying or Retrying()
         self._backend = backend
-        self._api_error_timeout = api_error_timeout
         self._ti = context["ti"]
         self._task = context["task"]
         self._instance = instance
-        self._owner = owner_of(instance, self._ti)
         self._store = TaskStateAttemptStore(context)
         self._tries_before_clear = tries_before_clear(context)
         self._log = log
         self._waiting = waiting
         self._ref: JobRef | None = None
+        self._session = Session(
+            backend=backend,
+            owner=owner_of(instance, self._ti),
+            store=self._store,
+            on_finish_action=OnFinishAction.parse(on_finish_action),
+            api_error_timeout=api_error_timeout,
+            tell=partial(log.info, "%s"),
+            warn=partial(log.warning, "%s"),
+        )
 
     @property
     def deadline(self) -> datetime | None:
@@ -243,16 +236,12 @@ class JobExecution:
 
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the existing one, and publish its identity before anything waits for it."""
-        creating = ensure_submitted(
-            self._backend,
+        creating = self._session.submit(
             marked(job, self._leave_running),
-            owner=self._owner,
-            store=self._store,
-            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
-            tries_before_clear=self._tries_before_clear,
             exact_name=exact_name,
             installation=load_installation(),
-            api_error_timeout=self._api_error_timeout,
+            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
+            tries_before_clear=self._tries_before_clear,
         )
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
@@ -286,15 +275,13 @@ class JobExecution:
     def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
         """Follow the job in this process, and write rank 0's lines to the task's log."""
         sink = TaskLog(self._log)
-        following = follow(
-            self._backend,
+        following = self._session.follow(
             submission,
             sink=sink,
             deadline=self.deadline,
             limits=limits,
             keep_running_pods=keep_running_pods,
             mask=masked,
-            api_error_timeout=self._api_error_timeout,
         )
         try:
             with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
@@ -311,18 +298,13 @@ class JobExecution:
         """
         if conclusion.diagnosis is not None:
             conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
-        try:
-            raise_for(submission.ref, conclusion, deletes=self._action.deletes(succeeded=False))
-        except JobFailed:
-            conclude_attempt(self._store)
-            asyncio.run(self._act_on_finished(submission, succeeded=False))
-            raise
-        result = dict(conclusion.result or {})
-        log_success(self._log, submission.ref, result)
-        if self._action.deletes(succeeded=True):
-            self._store.save_result(result)
-        asyncio.run(self._act_on_finished(submission, succeeded=True))
-        return result
+        hands_off = not self._instance.has(submission.instance)
+        if hands_off:
+            self._log.warning(
+                "%s is left as it is: it is a job of installation %s", submission.ref, submission.instance
+            )
+        finishing = self._session.finish(submission.ref, conclusion, deliver=self._save_result, hands_off=hands_off)
+        return asyncio.run(finishing)
 
     def deliver(self) -> None:
         """Record that this try delivers its job, as its last action; without the record it succeeds, too."""
@@ -372,26 +354,18 @@ class JobExecution:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
-        how = "adopted" if submission.adopted else "submitted"
-        self._log.info("%s was %s: %s, uid %s, attempt %d", ref, how, ref.kind, ref.uid, submission.attempt)
-        if submission.spec_changed:
-            self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
+        self._session.tell_submitted(submission, advice="clear the task to train with the new one")
 
     def _tell_tensorboard(self, submission: Submission) -> None:
         if submission.tensorboard_url:
             self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
             self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
 
-    async def _act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
-        ref = submission.ref
-        if not self._instance.has(submission.instance):
-            self._log.warning("%s is left as it is: it is a job of installation %s", ref, submission.instance)
-            return
-        try:
-            if await act_on_finished(self._backend, ref, self._action, succeeded=succeeded):
-                self._log.info("%s was deleted: on_finish_action=%s", ref, self._action)
-        except PTJobError as error:
-            self._log.warning("%s: on_finish_action=%s could not be carried out: %s", ref, self._action, error)
+    def _save_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Store the result of a job that is about to be deleted; return it."""
+        if self._session.on_finish_action.deletes(succeeded=True):
+            self._store.save_result(result)
+        return result
 
     async def _obey(self) -> str:
         """Keep or delete the job of a task that was told to stop, and return what happened as a sentence."""
@@ -408,20 +382,20 @@ class JobExecution:
 
     def _leave_unfollowed(self, error: Exception) -> None:
         """Leave the job running, and add that to the error."""
-        said = asyncio.run(leave_running(self._backend, self._owner, self._store, ref=self._ref))
+        said = asyncio.run(leave_running(self._backend, self._session.owner, self._store, ref=self._ref))
         if said:
             self._log.warning("%s", said)
         if said and isinstance(error, PTJobError):
             error.args = (f"{error}. {said}",)
 
     async def _delete(self, why: str) -> None:
-        said = await abandon(self._backend, self._owner, self._store, ref=self._ref, why=why)
+        said = await abandon(self._backend, self._session.owner, self._store, ref=self._ref, why=why)
         if said:
             self._log.warning("%s", said)
 
     async def _known_job(self) -> JobRef | None:
         """Return this task's job, including one that an earlier try created or was creating."""
-        return self._ref or await known_job(self._backend, self._owner, self._store)
+        return self._ref or await known_job(self._backend, self._session.owner, self._store)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,11 +33,12 @@ from ptjob_provider.core.diagnosis.replica_end import QUOTED
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem
-from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, what_stays
-from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
 from ptjob_provider.core.run.lookup import find_job
-from ptjob_provider.core.run.outcome import Outcome, deadline_after, raise_for, said_of_success
-from ptjob_provider.core.run.submit import Submission, ensure_submitted, with_tensorboard
+from ptjob_provider.core.run.outcome import Outcome, deadline_after
+from ptjob_provider.core.run.resume import RecalledAttempts
+from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.run.submit import Submission, with_tensorboard
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.logs import LogLine
-    from ptjob_provider.core.run.attempts import AttemptRecord
-    from ptjob_provider.core.run.outcome import Conclusion
 
 T = TypeVar("T")
 
@@ -201,19 +201,6 @@ class TerminalSink:
         """Return at once: a slow terminal blocks the reader by itself."""
 
 
-class _ThisCall:
-    """Attempt store in memory, because no other call ever adopts this job."""
-
-    def __init__(self) -> None:
-        self._record: AttemptRecord | None = None
-
-    def load(self) -> AttemptRecord | None:
-        return self._record
-
-    def save(self, record: AttemptRecord) -> None:
-        self._record = record
-
-
 @dataclass(kw_only=True)
 class Following:
     """One job that is followed from a terminal.
@@ -227,7 +214,11 @@ class Following:
     ending: Ending
     exact_name: bool | None = None
     ref: JobRef | None = None
-    backend: Backend | None = None
+
+    @cached_property
+    def backend(self) -> Backend:
+        """Where the job runs."""
+        return self.place.launching()
 
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
         """Submit the job, wait for its end, and return its result."""
@@ -236,24 +227,38 @@ class Following:
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
         """Submit the job, and return what remains of it unless it is deleted; "" if all is removed automatically."""
         submission = await self.submit(job)
-        assert self.backend is not None  # noqa: S101 - it has just been opened
         return submission.ref, await what_stays(self.backend, submission)
 
     async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
-        """Submit the job and its TensorBoard; an interrupt meanwhile finds a known job."""
+        """Submit the job under its own name, and its TensorBoard; an interrupt meanwhile finds a known job.
+
+        Raises:
+            JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
+        """
+        named = job.in_namespace(self.place.namespace)
         exact_name = _has_literal_name(job) if self.exact_name is None else self.exact_name
-        submission = await _submitted(
-            self.place, lambda: self._opened(self.place.launching()), job, exact_name=exact_name
-        )
+        try:
+            submission = await self._session.submit(
+                named, exact_name=exact_name, installation=self.place.installation()
+            )
+        except JobAlreadyExists as error:
+            if not exact_name:
+                raise
+            name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
+            raise JobAlreadyExists(
+                f"{named.named_namespace}/{name} exists already; look at it: ptjob get {name}; remove it: ptjob delete "
+                f"{name}; or choose another name",
+                code=error.code,
+                reason=error.reason,
+            ) from error
         self.ref = ref = submission.ref
         tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
-        assert self.backend is not None  # noqa: S101 - it has just been opened
         return await with_tensorboard(self.backend, submission, job)
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of an existing job; a job that the command line did not create is only watched."""
-        backend = self._opened(self.place.open())
-        job = await find_job(backend, self.place.namespace, name, kind=self.place.kind)
+        self.backend = self.place.open()
+        job = await find_job(self.backend, self.place.namespace, name, kind=self.place.kind)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
         if hands_off and self.ending.delete_on_interrupt:
             whose = f"{JobRef.of(job)}, which something else made"
@@ -268,7 +273,7 @@ class Following:
         is_over, state = await self._state(self.ref)
         if is_over:
             notice(f"{self.ref} {state}")
-        elif self.ending.delete_on_interrupt and self.backend is not None:
+        elif self.ending.delete_on_interrupt:
             await self.backend.delete(self.ref)
             notice(f"{self.ref} was deleted: interrupted")
         else:
@@ -279,7 +284,6 @@ class Following:
         """Return whether the job has ended, and its description; a job without response is assumed to run."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                assert self.backend is not None  # noqa: S101 - it has created or found the job
                 job = await self.backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return True, "is gone"
@@ -290,22 +294,17 @@ class Following:
             return True, f"had ended ({phase.value}); look at it: ptjob get {ref.name}"
         return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"
 
-    def _opened(self, backend: Backend) -> Backend:
-        self.backend = backend
-        return backend
-
     async def follow(self, submission: Submission, *, hands_off: bool) -> dict[str, Any]:
         """Show rank 0's log until the job's end, and return its result.
 
         Raises:
             JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: see `raise_for`.
         """
-        backend = self.backend or self._opened(self.place.launching())
         self.ref = ref = submission.ref
         began = datetime.fromisoformat(submission.first_started_at)
         sink = TerminalSink(lines_to_stderr=self.ending.output is not None)
-        conclusion = await follow(
-            backend,
+        session = self._session
+        conclusion = await session.follow(
             submission,
             sink=sink,
             deadline=deadline_after(began, self.ending.timeout),
@@ -313,57 +312,24 @@ class Following:
             keep_running_pods=self.ending.keep_running_pods,
             leave_stuck=self.ending.leave_stuck,
             hands_off=hands_off,
-            api_error_timeout=self.place.api_error_timeout,
         )
         if self.ending.output and conclusion.result is not None:
             emit_rows([ref.name], dict(conclusion.result), self.ending.output)
-        if not hands_off:
-            await self._act_on_finished(backend, ref, conclusion)
-        action = OnFinishAction.parse(self.ending.on_finish_action)
-        raise_for(ref, conclusion, deletes=action.deletes(succeeded=False), shown=sink.shown)
-        notice(said_of_success(ref, conclusion.result or {}))
-        return dict(conclusion.result or {})
-
-    async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
-        """Delete or keep the finished job's object as requested; keep it if its outputs must be inspected again."""
-        if conclusion.outcome is Outcome.UNVERIFIED:
+        if conclusion.outcome is Outcome.UNVERIFIED and not hands_off:
             notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
-            return
-        action = OnFinishAction.parse(self.ending.on_finish_action)
-        try:
-            if await act_on_finished(backend, ref, action, succeeded=conclusion.outcome is Outcome.SUCCEEDED):
-                notice(f"{ref} was deleted: on_finish_action={action}")
-        except PTJobError as error:
-            notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+        return await session.finish(ref, conclusion, deliver=dict, hands_off=hands_off, shown=sink.shown)
 
-
-async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJob, *, exact_name: bool) -> Submission:
-    """Create the job under its own name.
-
-    Raises:
-        JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
-    """
-    named = job.in_namespace(place.namespace)
-    try:
-        return await ensure_submitted(
-            opened(),
-            named,
+    @property
+    def _session(self) -> Session:
+        """Return this call's session; no other call ever adopts the job that it creates."""
+        return Session(
+            backend=self.backend,
             owner=_owner(secrets.token_hex(6)),
-            store=_ThisCall(),
-            exact_name=exact_name,
-            installation=place.installation(),
-            api_error_timeout=place.api_error_timeout,
+            store=RecalledAttempts(None),
+            on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
+            api_error_timeout=self.place.api_error_timeout,
+            tell=notice,
         )
-    except JobAlreadyExists as error:
-        if not exact_name:
-            raise
-        name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
-        raise JobAlreadyExists(
-            f"{named.named_namespace}/{name} exists already; look at it: ptjob get {name}; remove it: ptjob delete "
-            f"{name}; or choose another name",
-            code=error.code,
-            reason=error.reason,
-        ) from error
 
 
 def _has_literal_name(job: TrainingJob) -> bool:

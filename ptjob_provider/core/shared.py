@@ -38,6 +38,13 @@ class OnePerLoop(Generic[T]):
         return self._values[loop]
 
 
+async def cancelled(*tasks: asyncio.Future[Any]) -> list[Any]:
+    """Cancel the tasks, wait for their end, and return their results or errors."""
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class Source(Protocol):
     """A source of changes while it runs."""
 

@@ -17,17 +17,18 @@ import os
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobFailed, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
 from ptjob_provider.core.run.api_errors import ApiErrors
-from ptjob_provider.core.run.cleanup import act_on_finished, leave_running
-from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.outcome import Outcome, deadline_after, raise_for, said_of_success
-from ptjob_provider.core.run.resume import TOLD, AttemptResult, recall
-from ptjob_provider.core.run.submit import ensure_submitted, with_tensorboard
+from ptjob_provider.core.run.cleanup import leave_running
+from ptjob_provider.core.run.outcome import Outcome, deadline_after
+from ptjob_provider.core.run.resume import TOLD, AttemptResult, RecalledAttempts, recall
+from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.run.submit import with_tensorboard
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.run.attempts import AttemptStore
     from ptjob_provider.core.run.outcome import Conclusion
-    from ptjob_provider.core.run.resume import RecalledAttempts
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.kfp.artifacts import StepOutputs
     from ptjob_provider.kfp.environment import Place
@@ -113,8 +113,7 @@ class Training:
         try:
             submission = await self._patiently(lambda: self.submit(store, stopping))
             async with stopping.warm():
-                conclusion = await follow(
-                    self.place.backend,
+                conclusion = await self.session(store).follow(
                     submission,
                     sink=self.log,
                     deadline=deadline,
@@ -122,7 +121,6 @@ class Training:
                     keep_running_pods=self.request.keep_running_pods,
                     curves=True,
                     mask=self.log.mask,
-                    api_error_timeout=self.place.api_error_timeout,
                 )
         except Exception:
             await self._leave(store)
@@ -169,34 +167,36 @@ class Training:
     async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
         """Create the job or adopt the existing one; afterwards `stopping` knows it, and this try's pod owns it."""
         job = self.request.job.in_namespace(self._namespace)
-        submission = await ensure_submitted(
-            self.place.backend,
-            job,
-            owner=self._owner,
-            store=store,
-            exact_name=self.request.exact_name,
-            installation=Installation(
-                template=self.request.template(self.place.template),
-                sync_image=self.place.sync_image,
-                tensorboard_image=self.place.tensorboard_image,
-            ),
-            api_error_timeout=self.place.api_error_timeout,
+        installation = Installation(
+            template=self.request.template(self.place.template),
+            sync_image=self.place.sync_image,
+            tensorboard_image=self.place.tensorboard_image,
         )
+        session = self.session(store)
+        submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)
         stopping.knows(submission.ref)
-        self._tell(submission)
+        session.tell_submitted(submission, advice="start a new run to train with this one")
         if submission.adopted and self._owning_pod is not None:
             await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         await self._learn_secrets(submission.ref)
         return await with_tensorboard(self.place.backend, submission, job)
 
-    async def act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
-        """Delete or keep the finished job's object as requested."""
-        action = self.request.on_finish_action
-        try:
-            if await act_on_finished(self.place.backend, ref, action, succeeded=succeeded):
-                self.log.notice(f"{ref} was deleted: on_finish_action={action}")
-        except PTJobError as error:
-            self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+    def session(self, store: AttemptStore) -> Session:
+        """Return this try with the job of the store."""
+        return Session(
+            backend=self.place.backend,
+            owner=self._owner,
+            store=store,
+            on_finish_action=self.request.on_finish_action,
+            api_error_timeout=self.place.api_error_timeout,
+            tell=self.log.notice,
+        )
+
+    async def finish(self, ref: JobRef, conclusion: Conclusion, artifacts: Artifacts) -> StepOutputs:
+        """Write the artifacts of a job that succeeded and return the output parameters, see `Session.finish`."""
+        model_artifact, local = self.request.model_artifact, self.place.local
+        write = partial(artifacts.write, model_artifact=model_artifact, local=local)
+        return await self.session(RecalledAttempts(None)).finish(ref, conclusion, deliver=write)
 
     async def _learn_secrets(self, ref: JobRef) -> None:
         """Mask the values that the job's programs get from Secrets, before any of their lines is logged."""
@@ -244,12 +244,6 @@ class Training:
         reference = self._owning_pod.as_owner if self._owning_pod else None
         return Owner(instance=self.place.instance, ids=self.request.ids, labels={}, reference=reference)
 
-    def _tell(self, submission: Submission) -> None:
-        ref, how = submission.ref, "adopted" if submission.adopted else "submitted"
-        self.log.notice(f"{ref} was {how}: {ref.kind}, uid {ref.uid}, attempt {submission.attempt}")
-        if submission.spec_changed:
-            self.log.notice(f"{ref} was made from another specification; start a new run to train with this one")
-
 
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
 """The job failed; the request is wrong; another try may help (sysexits' EX_TEMPFAIL); SIGTERM, as in a shell."""
@@ -276,7 +270,8 @@ def run(
         log = StepLog(Masking(place.secrets))
         if request.model_artifact is ModelArtifact.COPY and place.local is None:
             must_enter_own_claim()
-        return _train(Training(request=request, place=place, log=log), _artifacts(given))
+        training = Training(request=request, place=place, log=log)
+        return asyncio.run(training.finish(*asyncio.run(training.until_end()), _artifacts(given)))
     except PTJobError as error:
         log.failure(str(error))
         sys.exit(_exit_code(error))
@@ -292,20 +287,6 @@ def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
     given = json.loads(words[words.index(_INPUT) + 1])
     found: Mapping[str, Any] = given["inputs"].get("parameterValues", {})
     return found
-
-
-def _train(training: Training, artifacts: Artifacts) -> StepOutputs:
-    ref, conclusion = asyncio.run(training.until_end())
-    try:
-        raise_for(ref, conclusion, deletes=training.request.on_finish_action.deletes(succeeded=False))
-    except JobFailed:
-        asyncio.run(training.act_on_finished(ref, succeeded=False))
-        raise
-    training.log.notice(said_of_success(ref, conclusion.result or {}))
-    model_artifact, local = training.request.model_artifact, training.place.local
-    outputs = artifacts.write(conclusion.result or {}, model_artifact=model_artifact, local=local)
-    asyncio.run(training.act_on_finished(ref, succeeded=True))
-    return outputs
 
 
 def _artifacts(given: Mapping[str, Any]) -> Artifacts:

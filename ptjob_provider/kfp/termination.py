@@ -13,6 +13,8 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.run.session import until_told
+from ptjob_provider.core.shared import cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -76,14 +78,9 @@ class Stopping:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        main, waiting = asyncio.create_task(work), asyncio.create_task(self._told.wait())
         try:
-            await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if main.done():
-                return main.result()
-            raise ToldToStop(await self._delete())
+            return await until_told(self._told, work, self._stop)
         finally:
-            await _cancel(main, waiting)
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
@@ -94,7 +91,10 @@ class Stopping:
         try:
             yield
         finally:
-            await _cancel(looking)
+            await cancelled(looking)
+
+    async def _stop(self, _: asyncio.Task[T]) -> T:
+        raise ToldToStop(await self._delete())
 
     async def _look(self) -> None:
         ref = await asyncio.shield(self._job)
@@ -112,10 +112,3 @@ class Stopping:
         except (TimeoutError, ClusterError):
             return None
         return ref
-
-
-async def _cancel(*tasks: asyncio.Task[object]) -> None:
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task

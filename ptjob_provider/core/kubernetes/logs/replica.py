@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.kubernetes.logs import parse, runs
+from ptjob_provider.core.shared import cancelled
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -101,9 +102,7 @@ class Replica:
             await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
             return ending.done() and ending.result()
         finally:
-            for task in (waiting, ending):
-                task.cancel()
-            await asyncio.gather(waiting, ending, return_exceptions=True)
+            await cancelled(waiting, ending)
 
     async def is_over(self, pod: Manifest | None) -> bool:
         """Return whether the training container will not run again, in any pod, and its state is complete."""

@@ -30,6 +30,7 @@ from ptjob_provider.core.kubernetes.informer import ENDED
 from ptjob_provider.core.kubernetes.inspection import until
 from ptjob_provider.core.kubernetes.probe import is_held_by_one_node, seen
 from ptjob_provider.core.kubernetes.tensorboard import objects
+from ptjob_provider.core.shared import cancelled
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -85,10 +86,7 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        ending = tuple(carrying)
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await cancelled(*carrying)
 
 
 async def _carry(
@@ -104,9 +102,7 @@ async def _carry(
     try:
         await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, receiving):
-            task.cancel()
-        ends = await asyncio.gather(sending, receiving, return_exceptions=True)
+        ends = await cancelled(sending, receiving)
     for end in ends:
         if isinstance(end, Exception):
             raise end

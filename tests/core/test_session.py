@@ -1,0 +1,99 @@
+"""The end of a try with its job: what is said, delivered, recorded and deleted, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import MemoryStore, ScriptedBackend
+from ptjob_provider.core.errors import JobFailed, OutputsNotVerified
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.run.cleanup import OnFinishAction
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase, JobStatus
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.run.submit import Submission
+
+
+class Try:
+    """One try whose job has ended."""
+
+    def __init__(self, action: OnFinishAction = OnFinishAction.DELETE_JOB) -> None:
+        self.backend, self.store, self.said = ScriptedBackend(), MemoryStore(), list[str]()
+        self.session = Session(
+            backend=self.backend,
+            owner=Owner(instance="prod", ids={"task": "train"}, labels={}),
+            store=self.store,
+            on_finish_action=action,
+            api_error_timeout=1.0,
+            tell=self.said.append,
+            warn=lambda text: self.said.append(f"warning: {text}"),
+        )
+        self.submission: Submission = asyncio.run(
+            self.session.submit(TrainingJob(name="digits", image="digits"), exact_name=True, installation=None)
+        )
+
+    @property
+    def ref(self) -> JobRef:
+        return self.submission.ref
+
+    def finish(self, outcome: Outcome, **given: Any) -> Any:
+        conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"attempt": 1})
+        return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
+
+    def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Return the result, and whether the job is still there."""
+        return result, bool(self.backend.jobs)
+
+
+def test_a_result_is_delivered_before_the_job_is_deleted() -> None:
+    """An adapter that cannot take the result leaves the job to another try."""
+    trying = Try()
+
+    delivered = trying.finish(Outcome.SUCCEEDED)
+
+    assert delivered == ({"attempt": 1}, True)
+    assert not trying.backend.jobs
+    assert trying.said == [f"{trying.ref} succeeded", f"{trying.ref} was deleted: on_finish_action=delete_job"]
+
+
+def test_a_failed_attempt_is_ended_and_its_job_deleted() -> None:
+    """The next try trains anew."""
+    trying = Try()
+
+    with pytest.raises(JobFailed):
+        trying.finish(Outcome.FAILED)
+
+    record = trying.store.load()
+    assert record is not None
+    assert record.ended
+    assert not trying.backend.jobs
+
+
+def test_a_job_whose_outputs_could_not_be_inspected_is_kept() -> None:
+    """The next try adopts it and only verifies."""
+    trying = Try()
+
+    with pytest.raises(OutputsNotVerified):
+        trying.finish(Outcome.UNVERIFIED)
+
+    record = trying.store.load()
+    assert record is not None
+    assert not record.ended
+    assert trying.backend.jobs
+
+
+def test_a_job_of_another_owner_is_left_as_it_is() -> None:
+    """Its result is delivered all the same."""
+    trying = Try()
+
+    delivered = trying.finish(Outcome.SUCCEEDED, hands_off=True)
+
+    assert delivered == ({"attempt": 1}, True)
+    assert trying.backend.jobs
+    assert not trying.backend.patches
