@@ -155,7 +155,7 @@ def test_a_job_that_is_deleted_fails_the_step(local_step: LocalStep, capsys: pyt
     """Somebody else's deletion is no success and no reason to wait on."""
 
     def delete() -> None:
-        wait_for(lambda: jobs(local_step))
+        wait_for(lambda: any(job.get("status") for job in jobs(local_step)))  # it is submitted, and followed
         (job,) = jobs(local_step)
         asyncio.run(local_step.backend.delete(JobRef.of(job)))
 
