@@ -150,7 +150,7 @@ async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() ->
     config_map: Any = (201, {})
     denied = status(403, "Forbidden")
     async with stand_in_api_server((201, job()), config_map, denied, (200, {})) as server:
-        with pytest.raises(PermissionDenied, match="name a Secret of your own"):
+        with pytest.raises(PermissionDenied, match="grant what deploy/components/code has"):
             await KubernetesBackend(server.config()).submit(job(), secret=SECRET)
 
     assert server.requests[-1].startswith("DELETE ")
