@@ -10,7 +10,7 @@ from recorded import OWNER, recorded
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Owner
-    from ptjob_provider.core.kinds.pytorchjob import Rendered
+    from ptjob_provider.core.kinds import Rendered
     from ptjob_provider.core.spec import Installation
 
 IMAGE = "registry.example/digits:1"

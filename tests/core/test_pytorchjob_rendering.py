@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import is_owned_by, owner_labels
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.kinds.pytorchjob import dump
-from ptjob_provider.core.manifest import load_manifest
+from ptjob_provider.core.manifest import dump_manifest, load_manifest
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
@@ -108,7 +107,7 @@ def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
 )
 def test_the_rendered_manifest_is_the_golden_one(story: str, values: dict[str, Any]) -> None:
     """What `dry_run` prints is exactly the golden file (written anew with PTJOB_WRITE_GOLDEN=1, then read the diff)."""
-    text = dump(render(**values).manifest)
+    text = dump_manifest(render(**values).manifest)
 
     if os.environ.get("PTJOB_WRITE_GOLDEN"):
         (GOLDEN / f"{story}.yaml").write_text(text)

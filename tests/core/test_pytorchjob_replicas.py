@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from ptjob_provider.core.kinds.pytorchjob import Replica, is_restarted, pod_selector, rank0, replicas, total_gpus
+from ptjob_provider.core.kinds import Replica
+from ptjob_provider.core.kinds.pytorchjob import is_restarted, pod_selector, replicas
 from recorded import recorded
 
 
@@ -25,7 +26,7 @@ def test_without_a_master_worker_0_is_rank_0() -> None:
         ("digits-grows-worker-0", 0),
         ("digits-grows-worker-1", 1),
     ]
-    assert rank0(job).name == "digits-grows-worker-0"
+    assert replicas(job)[0].name == "digits-grows-worker-0"
 
 
 def test_a_worker_that_the_job_was_scaled_by_is_not_started_again() -> None:
@@ -55,7 +56,7 @@ def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
     roles["Worker"]["replicas"] = 3
 
     assert [each.gpus for each in replicas(job)] == [3, 1, 1, 1]
-    assert total_gpus(job) == 6
+    assert sum(each.gpus for each in replicas(job)) == 6
 
 
 def test_the_pods_of_a_job_are_found_by_the_operators_label() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptjob_provider.core.kinds.pytorchjob import secrets_in_env
+from ptjob_provider.core.kinds import secrets_in_env
 
 
 def variable(name: str, key: str) -> dict[str, Any]:

@@ -75,16 +75,6 @@ def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
     return tuple(_numbered(manifest))
 
 
-def rank0(manifest: Mapping[str, Any]) -> Replica:
-    """Return the pod whose log is the job's log."""
-    return replicas(manifest)[0]
-
-
-def total_gpus(manifest: Mapping[str, Any]) -> int:
-    """Return the GPUs that all pods request together."""
-    return sum(replica.gpus for replica in replicas(manifest))
-
-
 def pod_selector(name: str = "", *, older: bool = False) -> str:
     """Return the label selector of a job's pods, or of all jobs', as set by training-operator 1.4 and later.
 

@@ -27,7 +27,6 @@ from ptjob_provider.core.kinds.trainjob.read import (
 from ptjob_provider.core.kinds.trainjob.render import (
     API_VERSION,
     CONTAINER,
-    DEFAULT_RUNTIME,
     KIND,
     PLURAL,
     init_containers,
@@ -71,7 +70,6 @@ def expires(_job: Mapping[str, Any]) -> bool:
 __all__ = [
     "API_VERSION",
     "CONTAINER",
-    "DEFAULT_RUNTIME",
     "DELETION",
     "HAS_FIXED_POD_NAMES",
     "HAS_LABELLED_PODS",
