@@ -124,6 +124,18 @@ def open_keys() -> tuple[Hashable, ...]:
     return tuple(_opened())
 
 
+def alone_or_all(alone: T, all_: T, wide: Callable[[T], T]) -> T:
+    """Return the key to watch: one object alone while no other of the same scope is watched, else all of them.
+
+    Args:
+        alone: key of the one object.
+        all_: key of the scope.
+        wide: returns the scope of a key.
+    """
+    beside = (each for each in open_keys() if isinstance(each, type(all_)) and wide(each) == all_ and each != alone)
+    return alone if next(beside, None) is None else all_
+
+
 def opened(key: Hashable) -> Source | None:
     """Return the source of this key if it is open on this loop."""
     shared = _opened().get(key)

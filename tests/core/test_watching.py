@@ -14,7 +14,7 @@ import pytest
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import lease
-from ptjob_provider.core.kubernetes.informer.reflector import Mark, Reflector, Refused
+from ptjob_provider.core.kubernetes.informer.reflector import Complete, Mark, Reflector, Refused
 
 if TYPE_CHECKING:
     from typing import Any
@@ -38,6 +38,8 @@ def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
 def said(each: News) -> str:
     if isinstance(each, Refused):
         return "Refused"
+    if isinstance(each, Complete):
+        return " ".join(["Complete", *(f"without {uid}" for uid in sorted(each.gone))])
     return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
 
 
@@ -67,7 +69,7 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
         told = await news_until(Reflector(client, PODS), server, 4)
         is_asked_again = client.streams_lists
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "Applied b", "COMPLETE"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "Applied b", "Complete"]
     assert not is_asked_again
     assert "sendInitialEvents=true" in server.requests[0]
     assert "watch=true" not in server.requests[1]
@@ -79,9 +81,9 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Reflector(client, PODS), server, 5)
+        told = await news_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "COMPLETE", "BEGIN", "Applied b", "COMPLETE"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "Complete without b", "BEGIN", "Applied b", "Complete without a"]
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
 
 
@@ -93,7 +95,7 @@ async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) ->
     async with stand_in_api_server(REFUSED, page("a"), *asked) as server, lease(server.config()) as client:
         told = await news_until(Reflector(client, PODS), server, 3 + len(asked))
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "COMPLETE", "Refused"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "Complete", "Refused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
     assert "resourceVersion=7" in server.requests[-1]
 

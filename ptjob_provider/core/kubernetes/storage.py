@@ -26,10 +26,10 @@ from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import lease
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Mark, Reflector, Refused
+from ptjob_provider.core.kubernetes.informer.reflector import Applied, Complete, Deleted, Reflector, Refused
 from ptjob_provider.core.kubernetes.inspection import until
 from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, seen
-from ptjob_provider.core.shared import Notifier, joined, open_keys
+from ptjob_provider.core.shared import Notifier, alone_or_all, joined
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -221,22 +221,21 @@ class ClaimBoard:
 
     async def run(self) -> None:
         """Update the cache until cancelled; see `hub.Source`."""
-        selection, untold = self._selection, set[str]()
+        selection, path = self._selection, paths.claims(self._selection.namespace)
         async with lease(selection.config) as client:
-            watch = Reflector(client, paths.claims(selection.namespace), selection.query, metadata_only=True)
+            watch = Reflector(client, path, selection.query, metadata_only=True, known=self._uids)
             async with aclosing(watch.news()) as news:
                 async for each in news:
                     if isinstance(each, Applied):
-                        untold.discard(each.object["metadata"]["name"])
                         self._take(each)
                     elif isinstance(each, Deleted):
                         self._lose(each.object["metadata"]["name"])
                     elif isinstance(each, Refused):
                         raise each.error
-                    elif each is Mark.BEGIN:
-                        untold = set(self._claims)
-                    elif each is Mark.COMPLETE:
-                        self._complete(untold)
+                    elif isinstance(each, Complete):
+                        self._claims = {name: was for name, was in self._claims.items() if was.uid not in each.gone}
+                        self._is_complete = True
+                        self.box.ring()
 
     def fail(self, error: BaseException) -> None:
         """See `hub.Source`."""
@@ -255,14 +254,11 @@ class ClaimBoard:
         self._claims[meta["name"]] = Claim(uid=meta["uid"], annotations=meta.get("annotations") or {})
         self.box.ring()
 
+    def _uids(self) -> set[str]:
+        return {claim.uid for claim in self._claims.values()}
+
     def _lose(self, name: str) -> None:
         self._claims.pop(name, None)
-        self.box.ring()
-
-    def _complete(self, untold: set[str]) -> None:
-        for name in untold:
-            self._lose(name)
-        self._is_complete = True
         self.box.ring()
 
 
@@ -272,21 +268,11 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
     Raises:
         ClusterError: the server refuses the watch.
     """
-    selection = _selection_for(ClaimSelection(config=config, namespace=namespace), name)
+    whole = ClaimSelection(config=config, namespace=namespace)
+    selection = alone_or_all(replace(whole, name=name), whole, lambda each: replace(each, name=""))
     async with (
         joined(selection, lambda: ClaimBoard(selection), linger=_LINGER) as board,
         aclosing(board.states(name)) as states,
     ):
         async for state in states:
             yield state
-
-
-def _selection_for(whole: ClaimSelection, name: str) -> ClaimSelection:
-    """Return the selection to watch: the claim by name while no other one there is watched, else all."""
-    alone = replace(whole, name=name)
-    beside = [
-        each
-        for each in open_keys()
-        if isinstance(each, ClaimSelection) and replace(each, name="") == whole and each != alone
-    ]
-    return whole if beside else alone

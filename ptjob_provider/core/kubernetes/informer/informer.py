@@ -19,14 +19,14 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.kubernetes.informer.cache import JobCache, packed, unpacked
 from ptjob_provider.core.kubernetes.informer.events import EventPoller
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Mark, News, Reflector, Refused
+from ptjob_provider.core.kubernetes.informer.reflector import Applied, Complete, Deleted, Mark, News, Reflector, Refused
 from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex, WatchScope, by_uid
 from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
-from ptjob_provider.core.shared import Notifier, joined, open_keys, opened
+from ptjob_provider.core.shared import Notifier, alone_or_all, joined, opened
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Any
 
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -45,7 +45,7 @@ async def followed(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCache
         ClusterError: the server refuses the watch.
     """
     ours = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
-    selection = _selection_for(ours, ref.name)
+    selection = alone_or_all(replace(ours, name=ref.name), ours, lambda each: replace(each, name="", ours=True))
     async with (
         joined(selection, lambda: JobInformer(selection), linger=_LINGER) as board,
         board.following(ref) as world,
@@ -67,17 +67,6 @@ def followed_world(config: ClusterConfig, ref: JobRef) -> JobCache | None:
         if world is not None:
             return world
     return None
-
-
-def _selection_for(ours: WatchScope, name: str) -> WatchScope:
-    """Return the selection to watch: the job by name while no other one there is followed, else all of ours."""
-    alone = replace(ours, name=name)
-    beside = [
-        each
-        for each in open_keys()
-        if isinstance(each, WatchScope) and replace(each, name="", ours=True) == ours and each != alone
-    ]
-    return ours if beside else alone
 
 
 def _world_without_job(ref: JobRef) -> JobCache:
@@ -270,21 +259,21 @@ class JobInformer:
 
     async def _watch_jobs(self) -> None:
         path = paths.jobs(self._selection.kind, self._selection.namespace)
-        untold: set[str] = set()
-        async with aclosing(Reflector(self._client, path, self._selection.of_jobs).news()) as news:
+        watch = Reflector(
+            self._client, path, self._selection.of_jobs, known=lambda: {*self._worlds, *self._jobs, *self._ended}
+        )
+        async with aclosing(watch.news()) as news:
             async for each in news:
                 self._see_whether_refused("jobs", each)
                 if isinstance(each, Applied):
-                    untold.discard(each.object["metadata"]["uid"])
                     self._take_job(each.object)
                 elif isinstance(each, Deleted):
                     self._lose_job(each.object["metadata"]["uid"], is_told=True)
-                elif each is Mark.BEGIN:
-                    untold = {*self._worlds, *self._jobs, *self._ended}
                 elif each is Mark.RESTORED:
                     self._versions.clear()
-                elif each is Mark.COMPLETE:
-                    self._lose_jobs(untold)
+                elif isinstance(each, Complete):
+                    for uid in each.gone:
+                        self._lose_job(uid)
                     self._is_complete("jobs")
 
     def _take_job(self, job: Manifest) -> None:
@@ -327,10 +316,6 @@ class JobInformer:
         if self._versions.get(world.ref.uid) == version:
             world.show_job(job)
             self._look_at(world)
-
-    def _lose_jobs(self, uids: Iterable[str]) -> None:
-        for uid in uids:
-            self._lose_job(uid)
 
     def _lose_job(self, uid: str, *, is_told: bool = False) -> None:
         """Evict a job that left the selection; without a DELETED event, a request decides whether it is gone."""
@@ -375,22 +360,20 @@ class JobInformer:
 
     async def _watch_labelled_pods(self) -> None:
         path = paths.pods(self._selection.namespace)
-        untold: dict[str, str] = {}
-        async with aclosing(Reflector(self._client, path, self._of_pods()).news()) as news:
+        watch = Reflector(self._client, path, self._of_pods(), known=self._known_pods)
+        async with aclosing(watch.news()) as news:
             async for each in news:
                 self._see_whether_refused("pods", each)
                 if isinstance(each, Applied):
-                    untold.pop(each.object["metadata"]["uid"], None)
                     self._take_pod(each.object)
                 elif isinstance(each, Deleted):
                     self._owners.drop(each.object)
                     self._lose_pod(self._owners.uid_of(each.object), _stripped(each.object))
-                elif each is Mark.BEGIN:
-                    untold = self._known_pods()
                 elif each is Mark.RESTORED:
-                    self._forget_versions_of_pods()
-                elif each is Mark.COMPLETE:
-                    self._lose_pods(untold)
+                    for world in self._worlds.values():
+                        world.forget_versions()
+                elif isinstance(each, Complete):
+                    self._lose_pods(each.gone)
                     self._is_complete("pods")
 
     def _see_age(self, job: Manifest) -> None:
@@ -432,18 +415,16 @@ class JobInformer:
         followed = {pod: job for job, world in self._worlds.items() for pod in world.pods}
         return followed | {pod: job for job, pods in self._pods.items() for pod in pods}
 
-    def _lose_pods(self, untold: dict[str, str]) -> None:
-        """Remove pods that no longer exist: uid → job; followers get a last state only for pods that they had."""
-        for uid, job in untold.items():
+    def _lose_pods(self, uids: set[str]) -> None:
+        """Remove pods that no longer exist; followers get a last state only for pods that they had."""
+        known = self._known_pods()
+        for uid in uids & known.keys():
+            job = known[uid]
             last = self._worlds[job].pods.get(uid) if job in self._worlds else None
             if last is not None:
                 self._lose_pod(job, last)
             else:
                 self._forget_pod(job, uid)
-
-    def _forget_versions_of_pods(self) -> None:
-        for world in self._worlds.values():
-            world.forget_versions()
 
     # --- jobs and pods
 

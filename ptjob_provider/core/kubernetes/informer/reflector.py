@@ -26,7 +26,7 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, Invalid
 from ptjob_provider.core.kubernetes.client.http import METADATA, METADATA_LIST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
@@ -61,8 +61,6 @@ class Mark(Enum):
 
     BEGIN = auto()
     """A complete list follows, including known objects."""
-    COMPLETE = auto()
-    """The list is complete: objects not listed since `BEGIN` are gone."""
     ANSWERED = auto()
     """The server has opened a watch."""
     RESTORED = auto()
@@ -90,7 +88,14 @@ class Refused:
     error: PTJobError
 
 
-News = Mark | Applied | Deleted | Refused
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The list since `BEGIN` is complete; it lacks these known objects."""
+
+    gone: set[str]
+
+
+News = Mark | Applied | Deleted | Refused | Complete
 
 
 class Reflector:
@@ -101,11 +106,20 @@ class Reflector:
         path: of the collection.
         selector: `labelSelector`, `fieldSelector`; None: all of it.
         metadata_only: omit spec and status.
+        known: returns the uids that the reader knows when a list begins.
     """
 
     def __init__(
-        self, client: Client, path: str, selector: Mapping[str, str] | None = None, *, metadata_only: bool = False
+        self,
+        client: Client,
+        path: str,
+        selector: Mapping[str, str] | None = None,
+        *,
+        metadata_only: bool = False,
+        known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        self._known = known
+        self._unlisted: set[str] = set()
         self._client = client
         self._path = path
         self._of_list = {"accept": METADATA_LIST} if metadata_only else {}
@@ -126,6 +140,8 @@ class Reflector:
                 async with aclosing(self._one_connection()) as news:
                     async for each in news:
                         self._say_that_it_works(each)
+                        if isinstance(each, Applied):
+                            self._unlisted.discard(each.object["metadata"]["uid"])
                         yield each
             except PTJobError as error:
                 failure = error
@@ -156,6 +172,7 @@ class Reflector:
     def _from_where_it_was(self) -> AsyncGenerator[News, None]:
         if self._version:
             return self._changes(resourceVersion=self._version)
+        self._unlisted = set(self._known())
         return self._streamed_list() if self._client.streams_lists else self._paged_list()
 
     async def _see_whether_restored(self) -> None:
@@ -189,7 +206,7 @@ class Reflector:
             yield Mark.RESTORED
             return
         self._go_on_from(version)
-        yield Mark.COMPLETE
+        yield Complete(self._unlisted)
         async for change in self._changes(resourceVersion=version):
             yield change
 
@@ -208,7 +225,7 @@ class Reflector:
                     yield Mark.RESTORED
                     return
                 is_complete = True
-                yield Mark.COMPLETE
+                yield Complete(self._unlisted)
             elif kind != "BOOKMARK":
                 yield Deleted(seen) if kind == "DELETED" else Applied(seen)
             if is_complete:
