@@ -14,7 +14,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.merge import added, laid_over, named_over
-from ptjob_provider.core.kinds.validate import check_pod_shape, with_training_container
+from ptjob_provider.core.kinds.validate import check_pod_shape
 from ptjob_provider.core.outputs.contract import Mount
 from ptjob_provider.core.spec import PodVolume
 from ptjob_provider.core.spec.pods import DEFAULT_GPU, DEFAULT_SHARED_MEMORY, NO_SHARED_MEMORY
@@ -35,7 +35,7 @@ _OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
 _SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
 
 
-def pods_asked_for(
+def requested_template(
     own: Manifest, job: TrainingJob, under: TrainingJob | None, *, role: Role, container: str
 ) -> Manifest:
     """Return the template of one role's pods.
@@ -72,13 +72,24 @@ def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
     if template is None:
         return
     pod = template["spec"]
-    whole = {**pod, "containers": with_training_container(pod.get("containers") or [], container)}
+    whole = {**pod, "containers": _with_training_container(pod.get("containers") or [], container)}
     check_pod_shape("pod_template.spec", whole)
     yield {**template, "spec": whole}
 
 
+def _with_training_container(containers: list[Manifest], name: str) -> list[Manifest]:
+    """Return the containers, the first one renamed if none trains: KubernetesPodOperator calls it `base`."""
+    if any(each.get("name") == name for each in containers):
+        return containers
+    first, *others = containers or [{}]
+    return [{**first, "name": name}, *others]
+
+
 def _has_shared_memory(template: Manifest, container: str) -> bool:
     return SHARED_MEMORY_PATH in {mount["mountPath"] for mount in volume_mounts(template, container=container)}
+
+
+# --- typed fields
 
 
 def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, container: str) -> Manifest:
@@ -98,163 +109,6 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
     for mounted in job.volume_mounts or ():
         ready = _with_mount(ready, dict(mounted), container=container)
     return ready if job.shared_memory is None else with_shared_memory(ready, job.shared_memory, container=container)
-
-
-def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
-    """Return the template, or any other object with metadata, with these labels and annotations over its own."""
-    meta = dict(template.get("metadata") or {})
-    for key, ours in (("labels", labels), ("annotations", annotations)):
-        if ours:
-            meta[key] = {**(meta.get(key) or {}), **ours}
-    return {**template, "metadata": meta} if meta else template
-
-
-def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
-    """Return the template with a claim mounted in the training container, replacing a mount at its path."""
-    pod = template["spec"]
-    volumes = pod.get("volumes") or []
-    name = next((volume["name"] for volume in volumes if _claim_of(volume) == (mount.claim, False)), None)
-    if name is None:
-        name = _free_name(mount.claim, volumes)
-        volumes = [*volumes, {"name": name, "persistentVolumeClaim": {"claimName": mount.claim}}]
-    added: Manifest = {"name": name, "mountPath": mount.mount_path}
-    if mount.sub_path:
-        added["subPath"] = mount.sub_path
-    if mount.read_only:
-        added["readOnly"] = True
-    return _with_mount({**template, "spec": {**pod, "volumes": volumes}}, added, container=container)
-
-
-def with_shared_memory(template: Manifest, size: str, *, container: str) -> Manifest:
-    """Return the template with /dev/shm of this size in the training container, or without one for NO_SHARED_MEMORY."""
-    if size == NO_SHARED_MEMORY:
-        return map_container(template, container, lambda found: _without_mount(found, SHARED_MEMORY_PATH))
-    pod = template["spec"]
-    volumes = pod.get("volumes") or []
-    name = _free_name("shared-memory", volumes)
-    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-    grown = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
-    return _with_mount(grown, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
-
-
-def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
-    """Return the template with these variables first in the training container, so that later ones can refer to them.
-
-    Existing variables of the same names are removed.
-    """
-    ours = [{"name": name, "value": value} for name, value in variables.items()]
-
-    def change(found: Manifest) -> Manifest:
-        return {**found, "env": ours + [each for each in found.get("env") or [] if each["name"] not in variables]}
-
-    return map_container(template, container, change)
-
-
-def with_log_tails(template: Manifest) -> Manifest:
-    """Return the template with FallbackToLogsOnError for containers without a terminationMessagePolicy."""
-    pod = template["spec"]
-    told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
-    return {**template, "spec": {**pod, **told}}
-
-
-def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the template with one container changed."""
-    pod = template["spec"]
-    containers = [change(found) if found.get("name") == name else found for found in pod["containers"]]
-    return {**template, "spec": {**pod, "containers": containers}}
-
-
-def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the template with every container changed except init containers."""
-    pod = template["spec"]
-    return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
-
-
-def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the container of that name; if the kind requires none, the first."""
-    containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
-    return next((found for found in containers if found.get("name") == name), containers[0])
-
-
-def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
-    """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
-    claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
-    mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
-    return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
-
-
-def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Mapping[str, Any]]:
-    """Return the training container's volumeMounts."""
-    return find_container(template, container).get("volumeMounts") or []
-
-
-def count_gpus(template: Mapping[str, Any]) -> int:
-    """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
-    return sum(
-        int(str(amount))
-        for found in template["spec"]["containers"]
-        for name, amount in _asked(found).items()
-        if is_gpu(name) and str(amount).isdecimal()
-    )
-
-
-def is_gpu(resource: str) -> bool:
-    """Return whether a device's resource is a GPU or similar."""
-    return _GPU.fullmatch(resource) is not None
-
-
-def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
-    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
-    found: dict[str, set[str] | None] = {}
-    for container in (each for template in templates for each in _containers(template)):
-        for variable in container.get("env") or ():
-            if reference := (variable.get("valueFrom") or {}).get("secretKeyRef"):
-                keys = found.setdefault(reference["name"], set())
-                if keys is not None:
-                    keys.add(reference["key"])
-        for source in container.get("envFrom") or ():
-            if reference := source.get("secretRef"):
-                found[reference["name"]] = None
-    return found
-
-
-def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    pod = template["spec"]
-    yield from pod.get("initContainers") or ()
-    yield from pod["containers"]
-
-
-def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
-    return Mount(
-        claim=claim,
-        mount_path=found["mountPath"],
-        sub_path=found.get("subPath") or "",
-        read_only=read_only or bool(found.get("readOnly")),
-    )
-
-
-def _claim_of(volume: Mapping[str, Any]) -> tuple[str, bool]:
-    source = volume.get("persistentVolumeClaim") or {}
-    return source.get("claimName") or "", bool(source.get("readOnly"))
-
-
-def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    asked = container.get("resources") or {}
-    return {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
-
-
-def _told(container: Manifest) -> Manifest:
-    if container.get("terminationMessagePolicy"):
-        return container
-    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
-
-
-def _without(fields: Mapping[str, Any], *names: str) -> Manifest:
-    return {name: value for name, value in fields.items() if name not in names}
-
-
-def _set(fields: Mapping[str, Any]) -> Manifest:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
@@ -316,6 +170,14 @@ def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -
     return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
 
 
+def _set(fields: Mapping[str, Any]) -> Manifest:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _without(fields: Mapping[str, Any], *names: str) -> Manifest:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, container: str) -> Manifest:
     if isinstance(volume, PodVolume):
         pod = template["spec"]
@@ -329,27 +191,16 @@ def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, contain
     return with_claim(template, mount, container=container)
 
 
-def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:
-    def change(found: Manifest) -> Manifest:
-        kept = _without_mount(found, added["mountPath"])
-        return {**kept, "volumeMounts": [*(kept.get("volumeMounts") or []), added]}
-
-    return map_container(template, container, change)
+# --- single changes
 
 
-def _without_mount(container: Manifest, path: str) -> Manifest:
-    mounts = container.get("volumeMounts") or []
-    kept = [mount for mount in mounts if str(mount["mountPath"]).rstrip("/") != path]
-    return container if len(kept) == len(mounts) else {**container, "volumeMounts": kept}
-
-
-def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
-    """Return a valid, unused volume name: the preferred one if possible, else one with its hash."""
-    taken = {volume["name"] for volume in volumes}
-    if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
-        return wish
-    digest = hashlib.sha256(wish.encode()).hexdigest()[:8]
-    return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
+def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
+    """Return the template, or any other object with metadata, with these labels and annotations over its own."""
+    meta = dict(template.get("metadata") or {})
+    for key, ours in (("labels", labels), ("annotations", annotations)):
+        if ours:
+            meta[key] = {**(meta.get(key) or {}), **ours}
+    return {**template, "metadata": meta} if meta else template
 
 
 def without_nccl(
@@ -387,3 +238,169 @@ def _replaced(words: Sequence[str], backend: str) -> list[str]:
         backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)
         for option, word in zip(before, words, strict=False)
     ]
+
+
+def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
+    """Return the template with a claim mounted in the training container, replacing a mount at its path."""
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = next((volume["name"] for volume in volumes if _claim_of(volume) == (mount.claim, False)), None)
+    if name is None:
+        name = _free_name(mount.claim, volumes)
+        volumes = [*volumes, {"name": name, "persistentVolumeClaim": {"claimName": mount.claim}}]
+    added: Manifest = {"name": name, "mountPath": mount.mount_path}
+    if mount.sub_path:
+        added["subPath"] = mount.sub_path
+    if mount.read_only:
+        added["readOnly"] = True
+    return _with_mount({**template, "spec": {**pod, "volumes": volumes}}, added, container=container)
+
+
+def with_shared_memory(template: Manifest, size: str, *, container: str) -> Manifest:
+    """Return the template with /dev/shm of this size in the training container, or without one for NO_SHARED_MEMORY."""
+    if size == NO_SHARED_MEMORY:
+        return map_container(template, container, lambda found: _without_mount(found, SHARED_MEMORY_PATH))
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = _free_name("shared-memory", volumes)
+    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    grown = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
+    return _with_mount(grown, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
+
+
+def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
+    """Return the template with these variables first in the training container, so that later ones can refer to them.
+
+    Existing variables of the same names are removed.
+    """
+    ours = [{"name": name, "value": value} for name, value in variables.items()]
+
+    def change(found: Manifest) -> Manifest:
+        return {**found, "env": ours + [each for each in found.get("env") or [] if each["name"] not in variables]}
+
+    return map_container(template, container, change)
+
+
+def with_log_tails(template: Manifest) -> Manifest:
+    """Return the template with FallbackToLogsOnError for containers without a terminationMessagePolicy."""
+    pod = template["spec"]
+    told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
+    return {**template, "spec": {**pod, **told}}
+
+
+def _told(container: Manifest) -> Manifest:
+    if container.get("terminationMessagePolicy"):
+        return container
+    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:
+    def change(found: Manifest) -> Manifest:
+        kept = _without_mount(found, added["mountPath"])
+        return {**kept, "volumeMounts": [*(kept.get("volumeMounts") or []), added]}
+
+    return map_container(template, container, change)
+
+
+def _without_mount(container: Manifest, path: str) -> Manifest:
+    mounts = container.get("volumeMounts") or []
+    kept = [mount for mount in mounts if str(mount["mountPath"]).rstrip("/") != path]
+    return container if len(kept) == len(mounts) else {**container, "volumeMounts": kept}
+
+
+def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
+    """Return a valid, unused volume name: the preferred one if possible, else one with its hash."""
+    taken = {volume["name"] for volume in volumes}
+    if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
+        return wish
+    digest = hashlib.sha256(wish.encode()).hexdigest()[:8]
+    return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
+
+
+def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with one container changed."""
+    pod = template["spec"]
+    containers = [change(found) if found.get("name") == name else found for found in pod["containers"]]
+    return {**template, "spec": {**pod, "containers": containers}}
+
+
+def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with every container changed except init containers."""
+    pod = template["spec"]
+    return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
+
+
+# --- reading
+
+
+def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the container of that name; if the kind requires none, the first."""
+    containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
+    return next((found for found in containers if found.get("name") == name), containers[0])
+
+
+def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
+    """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
+    claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
+    mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
+    return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
+
+
+def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
+    return Mount(
+        claim=claim,
+        mount_path=found["mountPath"],
+        sub_path=found.get("subPath") or "",
+        read_only=read_only or bool(found.get("readOnly")),
+    )
+
+
+def _claim_of(volume: Mapping[str, Any]) -> tuple[str, bool]:
+    source = volume.get("persistentVolumeClaim") or {}
+    return source.get("claimName") or "", bool(source.get("readOnly"))
+
+
+def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Mapping[str, Any]]:
+    """Return the training container's volumeMounts."""
+    return find_container(template, container).get("volumeMounts") or []
+
+
+def count_gpus(template: Mapping[str, Any]) -> int:
+    """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
+    return sum(
+        int(str(amount))
+        for found in template["spec"]["containers"]
+        for name, amount in _asked(found).items()
+        if is_gpu(name) and str(amount).isdecimal()
+    )
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a device's resource is a GPU or similar."""
+    return _GPU.fullmatch(resource) is not None
+
+
+def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    asked = container.get("resources") or {}
+    return {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+
+
+def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
+    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    found: dict[str, set[str] | None] = {}
+    for container in (each for template in templates for each in _containers(template)):
+        for variable in container.get("env") or ():
+            if reference := (variable.get("valueFrom") or {}).get("secretKeyRef"):
+                keys = found.setdefault(reference["name"], set())
+                if keys is not None:
+                    keys.add(reference["key"])
+        for source in container.get("envFrom") or ():
+            if reference := source.get("secretRef"):
+                found[reference["name"]] = None
+    return found
+
+
+def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    pod = template["spec"]
+    yield from pod.get("initContainers") or ()
+    yield from pod["containers"]

@@ -130,26 +130,26 @@ def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
 
 
 def rendered(
-    asked: Manifest,
+    requested: Manifest,
     pods: Sequence[Pods],
     attempt: Attempt,
     *,
-    together: Callable[[Manifest, Sequence[Manifest]], Manifest],
-    finished: Callable[[Manifest], Manifest] = pod_template.with_log_tails,
+    put_back: Callable[[Manifest, Sequence[Manifest]], Manifest],
+    finish: Callable[[Manifest], Manifest] = pod_template.with_log_tails,
 ) -> Rendered:
     """Return the object of one attempt.
 
     Args:
-        asked: the requested object, with its name.
+        requested: the requested object, with its name.
         pods: of all its roles, rank 0's first.
         attempt: the attempt.
-        together: returns the object with these templates, one for each role in that order.
-        finished: returns a role's template with the kind's additions.
+        put_back: returns the object with these templates, one for each role in that order.
+        finish: returns a role's template with the kind's additions.
 
     Raises:
         InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
     """
-    job, installation, meta = attempt.job, attempt.installation, asked["metadata"]
+    job, installation, meta = attempt.job, attempt.installation, requested["metadata"]
     roles = [(each.role, each.template) for each in pods]
     templates, changes = pod_template.without_nccl(roles, job, installation.template)
     rank0 = pods[0].container
@@ -161,14 +161,14 @@ def rendered(
 
     sealed, secret = code.hidden(by_key, job.code, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])
     of_any_attempt, _ = code.hidden(by_key, job.code, secret="code", namespace="")  # noqa: S106 - a name
-    bare = together(asked, [{"spec": each["spec"]} for each in of_any_attempt.values()])
+    bare = put_back(requested, [{"spec": each["spec"]} for each in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
     labels = owner_labels(meta["name"], attempt.owner, attempt.number)
     variables = {ATTEMPT_ENV: str(attempt.number), **claims.output_variables(outputs)}
     ours = []
     for each in pods:
         labelled = pod_template.with_metadata(sealed[each.key], labels=labels, annotations={})
-        whole = finished(pod_template.with_leading_env(labelled, variables, container=each.container))
+        whole = finish(pod_template.with_leading_env(labelled, variables, container=each.container))
         ours.append(_changed(whole, each.first, meta["namespace"], installation.change_pod))
     annotations = {
         OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
@@ -177,7 +177,7 @@ def rendered(
         **(tensorboard.annotation if tensorboard else {}),
         **code.annotation(job.code),
     }
-    manifest = pod_template.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
+    manifest = pod_template.with_metadata(put_back(requested, ours), labels=labels, annotations=annotations)
     return Rendered(
         manifest=_owned(manifest, attempt.owner),
         outputs=outputs,

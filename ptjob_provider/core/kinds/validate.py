@@ -11,7 +11,6 @@ from ptjob_provider.core.spec import pods
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ptjob_provider.core.identity import Manifest
 
 _MAX_ANNOTATIONS = 256 * 1024
 
@@ -35,14 +34,6 @@ def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
         if value is not None and not isinstance(value, str):
             raise InvalidSpec.of(f"{path}.{key}", value, "a text: quote it")
     return {key: value or "" for key, value in found.items()}
-
-
-def with_training_container(containers: list[Manifest], name: str) -> list[Manifest]:
-    """Return the containers, the first one renamed if none trains: KubernetesPodOperator calls it `base`."""
-    if any(each.get("name") == name for each in containers):
-        return containers
-    first, *others = containers or [{}]
-    return [{**first, "name": name}, *others]
 
 
 def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:

@@ -65,9 +65,9 @@ def render(
         raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
     installation = installation or Installation()
     this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    asked = with_name(_requested(job, installation.template), this)
-    validate(asked)
-    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
+    requested = with_name(_requested(job, installation.template), this)
+    validate(requested)
+    made = rendered(requested, with_code(_pods(requested), this), this, put_back=_with_templates)
     if installation.change_pod is not None:
         validate(made.manifest)
     return made
@@ -144,7 +144,7 @@ def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manife
 
 def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | None) -> Manifest:
     role: Role = "master" if name == "Master" else "worker"
-    return pod_template.pods_asked_for(own, job, under, role=role, container=CONTAINER)
+    return pod_template.requested_template(own, job, under, role=role, container=CONTAINER)
 
 
 def _with_fields(manifest: Manifest, job: TrainingJob, *, pods: int) -> Manifest:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kinds.pod_template import pods_asked_for
+from ptjob_provider.core.kinds.pod_template import requested_template
 from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     API_VERSION,
     CLEAN_UP,
@@ -65,21 +65,21 @@ def render(
     _check_fields(job)
     installation = installation or Installation()
     this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    asked = _asked(job, installation.template)
-    asked = with_name(asked, this, longest=MAX_NAME if exact_name else _longest_name(asked))
-    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
+    requested = _requested(job, installation.template)
+    requested = with_name(requested, this, longest=MAX_NAME if exact_name else _longest_name(requested))
+    made = rendered(requested, with_code(_pods(requested), this), this, put_back=_with_templates)
     manifest = _with_tensorboard(made.manifest)
     check_labels("metadata", manifest["metadata"])
     return replace(made, manifest=manifest)
 
 
-def _longest_name(asked: Manifest) -> int:
+def _longest_name(requested: Manifest) -> int:
     """Return the maximum length of the job's name, so that its pods' names are not too long.
 
     Raises:
         InvalidSpec: a role's type leaves no room for one.
     """
-    specs = replica_specs(asked)
+    specs = replica_specs(requested)
     longest = max(specs, key=lambda spec: len(_ending(spec)))
     room = _LONGEST_POD - len(_ending(longest))
     if room < SHORTEST_NAME:
@@ -135,7 +135,7 @@ def _check_fields(job: TrainingJob) -> None:
             raise InvalidSpec(f"{field.name}: a PyTorchTrainingJob has no place for it; {_NOT_SAID[field.name]}")
 
 
-def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
+def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object."""
     found = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = found["spec"]
@@ -224,7 +224,7 @@ def _role(
         is_asked_by_us: torchrun is not requested by the manifest.
     """
     container = trainer_of(spec["template"])
-    template = pods_asked_for(spec["template"], job, under, role=role, container=container)
+    template = requested_template(spec["template"], job, under, role=role, container=container)
     if not is_command and (is_asked_by_us or job.role(role).command is not None):
         template = pod_template.map_container(template, container, as_arguments)
     policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")

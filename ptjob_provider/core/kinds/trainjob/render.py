@@ -14,7 +14,7 @@ from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.kinds import code, pod_template
 from ptjob_provider.core.kinds.kind import Runtime
 from ptjob_provider.core.kinds.merge import laid_over
-from ptjob_provider.core.kinds.pod_template import pods_asked_for
+from ptjob_provider.core.kinds.pod_template import requested_template
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_name, without_servers_word
 from ptjob_provider.core.kinds.trainjob.api_versions import (
@@ -128,9 +128,11 @@ def render(
     _check_fields(job)
     installation = installation or Installation()
     this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    asked = _asked(job, installation.template)
-    asked = with_name(asked, this, longest=_longest_name(asked))
-    made = rendered(asked, [_pods(asked, this)], this, together=_with_template, finished=_told_rank(asked, job))
+    requested = _requested(job, installation.template)
+    requested = with_name(requested, this, longest=_longest_name(requested))
+    made = rendered(
+        requested, [_pods(requested, this)], this, put_back=_with_template, finish=_told_rank(requested, job)
+    )
     check_labels("metadata", made.manifest["metadata"])
     return made
 
@@ -148,7 +150,7 @@ def _check_fields(job: TrainingJob) -> None:
             raise InvalidSpec(f"env.{variable.name}: Trainer sets it in every pod; leave it out")
 
 
-def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
+def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object without its pods."""
     found = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = found["spec"]
@@ -188,36 +190,36 @@ def _processes(number: int | str) -> Manifest:
     return {"numProcPerNode": number}
 
 
-def _nodes(asked: Mapping[str, Any]) -> int:
-    return int(asked["spec"]["trainer"].get("numNodes") or 1)
+def _nodes(requested: Mapping[str, Any]) -> int:
+    return int(requested["spec"]["trainer"].get("numNodes") or 1)
 
 
-def _longest_name(asked: Manifest) -> int:
+def _longest_name(requested: Manifest) -> int:
     """Return the maximum length of the job's name: JobSet refuses names that make any step's pod name too long."""
-    steps = [f"{part}-initializer" for part in asked["spec"].get("initializer") or ()]
-    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(asked) - 1}{_DRAWN}") for step in (STEP, *steps))
+    steps = [f"{part}-initializer" for part in requested["spec"].get("initializer") or ()]
+    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(requested) - 1}{_DRAWN}") for step in (STEP, *steps))
 
 
-def _pods(asked: Manifest, attempt: Attempt) -> Pods:
+def _pods(requested: Manifest, attempt: Attempt) -> Pods:
     """Return the pods; all nodes are alike."""
-    own, name = template_of(asked["spec"]), asked["metadata"]["name"]
+    own, name = template_of(requested["spec"]), requested["metadata"]["name"]
     check_pod_shape("spec", own["spec"])
-    template = pods_asked_for(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
-    template = with_code(template, attempt.job.code, has_own_runtime=_is_own(asked["spec"]["runtimeRef"]))
+    template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
+    template = with_code(template, attempt.job.code, has_own_runtime=_is_own(requested["spec"]["runtimeRef"]))
     return Pods(role=STEP, key=STEP, first=f"{name}-{STEP}-0-0", container=CONTAINER, template=template)
 
 
-def _with_template(asked: Manifest, templates: Sequence[Manifest]) -> Manifest:
+def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manifest:
     [template] = templates
     check_labels("template.metadata", template.get("metadata") or {})
-    return {**asked, "spec": with_template(asked["spec"], template)}
+    return {**requested, "spec": with_template(requested["spec"], template)}
 
 
-def _told_rank(asked: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
+def _told_rank(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
     """Return the change that adds the rank's variables; none for a user's own manifest."""
     if job.manifest is not None:
         return lambda template: template
-    return lambda template: pod_template.map_container(template, CONTAINER, lambda found: _with_rank(found, asked))
+    return lambda template: pod_template.map_container(template, CONTAINER, lambda found: _with_rank(found, requested))
 
 
 def _is_own(runtime: Mapping[str, Any]) -> bool:
@@ -262,13 +264,13 @@ def _where_it_was(container: Manifest) -> Manifest:
     return {name: part for name, part in container.items() if name != "workingDir"}
 
 
-def _with_rank(container: Manifest, asked: Mapping[str, Any]) -> Manifest:
+def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
     """Return the training container with the variables that `env://` needs: Trainer gives them to torchrun alone."""
-    name, trainer = asked["metadata"]["name"], asked["spec"]["trainer"]
+    name, trainer = requested["metadata"]["name"], requested["spec"]["trainer"]
     found: dict[str, Manifest] = {
         "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
         "MASTER_PORT": {"value": str(_MASTER_PORT)},
-        "WORLD_SIZE": {"value": str(_nodes(asked) * int(trainer.get("numProcPerNode") or 1))},
+        "WORLD_SIZE": {"value": str(_nodes(requested) * int(trainer.get("numProcPerNode") or 1))},
         "RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
     }
     given = container.get("env") or []
