@@ -132,6 +132,7 @@ class ScriptedBackend:
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return what the script says, and count who asks."""
+        self._refuse("reasons")
         self.asked_why += 1
         return self.told
 

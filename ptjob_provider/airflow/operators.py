@@ -281,9 +281,10 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
         with airflow_errors(), failure_told(context, self.log) as told:
-            fired = JobEvent.from_dict(event)
-            told.attempt = fired.submission.attempt
             execution = self._execution(context, Access.of(self).place())
+            with execution.leaving_nothing():
+                fired = JobEvent.from_dict(event)
+            told.attempt = fired.submission.attempt
             with execution.leaving_nothing(fired.submission):
                 execution.add_rest_of_log(fired)
                 conclusion = fired.concluded()
@@ -291,12 +292,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             return self._tell(execution, execution.finish(fired.submission, conclusion), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Resume after a deferral; report a trigger that Airflow could not run like any other failure."""
+        """Resume after a deferral; where Airflow could not run the trigger, the job is left running."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralError:
-            with failure_told(context, self.log):
-                raise
+            with airflow_errors(), failure_told(context, self.log):
+                execution = self._execution(context, Access.of(self).place())
+                with execution.leaving_nothing():
+                    raise
 
     def on_kill(self) -> None:
         """Wake the waiting task.

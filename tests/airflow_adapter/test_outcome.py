@@ -17,7 +17,7 @@ from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 from ptjob_provider.core.run.outcome import Conclusion, Outcome
 from ptjob_provider.core.run.submit import Submission
@@ -187,14 +187,33 @@ def test_a_task_that_is_told_to_stop_tells_so_for_programs(backend: ScriptedBack
     assert "was deleted: the task is failed" in ti.pushed["diagnosis"]["message"]
 
 
-def test_a_task_whose_trigger_airflow_could_not_run_tells_so_for_programs() -> None:
-    """`execute_complete` is not called then."""
-    ti = StandInTaskInstance()
+@pytest.mark.parametrize(("max_tries", "is_marked"), [(0, True), (3, False)])
+def test_after_a_trigger_that_airflow_could_not_run_the_job_runs_on(
+    backend: ScriptedBackend, comms: FakeComms, max_tries: int, *, is_marked: bool
+) -> None:
+    """`execute_complete` is not called then; after the last try, the job is marked as followed by nothing."""
+    ti = StandInTaskInstance(max_tries=max_tries)
+    given = context(ti)
+    submitted(backend, given)
 
     with pytest.raises(TaskDeferralError):
-        operator().resume_execution("__fail__", {"error": "Trigger failure"}, context(ti))
+        operator().resume_execution("__fail__", {"error": "Trigger failure"}, given)
 
     assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["message"]) == ("trigger_failed", "Trigger failure")
+    assert backend.jobs
+    assert (UNFOLLOWED_ANNOTATION in str(backend.patches)) is is_marked
+
+
+def test_after_an_event_that_is_not_ours_the_job_runs_on(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """It is marked after the last try, although the event does not name it."""
+    given = context(StandInTaskInstance(max_tries=0))
+    submitted(backend, given)
+
+    with pytest.raises(AirflowException):
+        operator().execute_complete(given, {"event": "of another provider"})
+
+    assert backend.jobs
+    assert UNFOLLOWED_ANNOTATION in str(backend.patches)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,19 @@ def backend_with(*conditions: str) -> ScriptedBackend:
     return backend
 
 
+def pod_that_gave_up_waiting() -> Manifest:
+    """Return a worker whose init container of the operator has failed."""
+    ended = {"exitCode": 1, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
+    return {
+        "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T12:00:00Z"},
+        "spec": {"containers": [{"name": "pytorch"}], "initContainers": [{"name": "init-pytorch"}]},
+        "status": {
+            "phase": "Failed",
+            "initContainerStatuses": [{"name": "init-pytorch", "state": {"terminated": ended}}],
+        },
+    }
+
+
 async def followed(backend: ScriptedBackend, sink: ListSink, **how: Any) -> Any:
     async with asyncio.timeout(3600):
         return await follow(backend, Submission.of(job()), sink=sink, **how)
@@ -92,6 +105,19 @@ async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, ver
     assert "up to 60 s" in began
     assert "answers again" in ended
     assert backend.deleted == []
+
+
+async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
+    """A worker gave up waiting for the master, so the reasons why the master never ran are asked for."""
+    backend, sink = backend_with("Failed"), ListSink()
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_gave_up_waiting()])]
+    backend.refusals["reasons"] = [FORBIDDEN] * 4
+
+    conclusion = await followed(backend, sink, api_error_timeout=60)
+
+    assert conclusion.outcome is Outcome.FAILED
+    assert backend.asked_why == 1
+    assert len(about_refusals(sink)) == 2
 
 
 async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_allowed() -> None:

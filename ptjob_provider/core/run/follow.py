@@ -374,7 +374,7 @@ class _Follower:
         if seen.job is not None:
             await self._take(seen)
             if diagnoses.lacks_reason(self.known.story):
-                told = await self.backend.reasons(self.ref)
+                told = await self.errors.answer(lambda: self.backend.reasons(self.ref))
                 await self._take(replace(seen, events=[*seen.events, *told]))
 
     async def _hear_of_others(self) -> None:
