@@ -53,7 +53,7 @@ class StandInCluster:
             yield self
 
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.lease", lease)
-        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01,))
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01, 0.01))
 
     # --- what happens in it
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -36,6 +37,32 @@ class OnePerLoop(Generic[T]):
         if loop not in self._values:
             self._values[loop] = self._make()
         return self._values[loop]
+
+
+class Backoff:
+    """Pauses between failed tries: doubled with each failure in a row, and random, so that many do not ask at once.
+
+    Args:
+        first: seconds after the first failure.
+        longest: maximum seconds.
+
+    Attributes:
+        failures: number in a row.
+    """
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self.failures = 0
+
+    async def pause(self, *, at_least: float = 0.0) -> None:
+        """Wait before the next try; return at once after a success."""
+        ours = min(self._first * 2.0 ** min(self.failures - 1, 20), self._longest) if self.failures else 0.0
+        await asyncio.sleep(max(spread(ours), at_least))
+
+
+def spread(seconds: float) -> float:
+    """Return at random half of the seconds or more."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
 
 
 async def cancelled(*tasks: asyncio.Future[Any]) -> list[Any]:

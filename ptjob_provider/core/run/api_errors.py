@@ -8,11 +8,11 @@ task's log records when refusals begin and end. Requests to a server that does n
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
+from ptjob_provider.core.shared import spread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -113,7 +113,7 @@ class ApiErrors:
         lasted = now - self._began.setdefault(request, now)
         if lasted >= self._timeout:
             raise self._given_up(error, lasted) from error
-        pause = min(max(lasted, _PAUSE[0]), _PAUSE[1]) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
+        pause = spread(min(max(lasted, _PAUSE[0]), _PAUSE[1]))
         await asyncio.sleep(min(pause, self._timeout - lasted))
 
     def _answered(self, request: object) -> None:

@@ -11,7 +11,6 @@ the end of the first list shows that its versions are lower than earlier ones.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import random
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
 from ptjob_provider.core.kubernetes.client.http import METADATA, METADATA_LIST
+from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -46,8 +46,8 @@ _SETTLED = 5.0
 _DOUBT = 60.0
 """Seconds without events or bookmarks on open watches before the server's version is verified."""
 
-_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-"""Seconds between tries to reach an unresponsive server; the last one repeats."""
+_PAUSES = (0.2, 30.0)
+"""Seconds between tries to reach an unresponsive server: at first, and at most."""
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
@@ -129,7 +129,7 @@ class Reflector:
         self._newest = 0
         self._silence = 0.0
         self._silent_since: float | None = None
-        self._failures = 0
+        self._backoff = Backoff(*_PAUSES)
         self._said = ""
 
     async def news(self) -> AsyncGenerator[News, None]:
@@ -149,7 +149,7 @@ class Reflector:
             if failure is not None and self._is_refused(failure):
                 yield Refused(failure)
             has_lasted = time.monotonic() - opened >= _SETTLED
-            self._failures = 0 if has_lasted else self._failures + 1
+            self._backoff.failures = 0 if has_lasted else self._backoff.failures + 1
             asked = failure.retry_after if isinstance(failure, ClusterUnavailable) else None
             if not has_lasted or asked is not None:
                 await self._pause(str(failure or "ended by the server"), asked)
@@ -257,8 +257,7 @@ class Reflector:
         if why != self._said:  # logs a repeated reason once
             logger.info("%s: %s; watching it again soon, with pauses", self._path, why)
             self._said = why
-        ours = _PAUSES[min(self._failures, len(_PAUSES)) - 1] if self._failures else 0.0
-        await asyncio.sleep(max(ours * random.uniform(0.5, 1.0), asked or 0.0))  # noqa: S311 - as above
+        await self._backoff.pause(at_least=asked or 0.0)
 
     def _say_that_it_works(self, news: News) -> None:
         if self._said and news not in (Mark.BEGIN, Mark.RESTORED):

@@ -9,8 +9,6 @@ that run. A log is rotated at 10 MiB: a stream continues in the new file, and la
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -21,6 +19,7 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.logs import parse, runs
 from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused, Position, whole_second
 from ptjob_provider.core.kubernetes.logs.replica import Replica
+from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -34,31 +33,6 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE = 30.0
 """Maximum seconds between tries to read from an unresponsive server."""
-
-
-class Patience:
-    """Consecutive failures.
-
-    Attributes:
-        failures: number since a line was read.
-    """
-
-    def __init__(self) -> None:
-        self.failures = 0
-
-    def fails(self) -> None:
-        """Increase the delay."""
-        self.failures += 1
-
-    def succeeds(self) -> None:
-        """Reset the delay."""
-        self.failures = 0
-
-    async def pause(self) -> None:
-        """Wait before the next try."""
-        if self.failures:
-            await asyncio.sleep(min(2.0 ** (self.failures - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, keeps no secret
-
 
 _SILENCE = 3600.0
 """Seconds without a line after which a stream is reopened. The system's own probes detect a dead connection in five
@@ -107,7 +81,7 @@ class ReplicaLog:
         self._has_all = False
         self._is_untold = False
         self._is_uncertain = False
-        self._patience = Patience()
+        self._backoff = Backoff(1.0, _LONGEST_PAUSE)
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will write no more; see `Backend.logs`."""
@@ -162,11 +136,11 @@ class ReplicaLog:
                 async for line in self._read_to_end(run):
                     yield line
             except (ClusterUnavailable, InvalidSpec) as error:
-                self._patience.fails()
+                self._backoff.failures += 1
                 tries = _FEW_TRIES if isinstance(error, ClusterUnavailable) else _TRIES_OF_A_REFUSAL
-                if self._patience.failures >= tries:
+                if self._backoff.failures >= tries:
                     raise
-                await self._patience.pause()
+                await self._backoff.pause()
             else:
                 return
 
@@ -202,7 +176,7 @@ class ReplicaLog:
                 continue
             async for line in self._stream(run):
                 yield line
-            if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._patience.pause()):
+            if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._backoff.pause()):
                 return
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
@@ -216,7 +190,7 @@ class ReplicaLog:
                 async for line in lines:
                     yield line
             self._has_all = not self._is_uncertain
-        self._patience.fails()
+        self._backoff.failures += 1
 
     async def _turn(self, run: Run) -> tuple[list[LogLine], bool]:
         """Return the next lines, and whether more exist already."""
@@ -244,8 +218,8 @@ class ReplicaLog:
                 refused = error
                 if kept[1] and isinstance(error, InvalidSpec | NodeRefused):
                     break  # the node has removed it
-                self._patience.fails()
-                await self._patience.pause()
+                self._backoff.failures += 1
+                await self._backoff.pause()
             else:
                 return
         if isinstance(refused, ClusterUnavailable):
@@ -364,7 +338,7 @@ class ReplicaLog:
             place = None
             self._first = line.cursor if since is None and self._first is None else self._first
             self._at.take(line.cursor, is_unsteady=reader.is_unsteady)
-            self._patience.succeeds()
+            self._backoff.failures = 0
             yield line
         for notice in self._mistold(run, reader):
             yield notice
