@@ -33,6 +33,25 @@ OUTPUT_FIELDS = ("model", "tfevents", "checkpoints")
 _ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoints": "PTJOB_CHECKPOINT_DIR"}
 
 
+def placed(
+    templates: Sequence[Manifest], job: TrainingJob, *, container: str, image: str
+) -> tuple[list[Manifest], ResolvedOutputs, TensorBoardPlan | None]:
+    """Return the templates with all claims that the job's outputs need, the outputs, and the TensorBoard.
+
+    Args:
+        templates: of all roles, rank 0's first.
+        job: the specification.
+        container: the name of the training container.
+        image: TensorBoard's, of the installation; "" for the job's own.
+
+    Raises:
+        InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
+    """
+    mounted = with_output_mounts(templates, job.outputs, container=container)
+    outputs = resolve_outputs(mounted[0], job.outputs, container=container)
+    return mounted, outputs, planned(job, mounted[0], outputs, container=container, image=image)
+
+
 def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, container: str) -> list[Manifest]:
     """Return the templates with unmounted claims of `pvc://` outputs mounted below MOUNT_ROOT.
 

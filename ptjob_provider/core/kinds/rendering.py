@@ -152,11 +152,9 @@ def rendered(
     job, installation, meta = attempt.job, attempt.installation, requested["metadata"]
     roles = [(each.role, each.template) for each in pods]
     templates, changes = pod_template.without_nccl(roles, job, installation.template)
-    rank0 = pods[0].container
-    templates = claims.with_output_mounts(templates, job.outputs, container=rank0)
-    outputs = claims.resolve_outputs(templates[0], job.outputs, container=rank0)
-    image = installation.tensorboard_image
-    tensorboard = claims.planned(job, templates[0], outputs, container=rank0, image=image)
+    templates, outputs, tensorboard = claims.placed(
+        templates, job, container=pods[0].container, image=installation.tensorboard_image
+    )
     by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
 
     sealed, secret = code.hidden(by_key, job.code, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ptjob_provider.core.kinds.kind import nothing_told as told
 from ptjob_provider.core.kinds.pytorchjob.legacy import in_words_of, is_older
 from ptjob_provider.core.kinds.pytorchjob.read import (
@@ -22,17 +24,49 @@ from ptjob_provider.core.kinds.pytorchjob.read import (
     runtime_of,
     templates,
 )
-from ptjob_provider.core.kinds.pytorchjob.render import (
-    DEFAULT_TTL,
-    DELETION,
-    STOP_RUNNING_PODS,
-    expires,
-    expiring,
-    render,
-    stops_by_itself,
-    suspended,
-)
+from ptjob_provider.core.kinds.pytorchjob.render import DEFAULT_TTL, render
 from ptjob_provider.core.kinds.pytorchjob.validate import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
+"""The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
+
+DELETION = "Foreground"
+
+_POLICIES_THAT_STOP = {"Running", "All"}
+
+
+def stops_by_itself(job: Mapping[str, Any]) -> bool:
+    """Return whether its policy makes the operator stop the remaining pods when the job ends."""
+    return _policy_of(job).get("cleanPodPolicy") in _POLICIES_THAT_STOP
+
+
+def suspended(*, suspend: bool) -> Manifest:
+    """Return the patch that suspends or resumes the job."""
+    return {"spec": {"runPolicy": {"suspend": suspend}}}
+
+
+def expiring(job: Mapping[str, Any]) -> Manifest | None:
+    """Return the patch that sets the default TTL on an ended job; None if it has one."""
+    if expires(job):
+        return None
+    return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
+
+
+def expires(job: Mapping[str, Any]) -> bool:
+    """Return whether the job has a TTL, after which its operator deletes it."""
+    return _policy_of(job).get("ttlSecondsAfterFinished") is not None
+
+
+def _policy_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the run policy, which the old operator's CRD has at the top of the spec."""
+    found: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
+    return found
+
 
 __all__ = [
     "API_VERSION",

@@ -1,4 +1,4 @@
-"""Render a PyTorchJob from typed fields or a user's manifest, and patches (RFC 7386) of an existing one."""
+"""Render a PyTorchJob from typed fields or a user's manifest."""
 
 from __future__ import annotations
 
@@ -242,39 +242,3 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
     found = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
     changed = {role: {**replica, "template": found[role]} for role, replica in roles.items()}
     return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
-
-
-STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
-"""The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
-
-DELETION = "Foreground"
-
-_POLICIES_THAT_STOP = {"Running", "All"}
-
-
-def stops_by_itself(job: Mapping[str, Any]) -> bool:
-    """Return whether its policy makes the operator stop the remaining pods when the job ends."""
-    return _policy_of(job).get("cleanPodPolicy") in _POLICIES_THAT_STOP
-
-
-def suspended(*, suspend: bool) -> Manifest:
-    """Return the patch that suspends or resumes the job."""
-    return {"spec": {"runPolicy": {"suspend": suspend}}}
-
-
-def expiring(job: Mapping[str, Any]) -> Manifest | None:
-    """Return the patch that sets the default TTL on an ended job; None if it has one."""
-    if expires(job):
-        return None
-    return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
-
-
-def expires(job: Mapping[str, Any]) -> bool:
-    """Return whether the job has a TTL, after which its operator deletes it."""
-    return _policy_of(job).get("ttlSecondsAfterFinished") is not None
-
-
-def _policy_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the run policy, which the old operator's CRD has at the top of the spec."""
-    found: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
-    return found
