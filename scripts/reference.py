@@ -23,7 +23,7 @@ from ptjob_provider.core.diagnosis import causes as verdict
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import contract, result
-from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.provider_info import OPTIONS, get_provider_info
 
 if TYPE_CHECKING:
@@ -257,6 +257,7 @@ def described(node: Definition) -> list[str]:
     lines = [paragraphs(documented.text), ""]
     types = argument_types(node)
     entries = documented.sections.get("Args") or documented.sections.get("Attributes") or {}
+    entries = {name: text for name, text in entries.items() if name not in JOB_FIELDS or "workers" not in entries}
     rows = [(f"`{name}`", f"`{types[name]}`" if name in types else "", text) for name, text in entries.items()]
     return lines + (table(("argument", "type", "meaning"), rows) if rows else [])
 

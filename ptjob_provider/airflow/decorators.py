@@ -42,6 +42,7 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
 
     Args:
         modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
+            Default: none.
 
     Raises:
         InvalidSpec: the function cannot run alone, or an argument cannot travel; the text names the variable.
@@ -82,7 +83,13 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
 def pytorch_job_task(
     python_callable: Callable[..., Any] | None = None, *, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Return a task made from the function, or a decorator that makes it; see `PyTorchJobDecoratedOperator`."""
+    """Return a task that runs the function as a training job, or a decorator that makes it.
+
+    Args:
+        python_callable: the function. None: return the decorator.
+        multiple_outputs: make every key of a returned map an XCom, too. None: if its type hint is a map.
+        kwargs: those of `PyTorchJobDecoratedOperator`.
+    """
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,

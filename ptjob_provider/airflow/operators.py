@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import TaskDeferralError
@@ -29,7 +29,6 @@ from ptjob_provider.core.diagnosis import Limits, Retrying
 from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.manifest import dump_manifest
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.wire import is_model, to_wire
@@ -110,28 +109,122 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     retried (docs/explanation/failures.md).
 
     Args:
-        name: beginning of the job's name. None: the manifest's name, else the task id.
+        name: Readable beginning of the job's name. None: the manifest's name, else the task id.
+        namespace: Where the job runs. None: the manifest's namespace, else the connection's, else `default`.
+        image: Container image of every replica. None: the manifest's; required without a manifest.
+        command: Program and its first arguments, as a list; it replaces the image's entrypoint. None: the image's
+            entrypoint.
+        args: Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's.
+        workers: Pods of the job, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three
+            workers. None: 1, or as many as an elastic job can use.
+        nproc_per_node: Training processes per pod, for programs that are started by torchrun: a number, or `auto`,
+            `cpu`, `gpu` to let torchrun count. None: not written; the operator then says `auto`.
+        gpus: GPUs per pod. None: none without a manifest. 0 over a manifest takes its GPUs away.
+        gpu_resource: Which device `gpus` counts. None: the one that the manifest asks for, else `nvidia.com/gpu`.
+        cpu: Cores per pod (`4`, `0.5`, `500m`), as request and as limit. None: the namespace's default, else unlimited.
+        memory: Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what others use.
+            None: the namespace's default, else unlimited.
+        container_resources: `{"requests": {...}, "limits": {...}}` per pod, where they differ, and for other devices.
+            None: nothing more than `cpu`, `memory` and `gpus` say.
+        shared_memory: Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a
+            data loader's workers with a bus error. None: `2Gi` (Arena's default) for typed fields, untouched with a
+            manifest.
+        backend_without_gpu: Says that there is no GPU where the job runs, and what `nccl` is turned into for that: in
+            `command` and `args` of every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend
+            gloo`, and the log says in which. None: nothing is changed.
+        env: Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map":
+            NAME, "key": KEY}`; or a list of core/v1 EnvVar objects. None: nothing more.
+        env_from: All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or
+            core/v1 EnvFromSource objects. None: nothing more.
+        volumes: Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of
+            claim, mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` say where to
+            mount. None: nothing more.
+        volume_mounts: Where the training container sees volumes, as core/v1 VolumeMount objects, in place of a mount at
+            the same path. None: nothing more than `volumes` say.
+        working_dir: Directory that the program starts in, absolute. None: the image's.
+        code: Code that is brought into every pod before the training starts: a folder of this machine, or what is
+            fetched. None: the image has the code.
+        restart_policy: What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted
+            alone cannot rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is
+            elastic, where it can.
+        clean_pod_policy: Which pods go when the job ends. None: `Running` for typed fields, so that no replica keeps
+            its GPUs (the CRD's default keeps them all running).
+        backoff_limit: Restarts of containers, over all replicas, after which the job fails. None: no limit.
+        active_deadline_seconds: Seconds that the job may run before it is failed by the operator; also a timedelta.
+            None: no deadline.
+        ttl_seconds_after_finished: Seconds after its end at which the finished job is removed; outputs stay. None: 7
+            days for typed fields, long enough to look into a failure after a weekend. 2147483647 keeps it for good.
+        suspend: Whether the job waits, without pods, until somebody clears `runPolicy.suspend`. None: not.
+        elastic_policy: Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host,
+            rdzv_port, rdzv_id, rdzv_conf, standalone. None: a fixed number of pods.
+        node_selector: Labels that a node must have. None: any node.
+        tolerations: Taints that the pods accept, as core/v1 Toleration objects. None: none.
+        affinity: A core/v1 Affinity object for every pod. None: none.
+        priority_class_name: PriorityClass of the pods; it must exist. None: the cluster's default.
+        scheduler_name: Scheduler that places the pods. None: the cluster's default.
+        queue_name: Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not
+            queued.
+        gang: Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs
+            with a gang scheduler. None: its default.
+        service_account_name: Service account of the pods. None: the namespace's `default`.
+        image_pull_secrets: Names of the secrets that can pull the image. None: the service account's.
+        image_pull_policy: When the image is pulled. None: Kubernetes decides by its tag.
+        host_network: Whether the pods use their node's network (for RDMA). None: not.
+        security_context: A core/v1 PodSecurityContext for every pod. None: the cluster's default.
+        container_security_context: A core/v1 SecurityContext for the training container. None: as the pod's.
+        init_containers: Containers that run before the training in every pod, as core/v1 Container objects; over a
+            manifest in place of those of the same names. None: nothing more.
+        termination_grace_period_seconds: Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta.
+            None: Kubernetes' 30.
+        labels: Labels of the job and its pods. None: only ours.
+        annotations: Annotations of the job and its pods. None: for typed fields, the one that keeps Istio's sidecar
+            out, with which a job never ends; it can be overridden here.
+        master: Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus,
+            container_resources, node_selector. None: as the job.
+        worker: The same for all other pods; it says nothing while there are none. None: as the job.
+        pod_template: What every pod is made from, under all other fields and under a manifest: a pod template, a pod
+            (as for KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. None:
+            nothing.
+        model: Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be
+            on a claim. None: not checked.
+        tfevents: Where the program writes its TensorBoard events, in the same two forms; told as PTJOB_TFEVENTS_DIR.
+            None: not checked.
+        checkpoints: Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never
+            checked. None: none.
+        tensorboard: Whether a TensorBoard stands beside the job on a cluster, as long as the job's object is there:
+            true, or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
+            (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: none.
+        kind: Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
+            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the first of these that the cluster
+            serves.
+        runtime: The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
+            namespace. None: `torch-distributed`, which comes with Trainer.
+        manifest: The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the
+            job is built from the fields.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Its `namespace` is the default for
-            jobs that name none.
-        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in.
-        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers.
-        cluster_context: overrides the connection: the kubeconfig's context.
+            jobs that name none. Default `kubernetes_default`.
+        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in. None:
+            the connection's value.
+        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers. None: the connection's.
+        cluster_context: overrides the connection: the kubeconfig's context. None: the connection's.
         deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
         wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`).
-        exact_name: keep the name literally, without the hash that makes two runs distinct.
+            Default True.
+        exact_name: keep the name literally, without the hash that makes two runs distinct. Default False.
         on_finish_action: what to do with the job's object once log, pod history and outputs are saved: `keep_job`
             (default: until its time to live is over, 7 days unless set), `delete_job` or `delete_succeeded_job`.
-        keep_running_pods: keep the replicas that the training operator leaves running after a failure.
-        start_timeout: seconds in which images, volumes and init containers must let every replica start; default 1200.
-        queue_timeout: seconds to wait in a queue or for a node; None waits forever.
-        crash_loop_limit: consecutive restarts after which the job is stopped; default 5.
+        keep_running_pods: keep the replicas that the training operator leaves running after a failure. Default False.
+        start_timeout: seconds (or a timedelta) in which images, volumes and init containers must let every replica
+            start. None: 1200.
+        queue_timeout: seconds (or a timedelta) to wait in a queue or for a node. None: no limit.
+        crash_loop_limit: consecutive restarts after which the job is stopped. None: 5.
         retry_on: failures to retry although they are among those few: causes (`core.diagnosis.Cause`) and types of the
-            exceptions that end the program, as texts or classes.
-        never_retry_on: failures not to retry, in the same form; wins over `retry_on`.
+            exceptions that end the program, as texts or classes. None: none.
+        never_retry_on: failures not to retry, in the same form; wins over `retry_on`. None: none.
         ledger: the ledger of the run's batches (`ClaimBatchesOperator`). Before it trains, the task confirms that they
-            are still reserved for its run, and fails if another run has them.
+            are still reserved for its run, and fails if another run has them. None: no ledger.
         data_version: version of the training data, such as that of `ClaimBatchesOperator`; added to the outlets'
-            events.
+            events. None: none.
         git_revision: revision of the training code, added likewise. None: the DAG's, if its bundle is a Git repository.
     """
 
@@ -160,15 +253,15 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         memory: str | None = None,
         container_resources: Any = None,
         shared_memory: str | bool | None = None,
-        backend_without_gpu: str | None = None,
+        backend_without_gpu: Literal["gloo", "mpi", "ucc"] | None = None,
         env: Mapping[str, Any] | Sequence[Any] | None = None,
         env_from: Sequence[Any] | None = None,
         volumes: Sequence[Any] | None = None,
         volume_mounts: Sequence[Any] | None = None,
         working_dir: str | None = None,
         code: Mapping[str, Any] | str | Path | None = None,
-        restart_policy: str | None = None,
-        clean_pod_policy: str | None = None,
+        restart_policy: Literal["Never", "OnFailure", "ExitCode", "Always"] | None = None,
+        clean_pod_policy: Literal["Running", "All", "None"] | None = None,
         backoff_limit: int | str | None = None,
         active_deadline_seconds: float | timedelta | str | None = None,
         ttl_seconds_after_finished: float | timedelta | str | None = None,
@@ -183,7 +276,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         gang: bool | str | None = None,
         service_account_name: str | None = None,
         image_pull_secrets: Sequence[Any] | None = None,
-        image_pull_policy: str | None = None,
+        image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None,
         host_network: bool | str | None = None,
         security_context: Any = None,
         container_security_context: Any = None,
@@ -198,7 +291,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         tfevents: str | None = None,
         checkpoints: str | None = None,
         tensorboard: Mapping[str, Any] | bool | str | None = None,
-        kind: str | None = None,
+        kind: Literal["PyTorchJob", "TrainJob", "PyTorchTrainingJob"] | None = None,
         runtime: str | None = None,
         manifest: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
@@ -208,7 +301,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         wait_for_completion: bool = True,
         exact_name: bool = False,
-        on_finish_action: str = OnFinishAction.KEEP_JOB,
+        on_finish_action: Literal["keep_job", "delete_job", "delete_succeeded_job"] = "keep_job",
         keep_running_pods: bool = False,
         start_timeout: float | None = None,
         queue_timeout: float | None = None,

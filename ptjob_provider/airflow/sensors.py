@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
@@ -62,13 +62,15 @@ class PyTorchJobSensor(BaseSensorOperator):
     task's log after the job's end, or while it runs if deferrable.
 
     Args:
-        job_name: the job's full name, such as another task's XCom `job_name`.
-        kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`. None: the first of these that has a job of this name.
+        job_name: the job's full name, such as another task's XCom `job_name`. Required.
+        kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`, in any case. None: the first of these that has a job of
+            this name.
         namespace: the job's namespace. None: the connection's, else `default`.
-        kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
-        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in.
-        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers.
-        cluster_context: overrides the connection: the kubeconfig's context.
+        kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Default `kubernetes_default`.
+        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in. None:
+            the connection's value.
+        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers. None: the connection's.
+        cluster_context: overrides the connection: the kubeconfig's context. None: the connection's.
         deferrable: wait in the triggerer as soon as the job exists. Until then the sensor polls every `poke_interval`
             seconds (with `mode="reschedule"` without a worker slot). Default `[operators] default_deferrable`.
     """
@@ -84,7 +86,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         self,
         *,
         job_name: str,
-        kind: str | None = None,
+        kind: Literal["PyTorchJob", "TrainJob", "PyTorchTrainingJob"] | None = None,
         namespace: str | None = None,
         kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
         in_cluster: bool | None = None,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
+import re
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +18,20 @@ from fakes import finished
 from ptjob_provider.airflow.connection import Access
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.outputs.result import Usage, build_result
+from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.outcome import Conclusion, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec.parsers import words_of
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
@@ -81,21 +86,26 @@ def test_a_folder_that_is_not_beside_the_dag_is_refused_when_the_dag_is_parsed(
     assert 'ptjob-provider/code: \'{"digest": "sha256:' in capsys.readouterr().out
 
 
-def test_every_parameter_is_documented() -> None:
-    """The job's fields under themselves, the operator's own in its docstring."""
-    (of_job,) = (
-        each for each in ast.parse(inspect.getsource(TrainingJob)).body if isinstance(each, ast.ClassDef)
-    )  # fmt: skip
-    following = zip(of_job.body, of_job.body[1:], strict=False)
-    documented = {
-        field.target.id
-        for field, text in following
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
-    }
-    own = {line.strip().partition(":")[0] for line in str(PyTorchJobOperator.__doc__).splitlines()}
+@pytest.mark.parametrize("operator", [PyTorchJobOperator, PyTorchJobSensor])
+def test_every_parameter_is_documented_with_its_default(operator: type) -> None:
+    """Where an editor shows it; `scripts/docstrings.py` writes the job's fields."""
+    section = inspect.cleandoc(str(operator.__doc__)).partition("\nArgs:\n")[2]
+    entries = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE))
+    parameters = set(inspect.signature(operator.__init__).parameters) - {"self", "kwargs"}
 
-    assert documented == set(JOB_FIELDS)
-    assert own >= OWN
+    assert set(entries) == parameters
+    assert {name for name, text in entries.items() if not re.search(r"None:|[Dd]efault|Required", text)} == set()
+
+
+def test_the_types_have_the_words_that_are_allowed() -> None:
+    """An editor offers them, a type checker refuses others."""
+    types = {name: each.annotation for name, each in inspect.signature(PyTorchJobOperator.__init__).parameters.items()}
+    words = {each.name: words_of(each) for each in fields(TrainingJob) if words_of(each)} | {"kind": tuple(KINDS)}
+
+    assert {name: types[name] for name in words} == {
+        name: f"Literal[{', '.join(map(repr, each))}] | None" for name, each in words.items()
+    }
+    assert types["on_finish_action"] == f"Literal[{', '.join(repr(str(each)) for each in OnFinishAction)}]"
 
 
 def test_all_that_the_result_has_is_documented() -> None:

@@ -402,7 +402,7 @@ class TrainingJob:
     node_selector. None: as the job. Not for elastic jobs, which have no master."""
 
     worker: RoleFields | None = setting(RoleFields.parse)
-    """The same for all other pods; it says nothing while there are none."""
+    """The same for all other pods; it says nothing while there are none. None: as the job."""
 
     pod_template: Manifest | None = setting(parsers.pod_template)
     """What every pod is made from, under all other fields and under a manifest: a pod template, a pod (as for

@@ -1,0 +1,17 @@
+"""The fields of a job are described once, below the fields of `TrainingJob`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from guide_pages import DOCS
+
+
+def test_whatever_takes_the_fields_of_a_job_describes_them_alike() -> None:
+    """Run `scripts/docstrings.py` after a field was added or described anew."""
+    program = str(DOCS.parent / "scripts" / "docstrings.py")
+
+    done = subprocess.run([sys.executable, program, "--check"], capture_output=True, text=True, check=False)
+
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("", "", 0)
