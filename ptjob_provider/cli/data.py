@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
+from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.in_pod import claim_files
-from ptjob_provider.core.outputs.contract import SCHEME, is_claim_name
+from ptjob_provider.core.outputs.contract import SCHEME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ class OnClaim:
         if not text.startswith(SCHEME):
             return None
         claim, _, path = text.removeprefix(SCHEME).partition("/")
-        if not is_claim_name(claim):
+        if not is_object_name(claim):
             raise Refused(f"{text}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
         return cls(claim=claim, path=path)
 

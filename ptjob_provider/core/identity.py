@@ -127,6 +127,15 @@ class Owner:
     reference: Reference | None = None
 
 
+SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_MAX_SUBDOMAIN = 253
+
+
+def is_object_name(text: str) -> bool:
+    """Return whether the text is a valid name of most objects, such as a Secret or a claim (DNS-1123 subdomain)."""
+    return len(text) <= _MAX_SUBDOMAIN and re.fullmatch(SUBDOMAIN, text) is not None
+
+
 def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAME) -> str:
     """Return the object name of one attempt: a readable stem, then a hash over instance, ids and attempt.
 

@@ -29,9 +29,8 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import Owner, stem_of
+from ptjob_provider.core.identity import Owner, is_object_name, stem_of
 from ptjob_provider.core.manifest import load_manifest, load_object
-from ptjob_provider.core.outputs.contract import is_claim_name
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.code import is_credential
 from ptjob_provider.core.wire import to_wire
@@ -180,7 +179,7 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
         job = TrainingJob.parse(name="job", image="image", **known)
         rendered = kinds.DEFAULT.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
         assert rendered.outputs.model is not None  # noqa: S101 - it is declared
-        if is_claim_name(rendered.outputs.model.claim):
+        if is_object_name(rendered.outputs.model.claim):
             return rendered.outputs.model.claim
     allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
     raise InvalidSpec.of("model_artifact", "copy", allowed)

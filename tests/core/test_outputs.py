@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import (
     Mount,
     OutputCause,
@@ -16,7 +17,6 @@ from ptjob_provider.core.outputs.contract import (
     PvcAddress,
     ResolvedOutput,
     ResolvedOutputs,
-    is_claim_name,
     mount_for,
     notes,
     problems,
@@ -103,9 +103,9 @@ def test_an_address_that_names_no_place_in_a_claim_is_refused(text: str) -> None
 
 def test_a_claim_name_is_a_dns_subdomain() -> None:
     """The longest one is 253 characters; nothing that climbs out of a directory is one."""
-    assert is_claim_name("a" * 253)
-    assert not is_claim_name("a" * 254)
-    assert not is_claim_name("..")
+    assert is_object_name("a" * 253)
+    assert not is_object_name("a" * 254)
+    assert not is_object_name("..")
 
 
 def test_an_address_is_found_in_the_container_through_its_mount() -> None:

@@ -6,11 +6,14 @@ job's object and its pods come in as the API server wrote them.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ptjob_provider.core.kinds.pod_template import count_gpus
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.history import Termination
@@ -54,6 +57,30 @@ class PodOwner:
 
     name: str = ""
     uid: str = ""
+
+
+def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Replica]:
+    """Yield the replicas of a job from its roles and their specifications, rank 0's first."""
+    ranks = itertools.count()
+    for role, spec in roles:
+        template = spec["template"]
+        gpus = count_gpus(template)
+        for index in range(count(spec)):
+            where = f"{name}-{role}-{index}"
+            yield Replica(name=where, role=role, index=index, rank=next(ranks), gpus=gpus, template=template)
+
+
+def count(role: Mapping[str, Any]) -> int:
+    """Return the number of pods of a role; the operators' default is one."""
+    number = role.get("replicas")
+    return 1 if number is None else int(number)
+
+
+def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
+    """Return the job of this kind among the pod's owners."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == kind), {})
+    return PodOwner(name=str(found.get("name") or ""), uid=str(found.get("uid") or ""))
 
 
 @dataclass(frozen=True, kw_only=True)

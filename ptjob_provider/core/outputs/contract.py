@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ _MAX_REPORT = 64 * 1024
 CLOCK_SKEW = timedelta(minutes=2)
 """Tolerated lag of a storage's clock."""
 
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MAX_CLAIM = 253
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SCHEME = re.compile(r"[a-zA-Z][-+.\w]*:/")
 _TASK = {"model": "save the model to $PTJOB_MODEL_PATH", "tfevents": "write events to $PTJOB_TFEVENTS_DIR"}
@@ -49,7 +48,7 @@ class PvcAddress:
             InvalidSpec: the claim is missing or its name invalid, or the path is missing or contains `..`.
         """
         claim, _, path = text.removeprefix(SCHEME).partition("/")
-        if not text.startswith(SCHEME) or not is_claim_name(claim):
+        if not text.startswith(SCHEME) or not is_object_name(claim):
             raise InvalidSpec.of(field, text, _ROOT_RULE if or_root else _ADDRESS_RULE)
         return cls(claim=claim, path=_inner_path(path, field=field, value=text, or_root=or_root))
 
@@ -216,11 +215,6 @@ class OutputProblem:
     def text(self) -> str:
         """Return both, as one line."""
         return f"{self.summary}; {self.resolution}"
-
-
-def is_claim_name(text: str) -> bool:
-    """Return whether the text is a valid PersistentVolumeClaim name (DNS-1123 subdomain)."""
-    return len(text) <= _MAX_CLAIM and _CLAIM.fullmatch(text) is not None
 
 
 def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import SUBDOMAIN, is_object_name
 from ptjob_provider.core.spec import parsers
 from ptjob_provider.core.spec.parsers import check_known, parse_into, setting
 
@@ -229,10 +230,8 @@ def _check_name(path: str, name: str) -> None:
         raise InvalidSpec.of(path, name, "a name of letters, digits, '_', '-' and '.', not beginning with a digit")
 
 
-_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_MAX_SUBDOMAIN = 253
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_WORD}")
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"({_WORD})?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TOLERATION: Mapping[str, parsers.Reader[Any]] = {
@@ -245,13 +244,28 @@ _TOLERATION: Mapping[str, parsers.Reader[Any]] = {
 _AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
-def namespace(field: str, value: Any) -> str:
-    """Parse a namespace's name."""
-    if not isinstance(value, str) or not _NAMESPACE.fullmatch(value):
-        raise InvalidSpec.of(
-            field, value, "at most 63 lower-case letters, digits and '-', a letter or digit at both ends"
-        )
-    return value
+def _matching(pattern: re.Pattern[str], allowed: str) -> parsers.Reader[str]:
+    """Return a parser of texts of this form."""
+
+    def read(field: str, value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise InvalidSpec.of(field, value, allowed)
+        return value
+
+    return read
+
+
+namespace = _matching(_NAMESPACE, "at most 63 lower-case letters, digits and '-', a letter or digit at both ends")
+label_value = _matching(_VALUE, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
+qualified_name = _matching(_KEY, "a name such as team or example.com/team")
+"""Parser of the key of a label, or of a name of the same form."""
+
+
+def _object_name(field: str, value: Any, *, what: str) -> str:
+    name = parsers.text(field, value)
+    if not is_object_name(name):
+        raise InvalidSpec.of(field, value, f"the name of a {what} (lower-case letters, digits, '-', '.')")
+    return name
 
 
 def annotation_map(field: str, value: Any) -> dict[str, str]:
@@ -271,22 +285,6 @@ def label_map(field: str, value: Any) -> dict[str, str]:
     return found
 
 
-def label_value(field: str, value: Any) -> str:
-    """Parse one label's value."""
-    if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise InvalidSpec.of(
-            field, value, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends"
-        )
-    return value
-
-
-def qualified_name(field: str, value: Any) -> str:
-    """Parse the key of a label, or a name of the same form."""
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise InvalidSpec.of(field, value, "a name such as team or example.com/team")
-    return value
-
-
 def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Parse a list of core/v1 Toleration objects."""
     return tuple(_toleration(f"{field}[{index}]", item) for index, item in enumerate(parsers.sequence(field, value)))
@@ -303,14 +301,7 @@ def affinity(field: str, value: Any) -> Mapping[str, Any]:
 def secret_names(field: str, value: Any) -> tuple[str, ...]:
     """Parse the names of secrets, each as a text or as `{"name": …}`."""
     items = enumerate(parsers.sequence(field, value))
-    return tuple(_secret_name(f"{field}[{index}]", _name_of(item)) for index, item in items)
-
-
-def _secret_name(field: str, value: Any) -> str:
-    name = parsers.text(field, value)
-    if len(name) > _MAX_SUBDOMAIN or not re.fullmatch(_SUBDOMAIN, name):
-        raise InvalidSpec.of(field, value, "the name of a Secret (lower-case letters, digits, '-', '.')")
-    return name
+    return tuple(_object_name(f"{field}[{index}]", _name_of(item), what="Secret") for index, item in items)
 
 
 def _name_of(item: Any) -> Any:
@@ -324,9 +315,7 @@ def _toleration(path: str, item: Any) -> Mapping[str, Any]:
     return {key: _TOLERATION[key](f"{path}.{key}", part) for key, part in found.items()}
 
 
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SHORT = re.compile(r"(?P<claim>[^/:]+)(?:/(?P<sub_path>[^:]+))?:(?P<mount_path>/[^:]*)(?::(?P<mode>ro|rw))?")
-_MAX_NAME = 253
 
 
 def claim_name(field: str, value: Any) -> str:
@@ -335,10 +324,7 @@ def claim_name(field: str, value: Any) -> str:
     Raises:
         InvalidSpec: it is invalid.
     """
-    name = parsers.text(field, value)
-    if len(name) > _MAX_NAME or not _CLAIM.fullmatch(name):
-        raise InvalidSpec.of(field, value, "the name of a PersistentVolumeClaim (lower-case letters, digits, '-', '.')")
-    return name
+    return _object_name(field, value, what="PersistentVolumeClaim")
 
 
 def _mount_path(field: str, value: Any) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.kind import PodOwner, Replica
-from ptjob_provider.core.kinds.pod_template import count_gpus
+from ptjob_provider.core.kinds.kind import numbered, owner_in
 from ptjob_provider.core.kinds.pytorchjob.validate import KIND, ROLES
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
+
+    from ptjob_provider.core.kinds.kind import PodOwner, Replica
 
 _DECISIONS = (
     ("Failed", JobPhase.FAILED),
@@ -72,7 +73,9 @@ HAS_LABELLED_PODS = True
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
-    return tuple(_numbered(manifest))
+    found = manifest["spec"]["pytorchReplicaSpecs"]
+    roles = ((role.lower(), found[role]) for role in ROLES if role in found)
+    return tuple(numbered(manifest["metadata"]["name"], roles))
 
 
 def pod_selector(name: str = "", *, older: bool = False) -> str:
@@ -86,9 +89,7 @@ def pod_selector(name: str = "", *, older: bool = False) -> str:
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
     """Return the job that owns the pod."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
-    return PodOwner(name=str(found.get("name") or ""), uid=str(found.get("uid") or ""))
+    return owner_in(pod, KIND)
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
@@ -136,20 +137,3 @@ def priority(manifest: Mapping[str, Any]) -> str:
     policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
     pod = rank0_template(manifest).get("spec") or {}
     return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
-
-
-def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
-    name, roles, rank = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"], 0
-    for role in (role for role in ROLES if role in roles):
-        template, short = roles[role]["template"], role.lower()
-        gpus = count_gpus(template)
-        for index in range(count(roles[role])):
-            where = f"{name}-{short}-{index}"
-            yield Replica(name=where, role=short, index=index, rank=rank, gpus=gpus, template=template)
-            rank += 1
-
-
-def count(replica: Mapping[str, Any]) -> int:
-    """Return the number of pods of a role; the operator's default is one."""
-    number = replica.get("replicas")
-    return 1 if number is None else int(number)

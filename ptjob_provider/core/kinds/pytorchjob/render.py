@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kinds.kind import count
 from ptjob_provider.core.kinds.merge import laid_over
-from ptjob_provider.core.kinds.pytorchjob.read import count
 from ptjob_provider.core.kinds.pytorchjob.validate import API_VERSION, CONTAINER, KIND, ROLES, check_shape, validate
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.history import ContainerKind, Termination
-from ptjob_provider.core.kinds.kind import PodOwner, Replica, Told
-from ptjob_provider.core.kinds.pod_template import count_gpus
+from ptjob_provider.core.kinds.kind import Told, numbered, owner_in
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
+
+    from ptjob_provider.core.kinds.kind import PodOwner, Replica
 
 KIND = "PyTorchTrainingJob"
 API_VERSION = "batch.tensorstack.dev/v1beta1"
@@ -39,12 +41,6 @@ def trainer_of(template: Mapping[str, Any]) -> str:
     """Return the name of the training container."""
     names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
     return CONTAINER if CONTAINER in names else names[0]
-
-
-def count(replica: Mapping[str, Any]) -> int:
-    """Return the number of pods of a role; the default is one."""
-    number = replica.get("replicas")
-    return 1 if number is None else int(number)
 
 
 _OWNER = "tensorstack.dev/owner-name"
@@ -105,18 +101,8 @@ def due_at(_job: Mapping[str, Any]) -> datetime | None:
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all replicas in the order of their roles; the first one is the master."""
-    return tuple(_numbered(manifest))
-
-
-def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
-    name, rank = manifest["metadata"]["name"], 0
-    for spec in replica_specs(manifest):
-        role, template = str(spec.get("type") or "worker"), spec["template"]
-        gpus = count_gpus(template)
-        for index in range(count(spec)):
-            where = f"{name}-{role}-{index}"
-            yield Replica(name=where, role=role, index=index, rank=rank, gpus=gpus, template=template)
-            rank += 1
+    roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))
+    return tuple(numbered(manifest["metadata"]["name"], roles))
 
 
 def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
@@ -140,11 +126,8 @@ def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
     """Return the pod's job: its owner if that is one, else the one in its label."""
-    meta = pod["metadata"]
-    owners = meta.get("ownerReferences") or ()
-    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
-    name = found.get("name") or (meta.get("labels") or {}).get(_OWNER) or ""
-    return PodOwner(name=str(name), uid=str(found.get("uid") or ""))
+    found, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
+    return found if found.name else replace(found, name=str(labels.get(_OWNER) or ""))
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kinds.kind import count
 from ptjob_provider.core.kinds.pod_template import requested_template
 from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     API_VERSION,
     CLEAN_UP,
     CONTAINER,
     KIND,
-    count,
     replica_specs,
     trainer_of,
 )
