@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.outputs.contract import ResolvedOutputs
     from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 ATTEMPT_ENV = "PTJOB_ATTEMPT"
 
@@ -163,19 +165,13 @@ def rendered(
     digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
     labels = owner_labels(meta["name"], attempt.owner, attempt.number)
     variables = {ATTEMPT_ENV: str(attempt.number), **claims.output_variables(outputs)}
-    ours = []
-    for each in pods:
-        labelled = pod_template.with_metadata(sealed[each.key], labels=labels, annotations={})
-        whole = finish(pod_template.with_leading_env(labelled, variables, container=each.container))
-        ours.append(_changed(whole, each.first, meta["namespace"], installation.change_pod))
-    annotations = {
-        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
-        SPEC_HASH_ANNOTATION: digest,
-        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
-        **(tensorboard.annotation if tensorboard else {}),
-        **code.annotation(job.code),
-    }
-    manifest = pod_template.with_metadata(put_back(requested, ours), labels=labels, annotations=annotations)
+    ours = [_with_ours(each, sealed[each.key], labels, variables) for each in pods]
+    whole = [
+        _changed(finish(template), each.first, meta["namespace"], installation.change_pod)
+        for each, template in zip(pods, ours, strict=True)
+    ]
+    annotations = _annotations(attempt, digest, outputs, tensorboard)
+    manifest = pod_template.with_metadata(put_back(requested, whole), labels=labels, annotations=annotations)
     return Rendered(
         manifest=_owned(manifest, attempt.owner),
         outputs=outputs,
@@ -183,6 +179,23 @@ def rendered(
         changes=(*changes, *code.left_out(job.code)),
         secret=secret,
     )
+
+
+def _annotations(
+    attempt: Attempt, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
+) -> dict[str, str]:
+    return {
+        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
+        SPEC_HASH_ANNOTATION: digest,
+        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
+        **(tensorboard.annotation if tensorboard else {}),
+        **code.annotation(attempt.job.code),
+    }
+
+
+def _with_ours(pods: Pods, template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
+    labelled = pod_template.with_metadata(template, labels=labels, annotations={})
+    return pod_template.with_leading_env(labelled, variables, container=pods.container)
 
 
 def _changed(template: Manifest, name: str, namespace: str, change: Callable[[Manifest], Manifest] | None) -> Manifest:

@@ -86,15 +86,13 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     _check_env(job)
     own = _skeleton(job) if job.manifest is None else _given(job.manifest)
     replicas = _replicas(own["spec"], job, under)
-    pods = sum(map(count, replicas.values()))
     whole = {**own, "spec": {**own["spec"], "pytorchReplicaSpecs": replicas}}
     if under is not None:
         _check_env(under)
-        added = _with_fields(
-            {"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {} for role in replicas}}}, under, pods=pods
-        )
+        sizes = {role: {name: each[name] for name in each if name == "replicas"} for role, each in replicas.items()}
+        added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": sizes}}, under)
         whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
-    return _with_fields(whole, job, pods=pods)
+    return _with_fields(whole, job)
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
@@ -147,12 +145,12 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
     return pod_template.requested_template(own, job, under, role=role, container=CONTAINER)
 
 
-def _with_fields(manifest: Manifest, job: TrainingJob, *, pods: int) -> Manifest:
+def _with_fields(manifest: Manifest, job: TrainingJob) -> Manifest:
     """Return the manifest with the job's fields over it, except those of its pods."""
     spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
     restarts = _set({"restartPolicy": job.restart_policy})
     changes = {
-        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=pods),
+        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, replicas),
         "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
         "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
         "pytorchReplicaSpecs": {role: {**replica, **restarts} for role, replica in replicas.items()},
@@ -164,7 +162,7 @@ def _with_fields(manifest: Manifest, job: TrainingJob, *, pods: int) -> Manifest
     return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
-def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | None:
+def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any]) -> Manifest | None:
     typed = {
         "cleanPodPolicy": job.clean_pod_policy,
         "backoffLimit": job.backoff_limit,
@@ -177,7 +175,8 @@ def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | N
     changes = _set({**typed, **unset})
     if job.gang is not None:
         others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
-        changes["schedulingPolicy"] = {**others, **({"minAvailable": pods} if job.gang else {})}
+        size = {"minAvailable": sum(map(count, replicas.values()))} if job.gang else {}
+        changes["schedulingPolicy"] = {**others, **size}
     if job.queue_name is not None and job.scheduler_name == VOLCANO:
         policy: Manifest = changes.get("schedulingPolicy") or found.get("schedulingPolicy") or {}
         changes["schedulingPolicy"] = {**policy, "queue": job.queue_name}
