@@ -136,7 +136,7 @@ def job(snapshot: Snapshot) -> Table:
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
         **_times(snapshot, said),
-        "code": said["git_revision"] or "",
+        "code": said["git_revision"] or _folder(said["code_revision"]),
         "model": _model(snapshot, said["model"]),
         "tfevents": _tfevents(snapshot, said["tfevents"]),
         "tensorboard": said["tensorboard_url"] or "",
@@ -363,6 +363,13 @@ def _model(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
     declared = snapshot.submission.outputs.model
     facts = f" ({found['bytes']:,} bytes, sha256 {found['sha256']})" if found else ""
     return f"{declared.uri}{facts}" if declared else ""
+
+
+def _folder(revision: Mapping[str, Any] | None) -> str:
+    if revision is None:
+        return ""
+    state = f" ({'changed since ' * revision['dirty']}{revision['commit']})" if revision["commit"] else ""
+    return f"{revision['digest']}{state}"
 
 
 def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:

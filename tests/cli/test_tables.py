@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from ptjob_provider.cli import tables
 from ptjob_provider.cli.commands import row_of
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
-from ptjob_provider.core.identity import RECORD_ANNOTATION
+from ptjob_provider.core.identity import CODE_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.run.snapshot import look
 from recorded import recorded
 
@@ -62,6 +63,28 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(fetched).columns)
     told = dict(zip(names, texts, strict=True))
     assert (told["kind"], told["code"], "replicas" in told) == ("TrainJob", "0a1b2c", False)  # it counts batch Jobs
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"commit": "0a1b2c", "dirty": True}, "sha256:d99c (changed since 0a1b2c)"),
+        ({"commit": "0a1b2c", "dirty": False}, "sha256:d99c (0a1b2c)"),
+        ({"commit": None, "dirty": None}, "sha256:d99c"),
+    ],
+)
+async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state: dict[str, Any], shown: str) -> None:
+    """In the place of a commit that was fetched."""
+    job, backend = recorded("pytorchjob-failed"), ScriptedBackend()
+    revision = {"digest": "sha256:d99c", **state}
+    meta = {**job["metadata"], "annotations": {CODE_ANNOTATION: json.dumps(revision)}}
+    backend.jobs[meta["namespace"], meta["name"]] = {**job, "metadata": meta}
+    backend.worlds = [Observation(job={**job, "metadata": meta})]
+
+    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+
+    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
+    assert dict(zip(names, texts, strict=True))["code"] == shown
 
 
 @pytest.mark.parametrize(
