@@ -8,12 +8,13 @@ import sys
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, emit_rows, notice, run
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, notice, run
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
@@ -49,12 +50,8 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
     """Print the namespace's jobs that have all the labels."""
     selector = _selector(labels)
     rows = run(_rows(place, selector, with_nodes=output == "wide"))
-    if output and output != "wide":
-        emit_rows([row["name"] for row in rows], rows, output)
-    elif rows:
-        tables.show(tables.jobs(rows, now=datetime.now(UTC), with_namespace=place.is_everywhere))
-    else:
-        say(f"no jobs {place.where}", err=True)
+    table = partial(tables.jobs, rows, now=datetime.now(UTC), with_namespace=place.is_everywhere)
+    tables.show_rows(rows, table, output if output != "wide" else None, none=f"no jobs {place.where}")
 
 
 def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Mapping[str, Any]) -> None:
@@ -254,13 +251,9 @@ _MADE_AT = re.compile(r"\.([0-9a-f]{16})$")
 def events(place: Place, name: str, *, output: str | None) -> None:
     """Print the events of a job and its pods, oldest first."""
     rows = event_rows(place, name)
-    if output:
-        emit_rows([row["object"] for row in rows], rows, output)
-    elif rows:
-        tables.show(tables.events(rows, now=datetime.now(UTC)))
-    else:
-        why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
-        say(f"no events about {place.namespace}/{name}: {why}", err=True)
+    why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
+    none = f"no events about {place.namespace}/{name}: {why}"
+    tables.show_rows(rows, partial(tables.events, rows, now=datetime.now(UTC)), output, key="object", none=none)
 
 
 def event_rows(place: Place, name: str) -> list[dict[str, Any]]:

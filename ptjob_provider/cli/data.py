@@ -6,8 +6,9 @@ import posixpath
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit_rows, notice, run
@@ -17,11 +18,13 @@ from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.outputs.contract import SCHEME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import FileOptions
+    from ptjob_provider.core.inspector import ClaimFiles, FileOptions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +54,8 @@ def list_claims(place: Place, *, output: str | None) -> None:
     rows = sorted(
         (claim_row(claim) for claim in run(place.site().claims(place.namespace))), key=lambda row: row["name"]
     )
-    if output:
-        emit_rows([row["name"] for row in rows], rows, output)
-    elif rows:
-        tables.show(tables.claims(rows, now=datetime.now(UTC)))
-    else:
-        say(f"no claims in namespace {place.namespace} of {place}", err=True)
+    none = f"no claims in namespace {place.namespace} of {place}"
+    tables.show_rows(rows, partial(tables.claims, rows, now=datetime.now(UTC)), output, none=none)
 
 
 def claim_row(claim: Manifest) -> dict[str, Any]:
@@ -88,7 +87,8 @@ def list_files(place: Place, address: str, *, image: str | None, user: int | Non
     there = OnClaim.read(address)
     if there is None:
         raise Refused(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
-    found = run(_listed(place, there, image=image, user=user))
+    options = _options(place, image, user)
+    found = run(_with_files(place, there.claim, options, lambda files: files.listed(there.path)))
     rows = [{**each, "modified": _instant(each["modified"])} for each in found]
     if output:
         emit_rows([row["name"] for row in rows], rows, output)
@@ -98,13 +98,13 @@ def list_files(place: Place, address: str, *, image: str | None, user: int | Non
 
 def copy_files(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
     """Copy a file or a folder between this machine and a claim, with the target names of `cp -r`."""
-    theirs, ours = OnClaim.read(source), OnClaim.read(target)
+    theirs, ours, options = OnClaim.read(source), OnClaim.read(target), _options(place, image, user)
     with tempfile.TemporaryFile() as archive:
         if theirs is not None and ours is None:
             here = Path(target).resolve()
             folder = here if here.is_dir() else here.parent
             name = posixpath.basename(theirs.path.rstrip("/")) or theirs.claim
-            run(_packed(place, theirs, archive, _options(place, image, user)))
+            run(_with_files(place, theirs.claim, options, lambda files: files.pack(theirs.path, archive)))
             archive.seek(0)
             claim_files.unpack(archive, folder, folder, name if here.is_dir() else here.name)
         elif ours is not None and theirs is None:
@@ -112,8 +112,7 @@ def copy_files(place: Place, source: str, target: str, *, image: str | None, use
             _pack_here(here, archive)
             archive.seek(0)
             folder_there, name = _named(ours.path, here.name)
-            there = OnClaim(claim=ours.claim, path=folder_there)
-            run(_unpacked(place, there, archive, name, _options(place, image, user)))
+            run(_with_files(place, ours.claim, options, lambda files: files.unpack(archive, folder_there, name)))
         else:
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
             raise Refused(f"SOURCE TARGET: {source} {target} is not allowed; {rule}", EXIT_USAGE)
@@ -137,21 +136,9 @@ def _options(place: Place, image: str | None, user: int | None) -> FileOptions:
     return replace(place.file_options(image, user), tell=notice)
 
 
-async def _listed(place: Place, there: OnClaim, *, image: str | None, user: int | None) -> Sequence[dict[str, Any]]:
-    options = _options(place, image, user)
-    async with place.site().files(place.namespace, there.claim, options=options) as files:
-        return await files.listed(there.path)
-
-
-async def _packed(place: Place, source: OnClaim, archive: IO[bytes], options: FileOptions) -> None:
-    async with place.site().files(place.namespace, source.claim, options=options) as files:
-        await files.pack(source.path, archive)
-
-
-async def _unpacked(place: Place, target: OnClaim, archive: IO[bytes], name: str, options: FileOptions) -> None:
-    """Unpack an archive into a folder of a claim."""
-    async with place.site().files(place.namespace, target.claim, options=options) as files:
-        await files.unpack(archive, target.path, name)
+async def _with_files(place: Place, claim: str, options: FileOptions, do: Callable[[ClaimFiles], Awaitable[T]]) -> T:
+    async with place.site().files(place.namespace, claim, options=options) as files:
+        return await do(files)
 
 
 def _instant(seconds: float) -> str:

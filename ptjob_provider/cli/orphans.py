@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -48,12 +49,8 @@ def show_live(place: Place, *, older_than: timedelta, output: str | None) -> Non
     """Print every job of an orchestrator that uses resources, for a person to decide."""
     now = datetime.now(UTC)
     found = [job for job in run(live_jobs(place.open(), place.namespace)) if now - job.created_at >= older_than]
-    if output:
-        emit_rows([job.ref.name for job in found], [job.to_dict() for job in found], output)
-    elif found:
-        tables.show(tables.live(found, now=now))
-    else:
-        say(f"no live jobs older than {tables.duration(older_than)} {_where(place)}", err=True)
+    none = f"no live jobs older than {tables.duration(older_than)} {_where(place)}"
+    tables.show_rows([job.to_dict() for job in found], partial(tables.live, found, now=now), output, none=none)
 
 
 def show_orphans(

@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ptjob_provider.cli.printable import printable
+from ptjob_provider.cli.output import emit_rows
+from ptjob_provider.cli.printable import printable, say
 from ptjob_provider.core.diagnosis import is_clean_up, told_of
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.history import PodHistory, Termination
     from ptjob_provider.core.history.peak_usage import PeakUsage
@@ -62,6 +63,18 @@ def show(table: Table) -> None:
         click.echo(_trimmed(line))  # noqa: TID251 - with our own colours, and printable cells
 
 
+def show_rows(
+    rows: Sequence[Mapping[str, Any]], table: Callable[[], Table], output: str | None, *, key: str = "name", none: str
+) -> None:
+    """Print rows for programs, with `key` as their names, or for people the table; without any, say so on stderr."""
+    if output:
+        emit_rows([row[key] for row in rows], rows, output)
+    elif rows:
+        show(table())
+    else:
+        say(none, err=True)
+
+
 def _trimmed(line: str) -> str:
     """Return a line without trailing blanks, also where they are coloured."""
     trimmed = _BLANK_END.sub("", line)
@@ -75,8 +88,7 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
     where_from = ("NAMESPACE",) if with_namespace else ()
     table = _table(*where_from, "NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "OWNER")
     for row in rows:
-        created, ran = _instant(row["created_at"]), _ran(row, now)
-        age = duration(now - created) if created else ""
+        age, ran = _age(row["created_at"], now), _ran(row, now)
         where = (row["namespace"],) if with_namespace else ()
         told = (row["name"], _phase(row["phase"]), row["in_brief"], str(row["replicas"]), age, ran, row["kind"])
         places = (", ".join(row["nodes"]),) if nodes else ()
@@ -167,8 +179,7 @@ def replicas(snapshot: Snapshot) -> Table:
         codes = ", ".join(_ends(snapshot.record, name, over_at))
         pod = pods.get(name) or {"status": {"phase": _without_pod(snapshot.record, name, snapshot.status)}}
         node = (pod.get("spec") or {}).get("nodeName") or ""
-        made = _instant((pod.get("metadata") or {}).get("creationTimestamp"))
-        age = duration(snapshot.now - made) if made else ""
+        age = _age((pod.get("metadata") or {}).get("creationTimestamp"), snapshot.now)
         table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), age, node, codes)
     return table
 
@@ -217,8 +228,7 @@ def conditions(snapshot: Snapshot) -> Table:
     """Return the job's conditions in kubectl's format, the oldest change first."""
     table = _table("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
     for each in sorted(snapshot.conditions, key=lambda each: str(each.get("lastTransitionTime") or "")):
-        at = _instant(each.get("lastTransitionTime"))
-        since = duration(snapshot.now - at) if at else ""
+        since = _age(each.get("lastTransitionTime"), snapshot.now)
         table.add_row(each["type"], each["status"], since, each.get("reason") or "", each.get("message") or "")
     return table
 
@@ -236,11 +246,9 @@ def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the events in kubectl's format."""
     table = _table("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
     for row in rows:
-        at = _instant(row["at"] or None)
         times = f" (×{row['count']})" if row["count"] > 1 else ""
         warns = Text(row["type"], style="yellow" if row["type"] == "Warning" else "")
-        age = duration(now - at) if at else ""
-        table.add_row(age, warns, row["reason"], row["object"], f"{row['message']}{times}")
+        table.add_row(_age(row["at"], now), warns, row["reason"], row["object"], f"{row['message']}{times}")
     return table
 
 
@@ -250,17 +258,8 @@ def nodes(found: Iterable[NodeUse]) -> Table:
     for node in found:
         status = Text(node.status, style="" if node.status == "ready" else "yellow")
         cpu, memory = _part(node.cpu_taken, node.cpu, _cores), _part(node.memory_taken, node.memory, size)
-        row = (
-            node.name,
-            node.address,
-            node.role or "<none>",
-            status,
-            str(node.gpus),
-            str(node.gpus_taken),
-            cpu,
-            memory,
-        )
-        table.add_row(*row)
+        gpus = (str(node.gpus), str(node.gpus_taken))
+        table.add_row(node.name, node.address, node.role or "<none>", status, *gpus, cpu, memory)
     return table
 
 
@@ -268,10 +267,8 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the list of jobs with their GPUs."""
     table = _table("NAME", "GPU(Requests)", "GPU(Allocated)", "PHASE", "AGE", "NODE")
     for row in rows:
-        created = _instant(row["created_at"])
-        age = duration(now - created) if created else ""
         gpus = (str(row["gpus"]), str(row["gpus_allocated"]))
-        table.add_row(row["name"], *gpus, _phase(row["phase"]), age, row["node"] or "N/A")
+        table.add_row(row["name"], *gpus, _phase(row["phase"]), _age(row["created_at"], now), row["node"] or "N/A")
     return table
 
 
@@ -303,10 +300,8 @@ def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the list of claims, in Arena's columns and with size and state."""
     table = _table("NAME", "ACCESSMODE", "SIZE", "STATUS", "CLASS", "DESCRIPTION", "OWNER", "AGE")
     for row in rows:
-        created = _instant(row["created_at"])
-        age = duration(now - created) if created else ""
         columns = ("name", "access_mode", "size", "status", "storage_class", "description", "owner")
-        table.add_row(*(row[name] for name in columns), age)
+        table.add_row(*(row[name] for name in columns), _age(row["created_at"], now))
     return table
 
 
@@ -409,6 +404,11 @@ def _table(*columns: str) -> Table:
 
 def _phase(phase: str) -> Text:
     return Text(phase, style=PHASE_COLOURS.get(phase, "dim"))
+
+
+def _age(text: str | None, now: datetime) -> str:
+    instant = _instant(text or None)
+    return duration(now - instant) if instant else ""
 
 
 def _code(exit_code: int | None) -> str:
