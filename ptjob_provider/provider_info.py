@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 _INTEGRATION = "PyTorch training jobs"
+_GUIDES = ("kubernetes-backend", "local-backend", "data-arrival")
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the metadata that Airflow's `provider_info.schema.json` requires."""
+    """Return the metadata in the form of Airflow's `provider_info.schema.json`; paths begin at the repository's root.
+
+    There are no connection types: jobs use `kubernetes`, of which the provider cncf.kubernetes has hook and form.
+    """
     return {
         "package-name": "ptjob-provider",
         "name": "PyTorch training jobs",
+        "state": "ready",
+        "lifecycle": "incubation",
         "description": "Distributed PyTorch training as Airflow tasks: PyTorchJobs and TrainJobs of Kubeflow.",
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
                 "external-doc-url": "https://www.kubeflow.org/docs/components/trainer/",
+                "how-to-guide": [f"/docs/how-to/{page}.md" for page in _GUIDES],
+                "logo": "/docs/images/logo.svg",
                 "tags": ["software"],
             }
         ],
@@ -40,8 +48,10 @@ def _modules(*names: str) -> list[dict[str, Any]]:
     return [{"integration-name": _INTEGRATION, "python-modules": list(names)}]
 
 
-def _option(description: str, default: str, example: str | None = None, *, sensitive: bool = False) -> dict[str, Any]:
-    option = {"description": description, "version_added": "0.1.0", "type": "string", "example": example}
+def _option(
+    description: str, default: str, example: str | None = None, *, kind: str = "string", sensitive: bool = False
+) -> dict[str, Any]:
+    option = {"description": description, "version_added": "0.1.0", "type": kind, "example": example}
     return {**option, "default": default, **({"sensitive": True} if sensitive else {})}
 
 
@@ -88,6 +98,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "Cluster: seconds that looking at a job's outputs may take: finding a place for the pod, starting it and "
         "reading every byte of the model. Raise it for models of hundreds of gigabytes.",
         "300",
+        kind="float",
     ),
     "job_template": _option(
         "What is put under every job: the path of a YAML or JSON file, or JSON. It has the operator's own fields "
@@ -123,6 +134,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "no line is dropped. Airflow's triggerer took about 2,800 records a second and did nothing else meanwhile.",
         "1000",
         "300",
+        kind="float",
     ),
     "max_log_streams": _option(
         "Cluster: of how many jobs the log is followed over a stream of its own, in each triggerer and worker. The "
@@ -130,6 +142,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "of them every eight minutes. A stream is one connection to the API server and one from there to the node.",
         "200",
         "500",
+        kind="integer",
     ),
     "usage_interval": _option(
         "Cluster: seconds between two looks at what the replicas of followed jobs use, in each triggerer and worker; "
@@ -137,6 +150,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "a metrics server and the Role of deploy/components/usage. 0: nobody looks.",
         "120",
         "30",
+        kind="float",
     ),
     "api_error_timeout": _option(
         "Seconds for which the API server may refuse requests about a job that exists (401, 403, 400 and the like: "
@@ -145,6 +159,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "The job goes on meanwhile and afterwards. A server that does not answer is waited for without an end.",
         "900",
         "3600",
+        kind="float",
     ),
     "orphan_grace": _option(
         "Seconds for which the maintenance DAG and ``ptjob orphans`` leave a job alone that could not be followed any "
@@ -152,6 +167,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "the task's last try.",
         "86400",
         "604800",
+        kind="float",
     ),
     "local_root": _option(
         "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that "

@@ -175,7 +175,7 @@ def options() -> str:
     for name, option in OPTIONS.items():
         default, example = option["default"], option["example"]
         lines += ["", f"## {name}", "", paragraphs(str(option["description"]).replace("``", "`")), ""]
-        lines += [f"- Default: {f'`{default}`' if default else 'empty'}"]
+        lines += [f"- Type: {option['type']}. Default: {f'`{default}`' if default else 'empty'}"]
         lines += [f"- Example: `{example}`"] if example else []
         lines += ["- Sensitive: Airflow masks its value."] if option.get("sensitive") else []
     return "\n".join(lines) + "\n"

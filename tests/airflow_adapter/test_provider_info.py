@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.cncf.kubernetes.get_provider_info import get_provider_info as kubernetes_provider_info
 from airflow.providers_manager import ProvidersManager
 
 import ptjob_provider
-from ptjob_provider.airflow import config
+from installed import ROOT
+from ptjob_provider.airflow import config, hooks
+from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.core.run import options
 from ptjob_provider.provider_info import OPTIONS, get_provider_info
 
@@ -38,6 +45,46 @@ def test_every_module_that_it_lists_exists(kind: str) -> None:
     modules = [importlib.import_module(name) for entry in INFO[kind] for name in entry["python-modules"]]
 
     assert modules
+
+
+@pytest.mark.parametrize("path", [*INFO["integrations"][0]["how-to-guide"], INFO["integrations"][0]["logo"]])
+def test_every_page_and_picture_that_it_lists_exists(path: str) -> None:
+    """In the repository, as in a community provider's."""
+    assert (ROOT / path.removeprefix("/")).is_file()
+
+
+def test_the_decorator_that_it_lists_exists() -> None:
+    """Airflow imports it when a DAG file says `task.pytorch_job`."""
+    (decorator,) = INFO["task-decorators"]
+    module, _, name = decorator["class-name"].rpartition(".")
+
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_connections_form_has_a_field_for_all_that_is_read_of_it() -> None:
+    """The form is the provider cncf.kubernetes'; a second one for the same type would only be warned about."""
+    (kubernetes,) = kubernetes_provider_info()["connection-types"]
+    source = inspect.getsource(hooks)
+    read = set(re.findall(r'_(?:text|switch)\("(\w+)"', source)) | {"kube_config"}
+
+    assert "connection-types" not in INFO
+    assert kubernetes["connection-type"] == PyTorchJobHook.conn_type
+    assert read <= set(kubernetes["conn-fields"])
+    assert len(read) == 7
+
+
+def test_airflow_lists_every_option_with_its_default(tmp_path: Path) -> None:
+    """An administrator reads them there; a number is declared as one."""
+    command = ["airflow", "config", "list", "--section", "ptjob", "--defaults", "--show-values"]
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path)}
+
+    listed = subprocess.check_output([sys.executable, "-m", *command], env=environment, text=True)
+
+    assert dict(re.findall(r"^# (\w+) = (.*)$", listed, re.MULTILINE)) == {
+        name: each["default"] for name, each in OPTIONS.items()
+    }
+    numbers = {name for name, each in OPTIONS.items() if re.fullmatch(r"\d+", each["default"])}
+    assert {name for name, each in OPTIONS.items() if each["type"] in {"integer", "float"}} == numbers
 
 
 def test_every_link_that_it_lists_exists() -> None:
