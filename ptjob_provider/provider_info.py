@@ -62,6 +62,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "kubernetes",
         "local",
     ),
+    "kind": _option(
+        "Kind of jobs that name none: ``PyTorchJob``, ``TrainJob`` or ``PyTorchTrainingJob``. If the cluster does not "
+        "serve it, the next of these that it serves. Jobs that exist keep their kind. Empty: the first that it serves.",
+        "",
+        "TrainJob",
+    ),
     "instance": _option(
         "Name of this Airflow installation, different from every other one's that shares a namespace: jobs of another "
         "name are neither adopted nor stopped. Empty: an id that the first task makes and Airflow's database keeps, as "

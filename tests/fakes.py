@@ -28,6 +28,7 @@ class ScriptedBackend:
     Attributes:
         submits: for each create in turn what happens: "ok" (the default), "lost" (created, no answer), "refused".
         served: the kinds that it knows.
+        kinds_read: the kind of each job that was asked for, in order.
         pods_stay: how often `pods_gone` says no after a delete.
         worlds: what `watch` yields, one after the other; then it waits for ever.
         seconds_to_first_world: how long it takes to find out what there is.
@@ -42,6 +43,7 @@ class ScriptedBackend:
 
     def __init__(self) -> None:
         self.served = set(KINDS)
+        self.kinds_read: list[str] = []
         self.jobs: dict[tuple[str, str], Manifest] = {}
         self.submits: list[str] = []
         self.pods_stay = 0
@@ -100,6 +102,7 @@ class ScriptedBackend:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object or raise JobNotFound."""
+        self.kinds_read.append(kind)
         self._refuse("get")
         if self.get_error:
             raise self.get_error

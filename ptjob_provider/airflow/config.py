@@ -173,6 +173,7 @@ def load_installation() -> Installation:
         change_pod=_pod_mutation(),
         sync_image=SECTION_OPTIONS.sync_image(),
         tensorboard_image=SECTION_OPTIONS.tensorboard_image(),
+        kind=SECTION_OPTIONS.kind(),
     )
 
 

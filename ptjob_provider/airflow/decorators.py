@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
+from ptjob_provider.airflow.config import SECTION_OPTIONS
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.code.arguments import check_hints
 from ptjob_provider.core.code.function import from_function
@@ -76,6 +77,7 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
 
     def _job(self, namespace: str | None = None) -> TrainingJob:
         fields = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
+        fields["kind"] = fields["kind"] or SECTION_OPTIONS.kind()
         self.command = job_command(self._source, self.python_callable, [*self.op_args], self.op_kwargs, fields=fields)
         return super()._job(namespace)
 

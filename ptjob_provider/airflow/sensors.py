@@ -62,9 +62,15 @@ class PyTorchJobSensor(BaseSensorOperator):
     task's log after the job's end, or while it runs if deferrable.
 
     Args:
+    <<<<<<< HEAD
         job_name: the job's full name, such as another task's XCom `job_name`. Required.
         kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`, in any case. None: the first of these that has a job of
             this name.
+    =======
+        job_name: the job's full name, such as another task's XCom `job_name`.
+        kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`. None: the first of these that has a job of this name,
+            `[ptjob] kind` before the others.
+    >>>>>>> 391a7dd (Choose the kind of jobs by one setting, and document the move to TrainJobs)
         namespace: the job's namespace. None: the connection's, else `default`.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Default `kubernetes_default`.
         in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in. None:
@@ -159,7 +165,8 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
-            return await find_job(backend, str(self.namespace), self.job_name, kind=self.kind)
+            preferred = config.SECTION_OPTIONS.kind()
+            return await find_job(backend, str(self.namespace), self.job_name, kind=self.kind, preferred=preferred)
         except JobNotFound:
             return None
 
@@ -230,9 +237,9 @@ class PyTorchJobSensor(BaseSensorOperator):
 
         On a cluster, inspecting outputs starts a pod, which the sensor must not do for a job that it does not own.
         """
-        seen = await look(place.backend, ref.namespace, ref.name, inspect=False)
+        seen = await look(place.backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
         if seen.report is None and (Settings.load().local is not None or self._is_ours(seen)):
-            return await look(place.backend, ref.namespace, ref.name)
+            return await look(place.backend, ref.namespace, ref.name, kind=ref.kind)
         return seen
 
     def _is_ours(self, seen: Snapshot) -> bool:

@@ -23,7 +23,6 @@ from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.run.cleanup import stop_and_wait
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.lookup import list_jobs as find_jobs
 from ptjob_provider.core.run.snapshot import look, owner_of
 from ptjob_provider.core.spec.pods import label_map
@@ -144,7 +143,9 @@ def _text(instant: datetime | None) -> str | None:
 
 async def _seen(place: Place, name: str, *, inspect: bool) -> Snapshot:
     """Return a job's current state; for Arena's jobs, with the address of their TensorBoard."""
-    snapshot = await look(place.open(), place.namespace, name, kind=place.kind, inspect=inspect)
+    snapshot = await look(
+        place.open(), place.namespace, name, kind=place.kind, preferred=place.preferred_kind, inspect=inspect
+    )
     if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
         return snapshot
     url = await place.site().tensorboard_url(snapshot.submission.ref)
@@ -180,7 +181,7 @@ async def _nodes(backend: Backend, job: Manifest, turns: asyncio.Semaphore) -> l
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     backend = place.open()
     try:
-        ref = JobRef.of(await find_job(backend, place.namespace, name, kind=place.kind))
+        ref = JobRef.of(await place.find(backend, name))
     except JobNotFound:
         if ignore_not_found:
             return
@@ -213,7 +214,7 @@ def _jobs(ended: Sequence[object]) -> str:
 
 async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    job = await place.find(backend, name)
     ref, phase = JobRef.of(job), kinds.read_status(job).phase
     if phase.is_terminal:
         raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
@@ -276,7 +277,7 @@ def event_row(event: Manifest) -> dict[str, Any]:
 
 async def _events(place: Place, name: str) -> list[Manifest]:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    job = await place.find(backend, name)
     ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
     if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
         pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])

@@ -10,7 +10,6 @@ import click
 from ptjob_provider.cli.parameters import place_in
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.lookup import list_jobs as find_jobs
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ async def _names(place: Place) -> list[str]:
 
 
 async def _replicas(place: Place, name: str) -> list[str]:
-    found = kinds.replicas(await find_job(place.open(), place.namespace, name, kind=place.kind))
+    found = kinds.replicas(await place.find(place.open(), name))
     return [f"{replica.role}-{replica.index}" for replica in found]
 
 

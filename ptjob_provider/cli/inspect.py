@@ -19,7 +19,6 @@ from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import Check
 from ptjob_provider.core.installation_id import NO_ADDRESS, instance_of, origin_mismatch
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.lookup import list_jobs as find_jobs
 from ptjob_provider.core.status import JobPhase
 
@@ -126,7 +125,7 @@ async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
 
 async def _usage(place: Place, name: str) -> tuple[Usage, Mapping[str, PeakUsage], Manifest]:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    job = await place.find(backend, name)
     now = await place.site().usage(job)
     before = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
     seen = {each.replica: PeakUsage().seen(each.to_dict()) for each in now.replicas}

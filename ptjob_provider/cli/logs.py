@@ -18,7 +18,6 @@ from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.status import JobPhase
 
@@ -101,7 +100,7 @@ def find_replica(job: Manifest, wanted: str | None) -> str:
 
 async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    job = await place.find(backend, name)
     ref = JobRef.of(job)
     if wanted.container not in {None, kinds.named(ref.kind).CONTAINER}:
         pod = find_replica(job, replica)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, Inspector
     from ptjob_provider.core.kubernetes import ClusterConfig
     from ptjob_provider.core.local import LocalConfig
@@ -149,7 +150,24 @@ class Place:
             template=options.job_template(),
             sync_image=options.sync_image(),
             tensorboard_image=options.tensorboard_image(),
+            kind=options.kind(),
         )
+
+    @property
+    def preferred_kind(self) -> str | None:
+        """Kind of new jobs that name none, and to look for first; None if any kind will do."""
+        return self._read_options().kind()
+
+    async def find(self, backend: Backend, name: str) -> Manifest:
+        """Return the job of this name, of the kind that the command line names or of the first that has one.
+
+        Raises:
+            ClusterError: there is none, or it cannot be read.
+            InvalidSpec: the kind is unknown.
+        """
+        from ptjob_provider.core.run.lookup import find_job  # noqa: PLC0415 - takes its time
+
+        return await find_job(backend, self.namespace, name, kind=self.kind, preferred=self.preferred_kind)
 
     @property
     def api_error_timeout(self) -> float:

@@ -34,7 +34,6 @@ from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFoun
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem
 from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import RecalledAttempts
 from ptjob_provider.core.run.session import Session
@@ -118,12 +117,13 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
 def render(place: Place, job: TrainingJob, *, output: str) -> None:
     """Print the object that would be submitted; the output is deterministic."""
     try:
-        rendered = kinds.named(job.named_kind or kinds.DEFAULT.KIND).render(
+        installation = place.installation()
+        rendered = kinds.asked_for(job, preferred=installation.kind).render(
             job.in_namespace(place.namespace),
             owner=_owner("rendered"),
             attempt=1,
             exact_name=_has_literal_name(job),
-            installation=place.installation(),
+            installation=installation,
         )
     except PTJobError as error:
         raise refusal(error) from error
@@ -258,7 +258,7 @@ class Following:
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of an existing job; a job that the command line did not create is only watched."""
         self.backend = self.place.open()
-        job = await find_job(self.backend, self.place.namespace, name, kind=self.place.kind)
+        job = await self.place.find(self.backend, name)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
         if hands_off and self.ending.delete_on_interrupt:
             whose = f"{JobRef.of(job)}, which something else made"

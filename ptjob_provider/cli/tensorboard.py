@@ -14,7 +14,6 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.inspector import Shown
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -56,7 +55,7 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
 
 async def _job(place: Place, name: str) -> Manifest:
     try:
-        return await find_job(place.open(), place.namespace, name, kind=place.kind)
+        return await place.find(place.open(), name)
     except JobNotFound as error:
         advice = f"what a job has written stays on its claim: ptjob tensorboard pvc://CLAIM/PATH ({error})"
         raise JobNotFound(advice, code=error.code, reason=error.reason) from error

@@ -43,6 +43,7 @@ class Place:
         retry: number of this retry among those that the pipeline's author has configured, 0 for the first try; None if
             the author has configured none.
         template: defaults for every job; None if there are none.
+        kind: kind of a job that names none; None: the first kind that is served.
         sync_image: default image that fetches a job's code.
         tensorboard_image: default image of TensorBoards; "": the job's own.
         api_error_timeout: seconds for which requests about a job may be refused.
@@ -56,6 +57,7 @@ class Place:
     instance: str
     retry: int | None
     template: TrainingJob | None
+    kind: str | None = None
     sync_image: str = ""
     tensorboard_image: str = ""
     api_error_timeout: float = TIMEOUT
@@ -112,6 +114,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
         instance=options.text("instance") or INSTANCE,
         retry=_retry(environ.get("KFP_RETRY_INDEX", "")),
         template=options.job_template(),
+        kind=options.kind(),
         sync_image=options.sync_image(),
         tensorboard_image=options.tensorboard_image(),
         api_error_timeout=options.api_error_timeout(),

@@ -171,6 +171,7 @@ class Training:
             template=self.request.template(self.place.template),
             sync_image=self.place.sync_image,
             tensorboard_image=self.place.tensorboard_image,
+            kind=self.place.kind,
         )
         session = self.session(store)
         submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)

@@ -64,6 +64,17 @@ def test_a_dry_run_shows_the_command(capsys: pytest.CaptureFixture[str]) -> None
     assert "- torchrun\n" in capsys.readouterr().out
 
 
+def test_a_dry_run_shows_torchrun_where_trainjobs_are_preferred(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a task that asks for a TrainJob itself."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
+
+    made(rated, CONFIG).dry_run()
+
+    assert "- torchrun\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["command", "args", "cmds", "arguments"])
 def test_a_command_is_refused(name: str) -> None:
     """The function is what runs."""

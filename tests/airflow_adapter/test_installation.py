@@ -75,6 +75,28 @@ def test_a_template_is_put_under_a_job(backend: ScriptedBackend, monkeypatch: py
         assert (env["HTTP_PROXY"], env["LEVEL"]) == ("proxy:3128", "debug")
 
 
+def test_the_kind_of_jobs_that_name_none_is_a_setting(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task's own kind counts more; a dry run shows the same job."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "trainjob")
+    PyTorchJobOperator(task_id="train", image="digits").dry_run()
+
+    assert "kind: TrainJob\n" in capsys.readouterr().out
+    assert submitted(backend)["kind"] == "TrainJob"
+    backend.jobs.clear()
+    assert submitted(backend, kind="PyTorchJob")["kind"] == "PyTorchJob"
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_wrong_kind_in_the_settings_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the option, its value and what is allowed."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TFJob")
+
+    with pytest.raises(AirflowFailException, match=r"\[ptjob\] kind: 'TFJob' .*PyTorchJob, TrainJob"):
+        PyTorchJobOperator(task_id="train", image="digits").execute(context())
+
+
 def test_a_template_is_read_from_a_file(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -67,6 +67,14 @@ def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> 
     assert given["task_state_store"].values == {}
 
 
+def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older job of the same name and another kind is not taken for it."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
+
+    assert sensor().poke(context()) is False
+    assert backend.kinds_read == ["TrainJob", "PyTorchJob", "PyTorchTrainingJob"]
+
+
 def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> None:
     """Which job it is can be read before it has ended."""
     ti = StandInTaskInstance()

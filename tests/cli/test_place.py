@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from fakes import ScriptedBackend
 from ptjob_provider.cli import main
 from ptjob_provider.cli import place as places
 from ptjob_provider.cli.place import Asked, Place, find_place
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,3 +297,26 @@ def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
     cluster: Any = find_place(asked(kubeconfig=str(with_kubeconfig(home)), context="c"), {}).open()
 
     assert (type(local).__name__, type(cluster).__name__) == ("LocalBackend", "KubernetesBackend")
+
+
+async def test_the_installations_kind_is_made_and_looked_for_first(home: Path) -> None:
+    """A kind that the command line names is the only one."""
+    backend: Any = ScriptedBackend()
+    place = find_place(asked(), configured(home, "[ptjob]\nkind = trainjob\n"))
+
+    with pytest.raises(JobNotFound):
+        await place.find(backend, "digits")
+    with pytest.raises(JobNotFound):
+        await replace(place, kind="PyTorchJob").find(backend, "digits")
+
+    assert place.installation().kind == "TrainJob"
+    assert backend.kinds_read == ["TrainJob", "PyTorchJob", "PyTorchTrainingJob", "PyTorchJob"]
+
+
+def test_a_rendered_job_is_of_the_installations_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cluster is asked what it serves."""
+    monkeypatch.setenv("PTJOB_KIND", "TrainJob")
+
+    result = CliRunner().invoke(main, ["--root", "/nowhere", "render", "--name", "x", "--image", "i"])
+
+    assert "kind: TrainJob\n" in result.stdout

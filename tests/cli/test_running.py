@@ -205,6 +205,20 @@ def test_generated_names_that_are_all_taken_are_told_with_whose_they_are(capsys:
     assert capsys.readouterr().out == ""
 
 
+def test_a_job_without_a_kind_runs_here_whatever_kind_is_preferred(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine runs PyTorchJobs only; a kind that is named is refused."""
+    monkeypatch.setenv("PTJOB_KIND", "TrainJob")
+
+    result = machine.ptjob("run", "--name", "any", "--image", "none", "true")
+    refused = machine.ptjob("run", "--name", "named", "--kind", "TrainJob", "--image", "none", "true")
+
+    assert (result.exit_code, "PyTorchJob, uid" in result.stderr) == (0, True)
+    assert refused.exit_code != 0
+    assert "TrainJob' is not allowed; this machine runs kubeflow.org/v1 PyTorchJob" in refused.stderr
+
+
 def test_options_of_the_installation_hold_for_the_command_line(machine: Machine, tmp_path: Path) -> None:
     """The stand-in of an image and the job template are Airflow's, or said by a variable."""
     (tmp_path / "image").mkdir()

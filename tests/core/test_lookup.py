@@ -71,6 +71,14 @@ async def test_a_job_is_found_under_the_first_kind_that_has_it(
     assert (await find_job(backend(**said), "team", "digits", kind=kind))["kind"] == expected
 
 
+async def test_the_preferred_kind_is_looked_for_first() -> None:
+    """Where two jobs have the name; a kind that is named counts more."""
+    both = backend(PyTorchJob=job("PyTorchJob"), TrainJob=job("TrainJob"))
+
+    assert (await find_job(both, "team", "digits", preferred="TrainJob"))["kind"] == "TrainJob"
+    assert (await find_job(both, "team", "digits", kind="PyTorchJob", preferred="TrainJob"))["kind"] == "PyTorchJob"
+
+
 @each_row(
     ("said", "expected", "text"),
     [

@@ -19,7 +19,7 @@ from ptjob_provider.core.run.submit import (
     ensure_submitted,
     with_tensorboard,
 )
-from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec import Installation, TrainingJob
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -37,7 +37,7 @@ async def no_wait(_: float) -> None:
 
 async def submit(
     backend: ScriptedBackend, store: MemoryStore, *, clear_number: int = 0, tries_before_clear: int = 0,
-    exact_name: bool = False, job: TrainingJob = JOB, owner: Owner = OWNER,
+    exact_name: bool = False, job: TrainingJob = JOB, owner: Owner = OWNER, installation: Installation | None = None,
 ) -> Submission:  # fmt: skip
     return await ensure_submitted(
         backend,
@@ -47,6 +47,7 @@ async def submit(
         clear_number=clear_number,
         tries_before_clear=tries_before_clear,
         exact_name=exact_name,
+        installation=installation,
         sleep=no_wait,
     )
 
@@ -581,6 +582,49 @@ async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
     assert (first.ref.kind, first.rank0) == ("TrainJob", f"{first.ref.name}-node-0-0")
     assert [record.kind for record in store.history[:3]] == ["PyTorchJob", "TrainJob", "TrainJob"]
     assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
+
+
+@pytest.mark.parametrize(
+    ("served", "named", "made"),
+    [
+        ({"PyTorchJob", "TrainJob"}, None, "TrainJob"),
+        ({"PyTorchJob", "TrainJob"}, "PyTorchJob", "PyTorchJob"),
+        ({"PyTorchJob"}, None, "PyTorchJob"),
+        ({"PyTorchTrainingJob"}, None, "PyTorchTrainingJob"),
+    ],
+    ids=["the cluster serves both", "the job names a kind", "the preferred kind is not served", "neither is served"],
+)
+async def test_an_installation_prefers_a_kind(served: set[str], named: str | None, made: str) -> None:
+    """For jobs that name none; another one is made where the cluster has no such jobs."""
+    backend = ScriptedBackend()
+    backend.served = served
+    job = TrainingJob.parse(name="digits", image="digits:1", kind=named)
+
+    submission = await submit(backend, MemoryStore(), job=job, installation=Installation(kind="TrainJob"))
+
+    assert submission.ref.kind == made
+
+
+async def test_a_job_keeps_its_kind_when_another_one_is_preferred() -> None:
+    """The next try adopts it; nothing is trained twice."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+
+    second = await submit(backend, store, installation=Installation(kind="TrainJob"))
+
+    assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
+
+
+async def test_the_next_attempt_is_of_another_kind_where_the_first_ones_operator_is_gone() -> None:
+    """The preferred kind, although the record names the other one."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+    conclude_attempt(store)
+    backend.served = {"TrainJob"}
+
+    second = await submit(backend, store, installation=Installation(kind="TrainJob"))
+
+    assert (second.ref.kind, second.attempt) == ("TrainJob", 2)
 
 
 @pytest.mark.parametrize(

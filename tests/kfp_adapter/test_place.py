@@ -55,6 +55,12 @@ def test_the_installation_says_how_long_refusals_are_waited_out(environ: dict[st
     assert find_place(environ, service_account=NOWHERE).api_error_timeout == seconds
 
 
+@pytest.mark.parametrize(("environ", "kind"), [({}, None), ({"PTJOB_KIND": "trainjob"}, "TrainJob")])
+def test_the_installation_says_which_kind_a_job_is(environ: dict[str, str], kind: str | None) -> None:
+    """Any that is served if it says nothing."""
+    assert find_place(environ, service_account=NOWHERE).kind == kind
+
+
 def test_outside_of_a_pod_nothing_owns_a_job() -> None:
     """On one machine, or with a kubeconfig."""
     place = find_place(POD, service_account=NOWHERE)
@@ -107,6 +113,7 @@ async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int
     [
         ({"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud'.*kubernetes, local"),
         ({"PTJOB_JOB_TEMPLATE": '{"name": "x"}'}, "PTJOB_JOB_TEMPLATE.name"),
+        ({"PTJOB_KIND": "TFJob"}, "PTJOB_KIND: 'TFJob'.*PyTorchJob, TrainJob"),
         ({"PTJOB_PROBE_TIMEOUT": "soon"}, "PTJOB_PROBE_TIMEOUT: 'soon'"),
         ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_IMAGES": '{"a": 1}'}, "PTJOB_LOCAL_IMAGES"),
         (

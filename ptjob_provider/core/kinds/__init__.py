@@ -40,6 +40,7 @@ __all__ = [
     "Told",
     "asked_for",
     "due_at",
+    "in_order",
     "is_pod_of",
     "kind_of",
     "named",
@@ -69,9 +70,14 @@ def kind_of(job: Mapping[str, Any]) -> Kind:
     return named(job.get("kind") or DEFAULT.KIND)
 
 
-def asked_for(job: TrainingJob) -> Kind:
+def asked_for(job: TrainingJob, *, preferred: str | None = None) -> Kind:
     """Return the kind to render a job as where the cluster's kinds are unknown."""
-    return named(job.named_kind or DEFAULT.KIND)
+    return named(job.named_kind or preferred or DEFAULT.KIND)
+
+
+def in_order(preferred: str | None) -> tuple[str, ...]:
+    """Return the names of all kinds in the order in which they are tried: the preferred one first."""
+    return tuple(sorted(KINDS, key=lambda kind: kind != preferred))
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:

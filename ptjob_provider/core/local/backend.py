@@ -32,6 +32,7 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
+    KindNotServed,
     OutputsNotVerified,
     UnsupportedByBackend,
 )
@@ -211,11 +212,12 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
     """Return the job as it is stored: validated, of the one supported kind, with a uid.
 
     Raises:
+        KindNotServed: it is of another kind.
         InvalidSpec: it is invalid.
     """
     if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
         what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
-        raise InvalidSpec.of("kind", what, f"this machine runs {API_VERSION} {KIND}")
+        raise KindNotServed(f"kind: {what!r} is not allowed; this machine runs {API_VERSION} {KIND}")
     validate(manifest)
     given = {key: value for key, value in manifest["metadata"].items() if key not in _SET_BY_SERVER}
     if not given.get("name"):

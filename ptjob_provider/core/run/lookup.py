@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | None = None) -> Manifest:
-    """Return the job of this name: of the given kind, or of the first kind that has one.
+async def find_job(
+    backend: Backend, namespace: str, name: str, *, kind: str | None = None, preferred: str | None = None
+) -> Manifest:
+    """Return the job of this name: of the given kind, or of the first kind that has one, the preferred kind first.
 
     Raises:
         JobNotFound: no job has the name; the text lists the kinds searched and the forbidden ones.
@@ -30,7 +32,7 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
         return await backend.get(kinds.named(kind).KIND, namespace, name)
     missing: dict[str, ClusterError] = {}
     denied: list[PermissionDenied] = []
-    for each in kinds.KINDS:
+    for each in kinds.in_order(preferred):
         try:
             return await backend.get(each, namespace, name)
         except PermissionDenied as error:

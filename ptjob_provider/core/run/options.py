@@ -18,6 +18,7 @@ import yaml
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix
 from ptjob_provider.core.spec import job_template as read_template
+from ptjob_provider.core.spec import kind_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,15 @@ class Options:
         if word not in BACKENDS:
             raise InvalidSpec.of(self.title("backend"), word, one_of(BACKENDS))
         return word
+
+    def kind(self) -> str | None:
+        """Return the kind of jobs that name none; None if any kind will do.
+
+        Raises:
+            InvalidSpec: unknown kind.
+        """
+        text = self.text("kind")
+        return kind_name(self.title("kind"), text) if text else None
 
     def job_template(self) -> TrainingJob | None:
         """Return the template for every job; None if there is none.

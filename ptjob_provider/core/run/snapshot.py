@@ -98,6 +98,7 @@ async def look(
     name: str,
     *,
     kind: str | None = None,
+    preferred: str | None = None,
     inspect: bool = True,
     now: datetime | None = None,
 ) -> Snapshot:
@@ -108,6 +109,7 @@ async def look(
         namespace: its namespace.
         name: its name.
         kind: its kind; None: the first kind with a job of this name.
+        preferred: the kind to look for first if `kind` is None.
         inspect: inspect its outputs if no report is recorded; in a cluster this starts a pod.
         now: time of the snapshot.
 
@@ -115,7 +117,7 @@ async def look(
         JobNotFound: no job has that name.
     """
     now = now or datetime.now(UTC)
-    job = await find_job(backend, namespace, name, kind=kind)
+    job = await find_job(backend, namespace, name, kind=kind, preferred=preferred)
     seen = await _first(backend, JobRef.of(job))
     if seen.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")

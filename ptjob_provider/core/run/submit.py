@@ -208,6 +208,7 @@ class _Submitter:
         spec_hash: of the requested specification; the same for all attempts.
         kind: the kind of the job to create.
         not_made: why it is not created as an earlier kind.
+        tried: the kinds that it was to be created as.
         intent: distinguishes this call's objects from existing ones of the same name.
         rendered: the rendered specification, by kind and attempt.
         taken: number of names that others have.
@@ -229,10 +230,15 @@ class _Submitter:
     spec_hash: str = ""
     kind: str = kinds.DEFAULT.KIND
     not_made: list[str] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)
     intent: str = field(default_factory=lambda: uuid4().hex)
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
     taken: int = 0
     secret_name: str = ""
+
+    @property
+    def _preferred(self) -> str | None:
+        return self.installation.kind if self.installation else None
 
     async def run(self) -> Submission:
         """Create or adopt the job and what it needs; an earlier try may have created only the job itself."""
@@ -246,7 +252,8 @@ class _Submitter:
         return submission
 
     async def _submitted(self) -> Submission:
-        self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
+        self.kind = self.record.kind if self.record else self._preferred or kinds.DEFAULT.KIND
+        self.kind = self.job.named_kind or self.kind
         first = self._render(1)  # an invalid specification fails here, before anything is stopped or created
         self.spec_hash = first.spec_hash
         plan = attempts.plan(self.record, clear_number=self.clear_number)
@@ -399,9 +406,10 @@ class _Submitter:
         if self.job.named_kind is not None:
             raise error
         self.not_made.append(str(error))
-        names = list(kinds.KINDS)
-        for kind in names[names.index(self.kind) + 1 :]:
+        self.tried.add(self.kind)
+        for kind in [each for each in kinds.in_order(self._preferred) if each not in self.tried]:
             self.kind = kind
+            self.tried.add(kind)
             try:
                 rendered = self._render(attempt)
             except InvalidSpec as refused:

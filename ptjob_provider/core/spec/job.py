@@ -150,12 +150,14 @@ class Installation:
             last, once for each role. None: no change.
         sync_image: image of the sync container for jobs without one. "": this package's.
         tensorboard_image: image of TensorBoard for jobs without one. "": the job's own image.
+        kind: kind of a job that names none, if the cluster serves it. None: the first kind that is served.
     """
 
     template: TrainingJob | None = None
     change_pod: Callable[[Manifest], Manifest] | None = None
     sync_image: str = ""
     tensorboard_image: str = ""
+    kind: str | None = None
 
 
 def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
@@ -431,7 +433,7 @@ class TrainingJob:
     kind: str | None = setting(kind_name)
     """Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
     `PyTorchTrainingJob` (T9k); in any case. A field that the kind cannot say is refused by its name. None: the
-    manifest's; else the first of these that the cluster serves."""
+    manifest's; else the installation's, `[ptjob] kind`; else the first of these that the cluster serves."""
 
     runtime: str | None = setting(parsers.text)
     """The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
