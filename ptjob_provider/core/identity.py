@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobRef:
+class JobRef(Record):
     """Reference to one job object. The uid decides: an object of the same name with another uid is another job."""
 
     kind: str
@@ -70,15 +70,6 @@ class JobRef:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-    def to_dict(self) -> dict[str, str]:
-        """Return JSON-safe fields for XCom, trigger arguments and records."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, str]) -> Self:
-        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
-        return cls(**known_fields(cls, fields))
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:

@@ -6,10 +6,11 @@ following need: a Role that is enough for that may not be enough for this, and e
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -24,7 +25,7 @@ CLAIM_MODE = "ReadWriteMany"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeUse:
+class NodeUse(Record):
     """Capacity and requests of a node; None where they are not counted.
 
     Attributes:
@@ -51,13 +52,9 @@ class NodeUse:
     memory: int | None = None
     memory_taken: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReplicaUse:
+class ReplicaUse(Record):
     """Current usage of one replica; None where it is not measured.
 
     Attributes:
@@ -78,10 +75,6 @@ class ReplicaUse:
     memory: int | None = None
     disk: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
@@ -92,7 +85,7 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Record):
     """Result of one check.
 
     Attributes:
@@ -106,10 +99,6 @@ class Check:
     is_good: bool | None
     said: str
     advice: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
 
 
 def ignore(_: str) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 MAX_PIECE = 64 * 1024
 """Maximum characters of a piece; longer lines are split into several pieces."""
@@ -30,7 +30,7 @@ _SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogCursor:
+class LogCursor(Record):
     """Position of one line (or piece of a long line): everything up to and including it has been read.
 
     Attributes:
@@ -46,15 +46,6 @@ class LogCursor:
     restart_count: int
     timestamp: str
     ordinal: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
-        return cls(**known_fields(cls, fields))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

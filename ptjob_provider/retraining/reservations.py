@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Record):
     """Data that arrived together.
 
     Attributes:
@@ -52,10 +53,6 @@ class Batch:
             bytes=_count("bytes", fields.get("bytes")),
             modified=_text("modified", fields.get("modified") or ""),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
 
 
 def batches_of(extra: Mapping[str, Any] | None) -> tuple[list[Batch], list[str]]:

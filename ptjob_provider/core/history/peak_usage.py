@@ -6,11 +6,11 @@ The back-end decides how usage is sampled. Peaks between two samples are missed,
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.identity import USAGE_ANNOTATION
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import Record, known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeakUsage:
+class PeakUsage(Record):
     """Usage of one replica so far; None where it is not measured.
 
     Attributes:
@@ -59,10 +59,6 @@ class PeakUsage:
         """Add the usage of the replica's next pod: bytes written are summed."""
         samples = self.samples + other.samples
         return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
 
 
 def of_pods(pods: Iterable[tuple[str, PeakUsage]]) -> dict[str, PeakUsage]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.identity import is_object_name
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import Record, known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResolvedOutput:
+class ResolvedOutput(Record):
     """One declared output: `path` is inside the claim, `container_path` is where the training code writes it."""
 
     uri: str
@@ -84,27 +84,14 @@ class ResolvedOutput:
     path: str
     container_path: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, str]) -> Self:
-        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
-        return cls(**known_fields(cls, fields))
-
 
 @dataclass(frozen=True, kw_only=True)
-class ResolvedOutputs:
+class ResolvedOutputs(Record):
     """A job's declared outputs; None where one was not declared. Checkpoints are passed to the code, not verified."""
 
     model: ResolvedOutput | None = None
     tfevents: ResolvedOutput | None = None
     checkpoints: ResolvedOutput | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -114,7 +101,7 @@ class ResolvedOutputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputFacts:
+class OutputFacts(Record):
     """Facts about one output; the fields of `probe`'s report.
 
     Attributes:
@@ -141,26 +128,13 @@ class OutputFacts:
     curves: Mapping[str, Sequence[Sequence[float | str]]] = field(default_factory=dict)
     problem: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Read one part of `probe`'s report."""
-        return cls(**known_fields(cls, fields))
-
 
 @dataclass(frozen=True, kw_only=True)
-class OutputReport:
+class OutputReport(Record):
     """Facts about the declared outputs; None for an output that was not inspected."""
 
     model: OutputFacts | None = None
     tfevents: OutputFacts | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

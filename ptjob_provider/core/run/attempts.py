@@ -6,12 +6,12 @@ the same attempt and adopts the running job.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, is_owned_by
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttemptRecord:
+class AttemptRecord(Record):
     """Stored state of the last attempt, written before the job is created.
 
     Attributes:
@@ -45,15 +45,6 @@ class AttemptRecord:
     first_started_at: str | None = None
     kind: str = "PyTorchJob"
     delivered_by: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields for the store."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned, in this version or another."""
-        return cls(**known_fields(cls, fields))
 
 
 class AttemptStore(Protocol):
