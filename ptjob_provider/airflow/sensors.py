@@ -62,15 +62,9 @@ class PyTorchJobSensor(BaseSensorOperator):
     task's log after the job's end, or while it runs if deferrable.
 
     Args:
-    <<<<<<< HEAD
         job_name: the job's full name, such as another task's XCom `job_name`. Required.
         kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`, in any case. None: the first of these that has a job of
-            this name.
-    =======
-        job_name: the job's full name, such as another task's XCom `job_name`.
-        kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`. None: the first of these that has a job of this name,
-            `[ptjob] kind` before the others.
-    >>>>>>> 391a7dd (Choose the kind of jobs by one setting, and document the move to TrainJobs)
+            this name, `[ptjob] kind` before the others.
         namespace: the job's namespace. None: the connection's, else `default`.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Default `kubernetes_default`.
         in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in. None:
