@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
 
-NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 _PLATFORM = ("kubernetes.io/arch", "kubernetes.io/os")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _POD_USER = (

@@ -26,7 +26,8 @@ from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kubernetes.inherited import NO_ISTIO, picked, placement, security
+from ptjob_provider.core.kinds.pod_template import NO_ISTIO
+from ptjob_provider.core.kubernetes.inherited import picked, placement, security
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:

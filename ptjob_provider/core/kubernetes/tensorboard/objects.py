@@ -15,7 +15,8 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kubernetes.inherited import NO_ISTIO, picked, placement, platform, security
+from ptjob_provider.core.kinds.pod_template import NO_ISTIO
+from ptjob_provider.core.kubernetes.inherited import picked, placement, platform, security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
