@@ -141,6 +141,7 @@ def job(snapshot: Snapshot) -> Table:
         "message": "" if snapshot.diagnosis or _is_told(status.message, snapshot) else status.message,
         "failed": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
+        "progress": _progress(snapshot.trainer_status),
         "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(said["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
@@ -160,6 +161,17 @@ def job(snapshot: Snapshot) -> Table:
         if text:
             table.add_row(name, text)
     return table
+
+
+def _progress(reported: Mapping[str, Any]) -> str:
+    """Return what a TrainJob's program last reported, with its time; "" if it reports nothing."""
+    percent, seconds = reported.get("progressPercentage"), reported.get("estimatedRemainingSeconds")
+    parts = [
+        *([f"{percent} %"] if percent is not None else []),
+        *([f"about {duration(timedelta(seconds=seconds))} left"] if seconds is not None else []),
+        *(f"{metric['name']} {metric['value']}" for metric in reported.get("metrics") or ()),
+    ]
+    return f"{', '.join(parts)} ({_time(_instant(reported.get('lastUpdatedTime')))})" if parts else ""
 
 
 def _times(snapshot: Snapshot, said: Mapping[str, Any]) -> dict[str, str | Text]:

@@ -139,6 +139,41 @@ async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: 
 
 
 @pytest.mark.parametrize(
+    ("reported", "shown"),
+    [
+        (
+            {
+                "progressPercentage": 45,
+                "estimatedRemainingSeconds": 720,
+                "metrics": [{"name": "loss", "value": "0.12"}],
+                "lastUpdatedTime": "2026-11-20T10:05:00Z",
+            },
+            "45 %, about 12m0s left, loss 0.12 (2026-11-20 10:05:00+00:00)",
+        ),
+        ({"lastUpdatedTime": "2026-11-20T10:05:00Z"}, None),
+        (None, None),
+    ],
+    ids=["all", "nothing but the time", "a job that reports nothing"],
+)
+async def test_the_progress_that_a_trainjob_reports_is_shown(
+    reported: dict[str, Any] | None, shown: str | None
+) -> None:
+    """As Trainer's types have it; programs get it as it is."""
+    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    status = {"conditions": [], **({"trainerStatus": reported} if reported else {})}
+    job = {"kind": "TrainJob", "metadata": meta, "spec": {"runtimeRef": {"name": "t"}}, "status": status}
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job
+    backend.worlds = [Observation(job=job)]
+
+    snapshot = await look(backend, "team", "digits", inspect=False, now=NOW)
+
+    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
+    assert dict(zip(names, texts, strict=True)).get("progress") == shown
+    assert snapshot.to_dict()["trainer_status"] == reported
+
+
+@pytest.mark.parametrize(
     ("name", "ran"),
     [
         ("pytorchjob-succeeded", "7m21s"),

@@ -67,6 +67,32 @@ def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], mess
         assert (found["type"], found["lastTimestamp"]) == ("Warning", SINCE)
 
 
+@each_row(
+    ("reason", "added"),
+    [
+        ("Pending", ""),
+        ("WaitingForQuota", ""),
+        (
+            "Misconfigured",
+            " (Misconfigured: waiting does not help until the queue exists and its configuration is right)",
+        ),
+        (
+            "ExceedsMaxQuota",
+            " (ExceedsMaxQuota: waiting does not help: the job requests more than the queue can ever have)",
+        ),
+    ],
+)
+def test_a_reason_that_waiting_does_not_change_is_said_with_advice(reason: str, added: str) -> None:
+    """Kueue 0.19 names the reason; a message alone does not show whether the quota will ever do."""
+    found = workload(("QuotaReserved", "False", WHY))
+    found["status"]["conditions"][0]["reason"] = reason
+
+    event = as_event(found)
+
+    assert event is not None
+    assert event["message"] == f"{WHY}{added}"
+
+
 def test_a_workload_that_says_nothing_yet_is_no_event() -> None:
     """It was made a moment ago."""
     assert as_event({"metadata": {"name": "w", "namespace": "team", "uid": "w-1"}}) is None

@@ -31,6 +31,14 @@ JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 _TELLING = ("Evicted", "QuotaReserved", "Admitted")
 """Conditions of a Workload that hold a job back, in order of precedence."""
 
+_IN_VAIN = {
+    "Deactivated": "waiting does not help until the Workload's spec.active is true again",
+    "Misconfigured": "waiting does not help until the queue exists and its configuration is right",
+    "NoMatchingFlavor": "waiting does not help: no flavor of the queue has nodes that the job may run on",
+    "ExceedsMaxQuota": "waiting does not help: the job requests more than the queue can ever have",
+}
+"""What to add for a reason of `QuotaReserved`, which Kueue gives since 0.19; earlier ones say only `Pending`."""
+
 
 def owner_of(workload: Mapping[str, Any]) -> str:
     """Return the uid of a Workload's job; "" if unknown."""
@@ -47,7 +55,9 @@ def as_event(workload: Mapping[str, Any]) -> Manifest | None:
         condition = found.get(name, {})
         if condition.get("status") == ("True" if name == "Evicted" else "False") and condition.get("message"):
             about = {"kind": WORKLOAD, "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
-            told = {"reason": condition.get("reason") or name, "message": condition["message"], "type": "Warning"}
+            reason = condition.get("reason") or name
+            advice = f" ({reason}: {_IN_VAIN[reason]})" if reason in _IN_VAIN else ""
+            told = {"reason": reason, "message": f"{condition['message']}{advice}", "type": "Warning"}
             since = {"lastTimestamp": condition.get("lastTransitionTime")}
             return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told, **since}
     return None

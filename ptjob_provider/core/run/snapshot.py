@@ -49,6 +49,7 @@ class Snapshot:
         used: measured usage of its replicas, as far as reported.
         conditions: the object's conditions, unchanged.
         replica_statuses: replica counts by role and state, from the object.
+        trainer_status: the progress that a TrainJob's program reports, from the object; {} if it reports none.
         now: time of the snapshot.
     """
 
@@ -67,6 +68,7 @@ class Snapshot:
     used: Mapping[str, peak_usage.PeakUsage]
     conditions: Sequence[Mapping[str, Any]]
     replica_statuses: Mapping[str, Mapping[str, Any]]
+    trainer_status: Mapping[str, Any]
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +90,7 @@ class Snapshot:
             "replicas": replicas,
             "replica_statuses": {name: dict(counts) for name, counts in self.replica_statuses.items()},
             "conditions": [dict(condition) for condition in self.conditions],
+            "trainer_status": dict(self.trainer_status) or None,
             "waiting": self.waiting,
         }
 
@@ -154,6 +157,7 @@ async def look(
         used=peak_usage.together(peak_usage.stored_in(seen.job), await backend.usage(JobRef.of(job))),
         conditions=(seen.job.get("status") or {}).get("conditions") or (),
         replica_statuses=_replica_statuses(seen.job.get("status") or {}),
+        trainer_status=(seen.job.get("status") or {}).get("trainerStatus") or {},
         now=now,
     )
 
