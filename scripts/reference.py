@@ -97,12 +97,22 @@ def operators() -> str:
     """Return the page on the classes of the Airflow provider."""
     info = get_provider_info()
     lines = ["# Operators, sensors and triggers of Airflow", ""]
-    lines += ["The [fields of a job](fields.md) are arguments of `PyTorchJobOperator` beside those listed here."]
+    lines += ["The [fields of a job](fields.md) are arguments of `PyTorchJobOperator` beside those listed here. "]
+    lines[-1] += "`PyTorchJobOperator`, `PyTorchJobSensor`, `PyTorchJobTrigger`, `PyTorchJobHook`, `OutputVolume` and "
+    lines[-1] += (
+        "[`JobResult`](result.md#in-python) can be imported from `ptjob_provider.airflow`, too. All are public "
+    )
+    lines[-1] += "since 0.1.0: docs/how-to/releases.md says what that means."
+    lines[-1] = paragraphs(lines[-1])
     for group in ("operators", "sensors", "triggers", "hooks"):
         for module in info[group][0]["python-modules"]:
             for node in public_classes(source_of(module)):
                 lines += ["", f"## {node.name}", "", f"`from {module} import {node.name}`", "", *described(node)]
-    return "\n".join(lines) + "\n"
+    decorator = definition(AIRFLOW / "decorators.py", "PyTorchJobDecoratedOperator")
+    lines += ["", "## @task.pytorch_job", "", "`from airflow.sdk import task`", "", *described(decorator)]
+    volume = definition(AIRFLOW / "handover.py", "OutputVolume")
+    lines += ["", "## OutputVolume", "", "`from ptjob_provider.airflow.handover import OutputVolume`", ""]
+    return "\n".join([*lines, *described(volume)]) + "\n"
 
 
 def component() -> str:
@@ -191,10 +201,12 @@ def results() -> str:
         json.dumps(example_result(), indent=2, ensure_ascii=False),
         "```",
         "",
-        "## Times and restarts",
+        "## Fields",
         "",
     ]
-    lines += definitions("field", Documented.of(result.Usage.__doc__).sections["Attributes"])
+    lines += definitions("field", attribute_texts(result.JobResult))
+    lines += ["", "## In Python", "", "`from ptjob_provider.airflow import JobResult`", "", "```python"]
+    lines += [inspect.cleandoc(str(result.JobResult.__doc__)).partition("\n\n")[2], "```"]
     lines += ["", "## `usage.replicas`", "", "Peaks of each replica, where somebody measures.", ""]
     lines += definitions("field", Documented.of(peak_usage.PeakUsage.__doc__).sections["Attributes"])
     lines += ["", "## `model` and `tfevents`", ""]

@@ -84,7 +84,7 @@ _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     """Submits a training job, waits until it succeeds or fails, and returns its result.
 
-    The result (`return_value`) is one JSON value: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
+    The result (`return_value`, a `JobResult`) is JSON: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
     `git_revision` (of `code`), `code_revision` {digest, commit, dirty} (of a folder), `model` {uri, claim, path,
     container_path, bytes, sha256}, `tfevents` {uri, claim, path, container_path, last_step, scalars},
@@ -195,8 +195,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             true, or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
             (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: none.
         kind: Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
-            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the first of these that the cluster
-            serves.
+            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the installation's, `[ptjob] kind`; else
+            the first of these that the cluster serves.
         runtime: The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
             namespace. None: `torch-distributed`, which comes with Trainer.
         manifest: The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the

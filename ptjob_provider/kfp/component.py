@@ -479,8 +479,8 @@ def pytorchjob_op(
             true, or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
             (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: none.
         kind: Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
-            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the first of these that the cluster
-            serves.
+            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the installation's, `[ptjob] kind`; else
+            the first of these that the cluster serves.
         runtime: The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
             namespace. None: `torch-distributed`, which comes with Trainer.
         manifest: The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the

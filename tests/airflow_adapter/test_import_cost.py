@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import ptjob_provider.airflow
+
 MEASURE = """
 import json, sys, time
 import psutil
@@ -43,6 +45,14 @@ def test_importing_the_operator_loads_no_client() -> None:
     _, _, modules = measured()
 
     assert not HEAVY & {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("name", ptjob_provider.airflow.__all__)
+def test_a_public_name_is_loaded_when_it_is_used(name: str) -> None:
+    """The package itself costs a DAG file nothing."""
+    program = f"import sys, ptjob_provider.airflow as a; print('airflow' in sys.modules, a.{name}.__name__ == {name!r})"
+
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).split()[-2:] == ["False", "True"]
 
 
 @pytest.mark.soak

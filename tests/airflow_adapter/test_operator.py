@@ -26,7 +26,7 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
-from ptjob_provider.core.outputs.result import Usage, build_result
+from ptjob_provider.core.outputs.result import JobResult, Usage, build_result
 from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.outcome import Conclusion, Outcome
 from ptjob_provider.core.run.submit import Submission
@@ -122,6 +122,7 @@ def test_all_that_the_result_has_is_documented() -> None:
     )
 
     assert {name for name in result if f"`{name}`" not in str(PyTorchJobOperator.__doc__)} == set()
+    assert set(result) | {"return_value"} == set(JobResult.__annotations__)
 
 
 def test_no_template_field_is_changed_by_the_constructor() -> None:

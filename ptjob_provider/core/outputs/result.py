@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from ptjob_provider.core.history import peak_usage
 
@@ -35,6 +35,102 @@ class Usage:
     restarts: int
     gpu_seconds: float
     gpu_seconds_lost: float
+
+
+class ResultJob(TypedDict):
+    """The job itself."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class ResultModel(TypedDict):
+    """The model, as it was verified."""
+
+    uri: str
+    claim: str
+    path: str
+    container_path: str
+    bytes: int
+    sha256: str
+
+
+class ResultEvents(TypedDict):
+    """The TensorBoard events, as they were verified."""
+
+    uri: str
+    claim: str
+    path: str
+    container_path: str
+    last_step: int | None
+    scalars: dict[str, float | str]
+    curves: NotRequired[dict[str, list[list[float | str]]]]
+
+
+class FailedReplica(TypedDict):
+    """A replica that failed; a job that succeeded may have some."""
+
+    replica: str
+    rank: int | None
+    exit_code: int | None
+    cause: str
+    message: str
+
+
+class JobResult(TypedDict):
+    """The result as a program reads it.
+
+    @task
+    def publish(result: JobResult) -> str:
+        if result["model"] is None:
+            raise ValueError("the training declares no model")
+        return result["model"]["sha256"]
+
+    publish(train.output)
+    """
+
+    job: ResultJob
+    """The job: {kind, namespace, name, uid}."""
+    attempt: int
+    """Number of the attempt, from 1."""
+    phase: str
+    """`Succeeded`, `Failed`, `Running`, `Pending` or `Suspended`."""
+    start: str | None
+    """When it started: RFC 3339."""
+    end: str | None
+    """When it ended: RFC 3339."""
+    queue_seconds: float
+    """Seconds from the job's creation until a replica's first container ran; all of them if none ever did."""
+    run_seconds: float
+    """Seconds from then until the job's end."""
+    restarts: int
+    """Restarts of containers."""
+    gpu_seconds: float
+    """Requested GPUs times run_seconds; for an elastic job, those of its last size."""
+    gpu_seconds_lost: float
+    """The part used by containers that had to be restarted."""
+    usage: dict[str, Any] | None
+    """Measured peaks: {replicas: {name: peaks}, left_out}; null without measurements."""
+    rank0: str
+    """Pod of rank 0."""
+    git_revision: str | None
+    """Commit that was fetched for `code`."""
+    code_revision: dict[str, Any] | None
+    """A folder as `code`: {digest, commit, dirty}."""
+    model: ResultModel | None
+    """The model: {uri, claim, path, container_path, bytes, sha256}; null if none is declared or there."""
+    tfevents: ResultEvents | None
+    """The events: {uri, claim, path, container_path, last_step, scalars}; null if none are declared or there."""
+    tensorboard_url: str | None
+    """Address of the TensorBoard beside the job."""
+    diagnosis: dict[str, Any] | None
+    """Why the job did not succeed; see below."""
+    failed_replicas: list[FailedReplica]
+    """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
+    return_value: NotRequired[Any]
+    """What the function returned, if the job ran one."""
 
 
 def measure(
