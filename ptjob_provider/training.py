@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -211,8 +211,8 @@ def _run(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]] = 
         try:
             return done.result()
         except KeyboardInterrupt:
-            cancel = started.result()
-            cancel()
+            with suppress(RuntimeError):  # it has ended at this moment
+                started.result()()
             raise
         except PTJobError as error:
             raise error.with_traceback(None) from None
