@@ -485,10 +485,11 @@ def pytorchjob_op(
             namespace. None: `torch-distributed`, which comes with Trainer.
         manifest: The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the
             job is built from the fields.
-        function: runs on every rank, in place of a command. Its source is compiled into the pipeline with what it uses
-            of its file; its return value is `return_value` in `result`.
-        function_arguments: its keyword arguments. A pipeline value may be a whole argument, or stand inside a text.
-        modules: packages and modules that it imports, pure Python; their sources are compiled in, too.
+        function: Runs on every rank, in place of a command. Its source is compiled into the pipeline with what it uses
+            of its file; its return value is `return_value` in `result`. None: the command runs.
+        function_arguments: Its keyword arguments. A pipeline value may be a whole argument, or stand inside a text.
+            None: no arguments.
+        modules: Packages and modules that it imports, pure Python; their sources are compiled in, too. None: none.
         model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts the
             claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
             reads them. For that, the step mounts the claim as a user who may read it
