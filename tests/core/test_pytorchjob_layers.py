@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.spec import Installation, job_template
 from recorded import recorded
 from rendered import SHM, container, mounted, pod, render, variables
@@ -46,6 +47,22 @@ def test_an_installations_gang_has_all_pods_of_the_job(fields: dict[str, Any]) -
     rendered = render(installation=installed(gang=True), **fields).manifest
 
     assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 4}
+
+
+@each_row(
+    ("below", "fields"),
+    [
+        ({"scheduler_name": "volcano"}, {"queue_name": "team"}),
+        ({"queue_name": "team"}, {"scheduler_name": "volcano"}),
+        ({"scheduler_name": "volcano"}, {"manifest": recorded(MANIFEST), "queue_name": "team"}),
+    ],
+)
+def test_a_queue_is_that_of_the_jobs_scheduler(below: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Whichever layer names the queue, and whichever Volcano."""
+    rendered = render(installation=installed(**below), **fields).manifest
+
+    assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "team"}
+    assert QUEUE_LABEL not in rendered["metadata"]["labels"]
 
 
 def test_a_manifest_wins_over_templates() -> None:

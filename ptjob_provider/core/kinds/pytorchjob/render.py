@@ -87,12 +87,13 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     own = _skeleton(job) if job.manifest is None else _given(job.manifest)
     replicas = _replicas(own["spec"], job, under)
     whole = {**own, "spec": {**own["spec"], "pytorchReplicaSpecs": replicas}}
+    is_volcano = any(each["template"]["spec"].get("schedulerName") == VOLCANO for each in replicas.values())
     if under is not None:
         _check_env(under)
         sizes = {role: {name: each[name] for name in each if name == "replicas"} for role, each in replicas.items()}
-        added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": sizes}}, under)
+        added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": sizes}}, under, is_volcano=is_volcano)
         whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
-    return _with_fields(whole, job)
+    return _with_fields(whole, job, is_volcano=is_volcano)
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
@@ -145,24 +146,24 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
     return pod_template.requested_template(own, job, under, role=role, container=CONTAINER)
 
 
-def _with_fields(manifest: Manifest, job: TrainingJob) -> Manifest:
+def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> Manifest:
     """Return the manifest with the job's fields over it, except those of its pods."""
     spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
     restarts = _set({"restartPolicy": job.restart_policy})
     changes = {
-        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, replicas),
+        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, replicas, is_volcano=is_volcano),
         "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
         "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
         "pytorchReplicaSpecs": {role: {**replica, **restarts} for role, replica in replicas.items()},
     }
-    is_kueues = job.queue_name is not None and job.scheduler_name != VOLCANO
-    labels = {**(job.labels or {}), **({QUEUE_LABEL: str(job.queue_name)} if is_kueues else {})}
+    queue = {} if job.queue_name is None or is_volcano else {QUEUE_LABEL: job.queue_name}
+    labels = {**(job.labels or {}), **queue}
     kept = {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"}
     whole = {**manifest, "spec": {**kept, **_set(changes)}}
     return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
-def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any]) -> Manifest | None:
+def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any], *, is_volcano: bool) -> Manifest | None:
     typed = {
         "cleanPodPolicy": job.clean_pod_policy,
         "backoffLimit": job.backoff_limit,
@@ -177,7 +178,7 @@ def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any]) 
         others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
         size = {"minAvailable": sum(map(count, replicas.values()))} if job.gang else {}
         changes["schedulingPolicy"] = {**others, **size}
-    if job.queue_name is not None and job.scheduler_name == VOLCANO:
+    if job.queue_name is not None and is_volcano:
         policy: Manifest = changes.get("schedulingPolicy") or found.get("schedulingPolicy") or {}
         changes["schedulingPolicy"] = {**policy, "queue": job.queue_name}
     return {**found, **changes} if changes else found or None
