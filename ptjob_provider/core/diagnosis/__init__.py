@@ -20,26 +20,3 @@ from ptjob_provider.core.diagnosis.root_cause import (
 from ptjob_provider.core.diagnosis.summary import held_back, in_brief
 from ptjob_provider.core.diagnosis.timeouts import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.waiting import WaitingNotice, outlook, waiting_reason
-
-__all__ = [
-    "Cause",
-    "Diagnosis",
-    "LastWords",
-    "Limits",
-    "Retrying",
-    "WaitingNotice",
-    "deleted",
-    "diagnose",
-    "ending",
-    "ends_at",
-    "failed_replicas",
-    "held_back",
-    "in_brief",
-    "is_clean_up",
-    "lacks_reason",
-    "outlook",
-    "outputs_failed",
-    "timed_out",
-    "told_of",
-    "waiting_reason",
-]

@@ -20,20 +20,3 @@ from ptjob_provider.core.history.pod_history import (
 )
 from ptjob_provider.core.history.pods import is_program_missing
 from ptjob_provider.core.history.reports import with_told
-
-__all__ = [
-    "WORKLOAD",
-    "ContainerKind",
-    "PodHistory",
-    "Removal",
-    "Restarts",
-    "Termination",
-    "WaitKind",
-    "Waiting",
-    "from_text",
-    "is_program_missing",
-    "observe",
-    "stored_in",
-    "to_text",
-    "with_told",
-]

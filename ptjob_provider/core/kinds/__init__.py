@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core import history
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import pod_template, pytorchjob, pytorchtrainingjob, queue, trainjob
-from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime, Told
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, Rendered, Replica, Runtime
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -27,31 +27,6 @@ KINDS: Mapping[str, Kind] = {each.KIND: each for each in _ALL}
 
 DEFAULT: Kind = pytorchjob
 """Kind of a job that names none."""
-
-__all__ = [
-    "DEFAULT",
-    "DEFAULT_NAMESPACE",
-    "KINDS",
-    "Kind",
-    "PodOwner",
-    "Rendered",
-    "Replica",
-    "Runtime",
-    "Told",
-    "asked_for",
-    "due_at",
-    "in_order",
-    "is_pod_of",
-    "kind_of",
-    "named",
-    "observe",
-    "read_status",
-    "replica_of",
-    "replicas",
-    "running_since",
-    "secrets_in_env",
-    "status_seen",
-]
 
 
 def named(kind: str) -> Kind:

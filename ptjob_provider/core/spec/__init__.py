@@ -15,20 +15,3 @@ from ptjob_provider.core.spec.job import (
     kind_name,
 )
 from ptjob_provider.core.spec.pods import EnvVar, PodVolume, Resources, VolumeMount
-
-__all__ = [
-    "JOB_FIELDS",
-    "CodeSource",
-    "ElasticPolicy",
-    "EnvVar",
-    "Installation",
-    "Outputs",
-    "PodVolume",
-    "Resources",
-    "RoleFields",
-    "TensorBoard",
-    "TrainingJob",
-    "VolumeMount",
-    "job_template",
-    "kind_name",
-]

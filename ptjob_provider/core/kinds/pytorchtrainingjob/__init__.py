@@ -64,38 +64,3 @@ def expiring(_job: Mapping[str, Any]) -> Manifest | None:
 def expires(_job: Mapping[str, Any]) -> bool:
     """Return False: such a job has no TTL."""
     return False
-
-
-__all__ = [
-    "API_VERSION",
-    "CONTAINER",
-    "DELETION",
-    "HAS_FIXED_POD_NAMES",
-    "HAS_LABELLED_PODS",
-    "KIND",
-    "OPERATOR",
-    "PLURAL",
-    "STOP_RUNNING_PODS",
-    "controllers",
-    "due_at",
-    "expires",
-    "expiring",
-    "in_words_of",
-    "is_older",
-    "is_restarted",
-    "owner_of",
-    "pod_selector",
-    "priority",
-    "rank0_template",
-    "read_status",
-    "render",
-    "replica_named",
-    "replica_of",
-    "replicas",
-    "running_since",
-    "runtime_of",
-    "stops_by_itself",
-    "suspended",
-    "templates",
-    "told",
-]

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from ptjob_provider.core.kubernetes.informer.cache import ENDED, JobCache
+from ptjob_provider.core.kubernetes.informer.cache import ENDED
 from ptjob_provider.core.kubernetes.informer.events import EventPoller, Workloads, untold
 from ptjob_provider.core.kubernetes.informer.informer import followed, followed_world
 from ptjob_provider.core.kubernetes.informer.scope import WatchScope
 from ptjob_provider.core.kubernetes.informer.usage_sampler import measured
-
-__all__ = [
-    "ENDED",
-    "EventPoller",
-    "JobCache",
-    "WatchScope",
-    "Workloads",
-    "followed",
-    "followed_world",
-    "measured",
-    "untold",
-]
