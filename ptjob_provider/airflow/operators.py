@@ -330,16 +330,23 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self.git_revision = git_revision
         self.keep_running_pods = keep_running_pods
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
-        self.limits: dict[str, Any] = {
-            name: READERS[name](name, limit) for name, limit in limits.items() if limit is not None
-        }
+        with self.errors_as_given():
+            self.limits: dict[str, Any] = {
+                name: READERS[name](name, limit) for name, limit in limits.items() if limit is not None
+            }
         self._retrying = Retrying.of(retry_on, never_retry_on)
         self._waiting = Waiting()
         if not is_checked_later(self):
-            check_arguments(self, {name: value for name, value in given.items() if name not in JOB_FIELDS})
-            if (job := check_fields(self, self._fields())) is not None:
-                self._with_secrets(job)
-            self._check_folder()
+            self._check({name: value for name, value in given.items() if name not in JOB_FIELDS})
+
+    def _check(self, own: Mapping[str, Any]) -> None:
+        """Check what the DAG file says, as far as no template decides it."""
+        check_arguments(self, own)
+        with self.errors_as_given():
+            job = check_fields(self, self._fields())
+        if job is not None:
+            self._with_secrets(job)
+        self._check_folder()
 
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 and submit nothing."""

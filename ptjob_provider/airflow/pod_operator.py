@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +16,7 @@ from ptjob_provider.core.spec import parsers, pods
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ptjob_provider.core.spec import TrainingJob
 
@@ -171,6 +173,16 @@ class PodOperatorNames(BaseOperator):
         self.secrets = secrets
         self.configmaps = configmaps
         self._by_alias = {alias: given[alias] for alias in ALIASES if given[alias] is not None}
+
+    @contextmanager
+    def errors_as_given(self) -> Iterator[None]:
+        """In an error, write the name under which a field was given."""
+        try:
+            yield
+        except InvalidSpec as error:
+            field = re.split(r"\W", str(error), maxsplit=1)[0]
+            alias = next((alias for alias in self._by_alias if ALIASES[alias] == field), field)
+            raise InvalidSpec(f"{alias}{str(error).removeprefix(field)}") from None
 
     def given(self, name: str, value: Any) -> Any:
         """Return an argument's value, given under either of its names.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator, literal
 
+from ptjob_provider.airflow.decorators import pytorch_job_task
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 
@@ -92,6 +93,8 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"retry_on": ["out-of-memory"]}, "retry_on[0]", "'out-of-memory'", "a cause (", "out_of_memory"),
     ({"never_retry_on": OSError}, "never_retry_on", "<class 'OSError'>", "a list", ""),
     ({"kubernetes_conn_id": 7}, "kubernetes_conn_id", "7", "a text that is not empty", ""),
+    ({"cmds": "python train.py"}, "cmds", "'python train.py'", 'a list such as ["python", "train.py"]', ""),
+    ({"startup_timeout_seconds": "2m"}, "startup_timeout_seconds", "'2m'", SECONDS, ""),
     ({"configmaps": [3]}, "configmaps[0].config_map", "3", "a text that is not empty", ""),
     ({"get_logs": False}, "get_logs", "False", f"allowed: True, {ALWAYS}; rank 0's log", ""),
     ({"reattach_on_restart": False}, "reattach_on_restart", "False", f"allowed: True, {ALWAYS}; a retry", ""),
@@ -133,6 +136,16 @@ def test_a_mistake_of_the_sensor_is_named(given: dict[str, Any], path: str, allo
 
     assert said.startswith(path)
     assert allowed in said
+
+
+@pytest.mark.parametrize(("given", "said"), [({"wrkers": 2}, "did you mean workers?"), ({"workers": 0}, "^workers: 0")])
+def test_a_mistake_of_the_decorator_is_named(given: dict[str, Any], said: str) -> None:
+    """A function that trains takes the operator's arguments."""
+
+    def trains() -> None: ...
+
+    with DAG("training", schedule=None), pytest.raises((ValueError, TypeError), match=said):
+        pytorch_job_task(trains, **IMAGE, **given)()
 
 
 @pytest.mark.parametrize(
