@@ -312,6 +312,21 @@ def test_only_rank_0_tells(tmp_path: Path) -> None:
     assert (told, both) == (["", ""], '{"ptjob_return_value":1}')
 
 
+def test_the_folder_of_the_model_is_there(tmp_path: Path) -> None:
+    """Made by rank 0; where that is not allowed, the function's own error says so."""
+    text = "import os\ndef train(): open(os.environ['PTJOB_MODEL_PATH'], 'w').close()"
+    model = tmp_path / "runs" / "1" / "m.pt"
+    (tmp_path / "file").touch()
+
+    other = returned("def train(): pass", cwd=tmp_path, RANK="1", PTJOB_MODEL_PATH=str(model))
+    assert (other.code, model.parent.exists()) == (0, False)
+
+    assert returned(text, cwd=tmp_path, PTJOB_MODEL_PATH=str(model)).code == 0
+    assert model.exists()
+    refused = returned(text, cwd=tmp_path, PTJOB_MODEL_PATH=str(tmp_path / "file" / "m.pt"))
+    assert "NotADirectoryError" in refused.error
+
+
 def test_nothing_is_told_without_a_place(tmp_path: Path) -> None:
     """A script that a person runs."""
     assert returned("def train(): return object()", cwd=tmp_path, **{run_function.RETURN_VALUE: ""}).code == 0

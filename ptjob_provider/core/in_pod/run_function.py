@@ -19,6 +19,7 @@ that the variable RETURN_VALUE names: a pod's termination message. JSON has no N
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import datetime as dt
 import enum
@@ -44,6 +45,9 @@ MODULE = "ptjob_function"
 RETURN_VALUE = "PTJOB_RETURN_VALUE"
 """Variable with the path to write rank 0's return value to; unset, it is written nowhere."""
 
+MODEL = "PTJOB_MODEL_PATH"
+"""Variable with the path of the declared model; rank 0 makes its folder."""
+
 KEY = "ptjob_return_value"
 """Only key of the map in that file; it tells a return value from the last lines of a log."""
 
@@ -62,10 +66,14 @@ exec(compile(_ptjob_text, __file__, "exec", dont_inherit=True))
 
 def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> int:
     """Call the function, and return the exit code; an exception is printed as if the author's file had been run."""
+    is_rank0 = next((environ[name] for name in _RANKS if environ.get(name)), "0") == "0"
+    if is_rank0 and (model := environ.get(MODEL)):
+        with contextlib.suppress(OSError):  # a claim that it may not write to: the function says so
+            Path(model).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ptjob-function-") as folder:
         try:
             value = _call(payload, Path(folder))
-            if next((environ[name] for name in _RANKS if environ.get(name)), "0") == "0":
+            if is_rank0:
                 report(payload["name"], value, environ.get(RETURN_VALUE, ""))
         except Exception as error:  # noqa: BLE001 - the process's edge
             shown = traceback.format_exception(type(error), error, _from_file(error.__traceback__, payload["file"]))
