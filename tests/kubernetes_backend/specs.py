@@ -63,6 +63,8 @@ _WORDS: Mapping[Field, st.SearchStrategy[Any]] = {
     ("metadata", "finalizers", ITEM): mostly("example.com/audit", "foregroundDeletion"),
     ("metadata", "ownerReferences", ITEM, "apiVersion"): mostly("v1", "apps/v1"),
     ("metadata", "ownerReferences", ITEM, "kind"): mostly("Workflow", "Pod"),
+    ("metadata", "ownerReferences", ITEM, "name"): mostly("launcher", "a.b"),
+    ("metadata", "ownerReferences", ITEM, "uid"): mostly("1", "2", "3"),
     ("metadata", "ownerReferences", ITEM, "controller"): st.just(False),  # noqa: FBT003 - one owner may be
     ("spec", "nprocPerNode"): mostly("auto", "cpu", "gpu", "1", "8", rarely=("0", "two", "1٣", "")),
     ("spec", "elasticPolicy", "rdzvBackend"): mostly("c10d", "etcd", "etcd-v2", rarely=("c10", "")),
