@@ -226,6 +226,14 @@ class TestOutlook:
 
 
 class TestWaitingNotice:
+    def test_a_reason_that_was_told_is_due_no_more(self) -> None:
+        """Else the loop that waits for it would wake at once, for ever."""
+        notice = WaitingNotice()
+        notice.see("0 of 2; no room", NOW)
+
+        assert notice.to_say(NOW + timedelta(seconds=30)) == "0 of 2; no room"
+        assert notice.due() is None
+
     def test_a_reason_that_only_became_shorter_is_not_told_again(self) -> None:
         """A worker stops waiting for the master, which still has no place."""
         notice, told = WaitingNotice(), []
