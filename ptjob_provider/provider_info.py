@@ -69,49 +69,49 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "TrainJob",
     ),
     "instance": _option(
-        "Name of this Airflow installation, different from every other one's that shares a namespace: jobs of another "
-        "name are neither adopted nor stopped. Empty: an id that the first task makes and Airflow's database keeps, as "
-        "the Variable ``ptjob_instance_...``. Change it while no training runs.",
+        "Name of this Airflow installation. Every Airflow that shares a namespace needs another name: jobs of another "
+        "name are neither adopted nor stopped. Empty: an id that the first task creates and stores as the Variable "
+        "``ptjob_instance_...``. Change it only while no training runs.",
         "",
         "production",
     ),
     "probe_image": _option(
-        "Cluster: image of the pod that looks at a job's declared outputs; it needs ``python3``, 3.6 or newer. "
+        "Cluster: image of the pod that inspects a job's declared outputs; it needs ``python3``, 3.6 or newer. "
         "Empty: the job's own image, which its node already has.",
         "",
         "python:3.13-alpine",
     ),
     "sync_image": _option(
-        "Image that fetches the code of jobs with ``code``, where a job names none: this package's, an image that "
-        "was built from its ``docker/sync``, or git-sync 3 or 4 (which has no rsync). Empty: this package's.",
+        "Image that fetches the code of jobs with ``code``, unless a job names one: this package's, one that was "
+        "built from its ``docker/sync``, or git-sync 3 or 4 (which has no rsync). Empty: this package's.",
         "",
         "registry.example.com/ptjob/sync:1",
     ),
     "tensorboard_image": _option(
-        "Cluster: image that runs the TensorBoard of jobs with ``tensorboard``, where a job names none; it has "
-        "``python3`` with TensorBoard. Empty: the job's own image, which has it if its program writes events with "
-        "``torch.utils.tensorboard``.",
+        "Cluster: image that runs the TensorBoard of jobs with ``tensorboard``, unless a job names one; it needs "
+        "``python3`` with TensorBoard. Empty: the job's own image, which has TensorBoard if its program writes events "
+        "with ``torch.utils.tensorboard``.",
         "",
         "registry.example.com/team/tensorboard:2",
     ),
     "image_prefix": _option(
-        "Cluster: put before ``probe_image``, ``sync_image`` and ``tensorboard_image``, such as the address of a "
-        "mirror. Jobs' own images stay as they are.",
+        "Cluster: prefix of ``probe_image``, ``sync_image`` and ``tensorboard_image``, such as a mirror's address. "
+        "Images of jobs are not changed.",
         "",
         "registry.example.com/mirror/",
     ),
     "probe_timeout": _option(
-        "Cluster: seconds that looking at a job's outputs may take: finding a place for the pod, starting it and "
-        "reading every byte of the model. Raise it for models of hundreds of gigabytes.",
+        "Cluster: maximum seconds for the inspection of a job's outputs: scheduling the pod, starting it and reading "
+        "every byte of the model. Raise it for models of hundreds of gigabytes.",
         "300",
         kind="float",
     ),
     "job_template": _option(
-        "What is put under every job: the path of a YAML or JSON file, or JSON. It has the operator's own fields "
+        "Defaults for every job: the path of a YAML or JSON file, or JSON. It has the operator's own fields "
         "(``labels``, ``tolerations``, ``node_selector``, ``service_account_name``, ``image_pull_secrets``, "
-        "``queue_name``, ``env`` ...) and ``pod_template``, a pod in Kubernetes' words. What a task says, by a field "
-        "or in its manifest, wins. Maps are merged; so are the lists that Kubernetes merges by name (containers, "
-        "variables, volumes, mounts); tolerations and ``env_from`` are added; other lists are the task's as a whole.",
+        "``queue_name``, ``env`` ...) and ``pod_template``, a Kubernetes pod template. A task's own fields and its "
+        "manifest override it. Maps are merged, and lists that Kubernetes merges by name (containers, variables, "
+        "volumes, mounts); tolerations and ``env_from`` are appended; any other list of the task replaces this one.",
         "",
         "/etc/ptjob/job-template.yaml",
     ),
@@ -128,49 +128,46 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "https://grafana.example.com/explore?var-namespace={namespace}&var-job={name}",
     ),
     "tensorboard_url": _option(
-        "Address of the TensorBoard beside a job, for the task's *TensorBoard* button, where people reach it otherwise "
-        "than by the port of a node; ``{namespace}``, ``{name}`` and ``{uid}`` are replaced. Empty: the address of its "
-        "Service.",
+        "Address of a job's TensorBoard, for the task's *TensorBoard* button, such as your ingress; ``{namespace}``, "
+        "``{name}`` and ``{uid}`` are replaced. Empty: the address of its Service.",
         "",
         "https://tensorboard.example.com/{namespace}/{name}/",
     ),
     "max_log_records_per_second": _option(
-        "How many log records of jobs a triggerer writes in a second, all jobs together; a worker as well. Below it "
-        "each line is a record at once. Above it jobs take turns, and the lines that one has waiting are one record: "
-        "no line is dropped. Airflow's triggerer took about 2,800 records a second and did nothing else meanwhile.",
+        "Maximum log records per second that a triggerer or a worker writes for all jobs together. Below it, each line "
+        "is a record at once. Above it, jobs take turns, and all waiting lines of a job become one record. No line is "
+        "dropped. In a test, Airflow's triggerer was fully busy with about 2,800 records per second.",
         "1000",
         "300",
         kind="float",
     ),
     "max_log_streams": _option(
-        "Cluster: of how many jobs the log is followed over a stream of its own, in each triggerer and worker. The "
-        "logs of further jobs are read in turns, two in a second: the first of them come every ten seconds, a thousand "
-        "of them every eight minutes. A stream is one connection to the API server and one from there to the node.",
+        "Cluster: maximum number of jobs in each triggerer and worker whose log has a stream of its own. The logs of "
+        "further jobs are read in turns, two per second: with twenty of them each is read every ten seconds, with a "
+        "thousand every eight minutes. A stream is one connection to the API server and one from there to the node.",
         "200",
         "500",
         kind="integer",
     ),
     "usage_interval": _option(
-        "Cluster: seconds between two looks at what the replicas of followed jobs use, in each triggerer and worker; "
-        "their peaks are in the result. A look is one request to the metrics API for all jobs of a namespace; it takes "
-        "a metrics server and the Role of deploy/components/usage. 0: nobody looks.",
+        "Cluster: seconds between two measurements of CPU and memory of followed jobs, in each triggerer and worker; "
+        "the peaks are in the result. A measurement is one request to the metrics API for all jobs of a namespace. It "
+        "needs a metrics server and the Role of deploy/components/usage. 0: no measurements.",
         "120",
         "30",
         kind="float",
     ),
     "api_error_timeout": _option(
-        "Seconds for which the API server may refuse requests about a job that exists (401, 403, 400 and the like: "
-        "RBAC that is applied anew, an identity provider, a gateway) before a try gives up with an error that is "
-        "retried. "
-        "The job goes on meanwhile and afterwards. A server that does not answer is waited for without an end.",
+        "Seconds for which the API server may refuse requests about an existing job (401, 403, 400, ...; such as "
+        "during a change of RBAC) before a try fails with an error that is retried. The job continues. A server that "
+        "does not answer at all is waited for without a limit.",
         "900",
         "3600",
         kind="float",
     ),
     "orphan_grace": _option(
-        "Seconds for which the maintenance DAG and ``ptjob orphans`` leave a job alone that could not be followed any "
-        "more, although no task waits for it: nothing else is known to be wrong with it. They count from the end of "
-        "the task's last try.",
+        "Seconds for which the maintenance DAG and ``ptjob orphans`` spare an orphaned job that its task could not "
+        "follow any more, because such a job may be healthy. They count from the end of the task's last try.",
         "86400",
         "604800",
         kind="float",
@@ -188,9 +185,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "/data/claims",
     ),
     "local_images": _option(
-        "Local backend: what stands in for images, as a JSON map of image name to a directory (the image's build "
-        'context, whose Dockerfile tells entrypoint and environment) or to ``{"context": ..., "python": ...}``. An '
-        "image that is not named here is run with ``local_python``, and the log says so.",
+        "Local backend: replacements of images, as a JSON map of image name to a directory (the image's build context, "
+        'whose Dockerfile has entrypoint and environment) or to ``{"context": ..., "python": ...}``. A job of any '
+        "other image runs with ``local_python``, and the log says so.",
         "",
         '{"registry.example.com/digits": "/srv/dags/docker/digits"}',
     ),
@@ -200,8 +197,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "/opt/training/bin/python",
     ),
     "local_gpus": _option(
-        "Local backend: ``refuse`` jobs that ask for GPUs, ``ignore`` the wish and run on the CPU (said in the log), "
-        "or the number of devices of this machine that jobs may take.",
+        "Local backend: ``refuse`` jobs that request GPUs, ``ignore`` the request and run on the CPU (see the log), "
+        "or the number of devices of this machine that jobs may use.",
         "refuse",
         "2",
     ),

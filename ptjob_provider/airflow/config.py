@@ -124,7 +124,7 @@ def read() -> Instance:
     key = f"{KEY_PREFIX}{uuid4().hex[:16]}"
     Variable.set(key, _here(), description=DESCRIPTION)
     if (found := known()) is None:
-        raise InstanceUnknown(f"the Airflow Variable {key} was set and is not there; see who deletes Variables")
+        raise InstanceUnknown(f"the Airflow Variable {key} was set, but is missing; check what deletes Variables")
     return found
 
 

@@ -42,9 +42,9 @@ class ConnectionMissing(PTJobError):
     def in_triggerer(cls, conn_id: str) -> Self:
         """Build the error for a connection that only workers know."""
         return cls(
-            f"The connection {conn_id!r} is not known to the triggerer, which waits for deferred tasks: the job goes "
-            "on and nobody watches it. Define the connection where workers and triggerers both see it - in Airflow's "
-            f"database, in a secrets backend, or as AIRFLOW_CONN_{conn_id.upper()} in the environment of both - or set "
+            f"The connection {conn_id!r} is unknown to the triggerer, which waits for deferred tasks: the job "
+            "continues, but nothing follows it. Define the connection where workers and triggerers can both read it "
+            f"(Airflow's database, a secrets backend, or AIRFLOW_CONN_{conn_id.upper()} in both environments), or set "
             "deferrable=False"
         )
 

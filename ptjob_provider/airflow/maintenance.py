@@ -77,7 +77,7 @@ def stop_orphans(
         place = Access(kubernetes_conn_id=kubernetes_conn_id).place()
         spared = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
         found = asyncio.run(_sweep(place, namespaces, grace=grace, unfollowed_grace=spared, stop=not dry_run))
-    logger.info("%d jobs that nobody waits for in %s", len(found), ", ".join(namespaces))
+    logger.info("%d orphaned jobs in %s", len(found), ", ".join(namespaces))
     return [finding.to_dict() for finding in found]
 
 

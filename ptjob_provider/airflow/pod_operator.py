@@ -85,7 +85,7 @@ ALIASES = {
 _POD = "put it into `pod_template`, a pod in Kubernetes' words"
 _LOG = "rank 0's log is always in the task's log; other replicas' are read with `ptjob logs -i`"
 _KEPT = "a retry always adopts the job that still runs"
-_TOLD = "a failure always says what the pods and their events told"
+_TOLD = "a failure always includes the states and events of the pods"
 _WATCHED = "jobs are watched, not polled; leave it out"
 _NO_SIDECAR = "results come without a sidecar; leave it out"
 _NAMED = "a job's name is the same for every retry; `exact_name=True` leaves its hash out"

@@ -105,7 +105,7 @@ class AirflowTasks:
         self._token = self._token or self._get_token()
         status, said = self._ask(path)
         if status in _REFUSALS:
-            raise PermissionDenied(f"Airflow at {self._url} refused to tell: {_short(said)}", code=status)
+            raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(said)}", code=status)
         return status, said
 
     def _get_token(self) -> str:

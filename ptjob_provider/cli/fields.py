@@ -66,7 +66,7 @@ _NESTED = {
 _PREFIX = {name: name for name in _NESTED} | {"elastic_policy": "elastic"}
 _SECTIONS = {
     "code": "Code that is brought into the pods",
-    "tensorboard": "The TensorBoard beside it",
+    "tensorboard": "The job's TensorBoard",
     "master": "Rank 0 alone, over what holds for all",
     "worker": "All other pods",
     "elastic_policy": "An elastic job",

@@ -55,7 +55,7 @@ COMMON: Mapping[str, str] = {
     "model": "Where the model has to be in the end: pvc://claim/path.",
     "tfevents": "Where TensorBoard events have to be: pvc://claim/path.",
     "checkpoints": "Where a next attempt finds checkpoints.",
-    "tensorboard": "Have a TensorBoard beside the job.",
+    "tensorboard": "Run a TensorBoard for the job.",
     "kind": "[default: what the cluster serves]",
     "queue_name": "Kueue's LocalQueue, or Volcano's queue.",
     "priority_class_name": "PriorityClass of the pods.",

@@ -36,7 +36,7 @@ def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> Airflo
     password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
     if user and not token and not password:
         if not sys.stdin.isatty():
-            nobody = "nobody can be asked for the password, there is no terminal"
+            nobody = "the password cannot be asked for without a terminal"
             raise Refused(f"--airflow-user: {nobody}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
     try:
@@ -70,7 +70,7 @@ def show_orphans(
     elif found:
         tables.show(tables.orphans(found, now=datetime.now(UTC)))
     else:
-        say(f"no jobs of {instance} that nobody waits for {_where(place)}", err=True)
+        say(f"no orphaned jobs of {instance} {_where(place)}", err=True)
     failed = [finding for finding in found if finding.error]
     if failed:
         raise Refused(f"{len(failed)} of {len(found)} jobs: {failed[0].error}", EXIT_TRY_AGAIN)
@@ -94,7 +94,7 @@ async def _instance(waiters: AirflowTasks, name: str, *, delete: bool) -> Instan
         never = "it has no id: no task of it has ever submitted a job, or [ptjob] instance names it"
         raise Refused(f"{never}; say --instance NAME then", EXIT_USAGE)
     if found is not None and name and not found.has(name):
-        other = f"the Airflow that was asked is {found} (its Variables {', '.join(origins)})"
+        other = f"the Airflow at that address is {found} (its Variables {', '.join(origins)})"
         raise Refused(f"--instance: {name!r} is not allowed; {other}", EXIT_USAGE)
     if delete and not name and not any(names_host(origin, waiters.host) for origin in origins.values()):
         copy = f"its id {found} was made elsewhere: {'; '.join(sorted(set(origins.values())))}"

@@ -81,13 +81,15 @@ def output_option(command: C) -> C:
 
 def airflow_options(command: C) -> C:
     """Add the options for the address and user of an Airflow."""
-    url = click.option("--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", help="Of the API server to ask.")
+    url = click.option(
+        "--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", help="Address of Airflow's API server."
+    )
     user = click.option(
         "--airflow-user",
         envvar="PTJOB_AIRFLOW_USER",
         metavar="NAME",
-        help="Who asks; the password is read from $PTJOB_AIRFLOW_PASSWORD, or asked for. A token in "
-        "$PTJOB_AIRFLOW_TOKEN takes the place of both.",
+        help="User name; the password is read from $PTJOB_AIRFLOW_PASSWORD or from a prompt. A token in "
+        "$PTJOB_AIRFLOW_TOKEN replaces both.",
     )
     return url(user(command))
 

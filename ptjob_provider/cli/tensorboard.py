@@ -47,7 +47,7 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
     asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice)
     async with place.site().tensorboard(asked) as address:
         say(address)
-        notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows what stands beside {what}")
+        notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")
         notice("Ctrl-C ends it")
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()

@@ -385,5 +385,5 @@ class _Looking:
     def _miss(self, namespace: str) -> None:
         if not self._is_missed:
             where = f"{self._trigger.address()}: the namespace {namespace} has no claim of this name"
-            self._trigger.log.warning("%s; it is waited for, and this is said once", where)
+            self._trigger.log.warning("%s; waiting for it; this is logged once", where)
         self._last, self._is_missed = None, True

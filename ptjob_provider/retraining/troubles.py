@@ -53,7 +53,7 @@ class Troubles:
         self._said.add(trouble.kind)
         return (
             f"{self._source}: {trouble.text}. Nothing is lost: what arrives meanwhile is announced later. It is tried "
-            f"again, with pauses of up to {LONGEST_PAUSE / 60:.0f} min, and this is not said again"
+            f"again, with pauses of up to {LONGEST_PAUSE / 60:.0f} min, and this is not logged again"
         )
 
     def worked(self, now: float) -> str | None:
@@ -102,13 +102,13 @@ def _meaning(names: str, kind: str, text: str) -> _Meaning:
 
 
 _MEANINGS = (
-    _meaning("AllStuck", "stuck", "it is not asked"),
+    _meaning("AllStuck", "stuck", "no further request is made"),
     _meaning("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
-    _meaning("PermissionError", "permission", "it may not be listed: look at the credentials and what they allow"),
+    _meaning("PermissionError", "permission", "it may not be listed: check the credentials and their rights"),
     _meaning(
         "FileNotFoundError NotADirectoryError",
         "missing",
-        "it is not there, or is no folder: look at the address, and whether it is mounted",
+        "it does not exist, or is not a folder: check the address and the mount",
     ),
     _meaning("ImportError", "client", "the triggerer has no client for this kind of store"),
     _meaning("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),

@@ -110,7 +110,7 @@ async def test_the_same_content_written_again_is_no_news_and_other_content_is(
 
 
 TROUBLE = [
-    ("403", "it may not be listed: look at the credentials"),
+    ("403", "it may not be listed: check the credentials"),
     ("500", "the store has a failure of its own"),
     ("503", "the store has a failure of its own"),
     ("silence", "it does not answer in time"),
@@ -216,7 +216,7 @@ def trouble(source: Source) -> SourceTrouble:
         ("gs://bucket/x", None, "the triggerer has no client for this kind of store"),
         ("no-such-scheme://bucket/x", None, "Protocol not known"),
         ("/no/such/directory", None, "it is not there"),
-        (__file__, None, "it is not there, or is no folder"),
+        (__file__, None, "it does not exist, or is not a folder"),
     ],
 )
 def test_a_source_that_cannot_be_is_told_in_words(

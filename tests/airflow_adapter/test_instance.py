@@ -124,7 +124,7 @@ def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_no_name_to_go_by(airflow
     """A job under it would be nobody's for the next try."""
     airflow.forgets = True
 
-    with pytest.raises(AirflowException, match="was set and is not there"):
+    with pytest.raises(AirflowException, match="was set, but is missing"):
         operator().execute(context())
 
 

@@ -240,7 +240,7 @@ async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: 
     """The resumed task says where to define it; the job goes on for the next try."""
     event = await fired(trigger(kubernetes_conn_id="gpu_cluster"))
 
-    with pytest.raises(TriggerFailed, match="'gpu_cluster' is not known to the triggerer") as error:
+    with pytest.raises(TriggerFailed, match="'gpu_cluster' is unknown to the triggerer") as error:
         JobEvent.from_dict(event).concluded()
     assert error.value.retryable
 
@@ -680,7 +680,7 @@ async def test_after_a_kill_before_anything_was_on_record_repeated_lines_are_in_
     await fired(made)
 
     mark, *lines = log_of(made)
-    assert "may be repeated here: a reader that was killed soon after the beginning" in mark
+    assert "may be repeated here: a reader that was killed early" in mark
     assert lines == ["line 1", "line 2"]
 
 

@@ -83,7 +83,7 @@ def test_a_connection_that_only_workers_know_is_said_and_ends_no_job(stack: Stac
     task = ended(stack, "on_workers")
 
     assert task.state == "failed"
-    assert "The connection 'on_workers' is not known to the triggerer" in task.text()
+    assert "The connection 'on_workers' is unknown to the triggerer" in task.text()
     assert f"{task.ref} was left running" in task.text()
     (left,) = (
         job

@@ -153,7 +153,7 @@ def test_a_job_whose_task_waits_is_none_of_them(running: Machine, airflow: Airfl
     shown = ask(running, airflow, "--delete")
 
     assert (shown.exit_code, shown.stdout) == (0, "")
-    assert "no jobs of test that nobody waits for in namespace default" in shown.stderr
+    assert "no orphaned jobs of test in namespace default" in shown.stderr
     assert running.ptjob("list", "-o", "name").stdout == "train\n"
 
 
@@ -232,7 +232,7 @@ def test_another_installations_jobs_are_not_asked_about(running: Machine, airflo
         (
             {"ptjob_instance_staging": "here"},
             ["--instance", "test"],
-            "'test' is not allowed; the Airflow that was asked i",
+            "'test' is not allowed; the Airflow at that address i",
         ),
         ({}, [], "it has no id: no task of it has ever submitted a job"),
         (None, [], "or say --instance"),
@@ -309,7 +309,7 @@ def test_a_token_goes_nowhere_but_to_the_address_that_was_named(
         ({"ptjob_instance_a": "[api] base_url https://prod"}, "https://here", (False, "was made elsewhere")),
         ({"ptjob_instance_a": "[api] base_url https://prod"}, "", (None, "look from where Airflow is configured")),
         ({}, "https://here", (None, "none yet")),
-        (None, "https://here", (None, "refused to tell")),
+        (None, "https://here", (None, "refused the request")),
     ],
 )
 def test_doctor_says_whether_the_airflows_id_is_its_own(

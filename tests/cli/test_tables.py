@@ -220,7 +220,7 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
     told = dict(zip(names, texts, strict=True))
     assert (told["waited"], told["ran"]) == ("not known", "not known")
-    assert told["reason"].startswith("nobody followed it, so how its replicas ended is not known; the job says: ")
+    assert told["reason"].startswith("nobody followed the job, so it is unknown how its replicas ended; the job says: ")
     assert set(cells(tables.replicas(snapshot), "PHASE")) == {"not seen"}
 
 

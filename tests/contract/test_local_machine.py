@@ -370,7 +370,7 @@ async def test_more_devices_than_exist_are_refused(machine: Callable[..., World]
     """Counting all replicas, since all have to run at once."""
     world = machine(gpus=2)
 
-    with pytest.raises(UnsupportedByBackend, match="asks for 3 devices in all, this machine lends 2"):
+    with pytest.raises(UnsupportedByBackend, match="requests 3 devices in all, this machine offers 2"):
         await world.submit(world.job("much", "pass", "pass", workers=2, container=gpus(1)))
 
 
@@ -406,7 +406,9 @@ async def test_an_unknown_entrypoint_is_refused(machine: Callable[..., World]) -
     """Without a command and without a stand-in nobody knows what to run."""
     world = machine()
 
-    with pytest.raises(UnsupportedByBackend, match=r"containers\[0\].command: nothing stands in for the image"):
+    with pytest.raises(
+        UnsupportedByBackend, match=r"containers\[0\].command: \[ptjob\] local_images has no entry for the image"
+    ):
         await world.submit(world.job("unknown", []))
 
 

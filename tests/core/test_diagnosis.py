@@ -96,8 +96,11 @@ class TestRoot:
     @pytest.mark.parametrize(
         ("seen", "said"),
         [
-            (PodHistory(), "nobody followed it, so how its replicas ended is not known"),
-            (PodHistory(queued_since=TEN_SECONDS_LATER), "nobody followed it, so how its replicas ended is not known"),
+            (PodHistory(), "nobody followed the job, so it is unknown how its replicas ended"),
+            (
+                PodHistory(queued_since=TEN_SECONDS_LATER),
+                "nobody followed the job, so it is unknown how its replicas ended",
+            ),
             (PodHistory(queued_since=NOW), "no replica was seen failing"),
             (record_of(end(code=0)), "no replica was seen failing"),
         ],

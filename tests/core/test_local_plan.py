@@ -48,7 +48,7 @@ def test_an_announcement_is_an_event_about_the_job(tmp_path: Path) -> None:
 
     assert (event["kind"], event["reason"], event["type"]) == ("Event", "NotApplied", "Normal")
     assert event["involvedObject"] == {"apiVersion": "a", "kind": "k", "namespace": "ns", "name": "j", "uid": "U"}
-    assert event["message"].startswith("image i:1: nothing stands in for it here")
+    assert event["message"].startswith("image i:1: [ptjob] local_images has no entry for it")
     assert event["message"].endswith("python is /py")
 
 
@@ -64,8 +64,8 @@ def test_a_stand_in_says_what_it_leaves_out(tmp_path: Path) -> None:
     _, less = plan(job(), quiet)
 
     assert setup.images["i:1"].python == "/own"
-    assert messages(said) == [f"image i:1: {tmp_path} stands in for it; python is /own; not applied: RUN"]
-    assert messages(less) == [f"image i:1: {tmp_path / 'quiet'} stands in for it; python is /py"]
+    assert messages(said) == [f"image i:1: replaced by {tmp_path}; python is /own; not applied: RUN"]
+    assert messages(less) == [f"image i:1: replaced by {tmp_path / 'quiet'}; python is /py"]
 
 
 def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_only_gpus_are_lent(tmp_path: Path, lent: Any) -> None:
 
 def test_more_devices_than_there_are_never_come(tmp_path: Path) -> None:
     """All replicas together."""
-    with pytest.raises(UnsupportedByBackend, match="asks for 6 devices in all, this machine lends 5"):
+    with pytest.raises(UnsupportedByBackend, match="requests 6 devices in all, this machine offers 5"):
         plan(job(gpus(2), workers=2), LocalConfig(root=tmp_path, gpus=5))
 
 

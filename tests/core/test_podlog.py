@@ -127,7 +127,7 @@ async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read
     node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)])
 
     assert await texts(node, place(9.5, restart_count=0)) == [
-        f"[{REPLICA}: what follows was written before {at(9.5)}, by the run before (told late)]",
+        f"[{REPLICA}: what follows was written before {at(9.5)}, by the run before (reported late)]",
         "at 2.5",
         "at 3.0",
         "at 9.7",
@@ -163,7 +163,7 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late(status: 
     assert await texts(node) == [
         "at 9.0",
         "at 9.5",
-        f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (told late)]",
+        f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (reported late)]",
         "at 2.0",
         "at 3.0",
     ]
@@ -176,7 +176,7 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
     assert await texts(node) == [
         "at 3.6",
         "at 3.9",
-        f"[{REPLICA}: what follows was written before {at(3.6)}, by the run before (told late)]",
+        f"[{REPLICA}: what follows was written before {at(3.6)}, by the run before (reported late)]",
         "at 2.0",
         "at 3.1",
     ]

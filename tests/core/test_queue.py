@@ -260,7 +260,7 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     [
         ((workloads(NEWER),), [("Workload", WHY)]),
         ((UNSERVED, UNSERVED), []),
-        ((403,), [("TrainJob", "why it waits may stay untold: read workloads in team: said 403 (403 Forbidden)")]),
+        ((403,), [("TrainJob", "cannot read why it waits: read workloads in team: said 403 (403 Forbidden)")]),
     ],
     ids=["a queue", "no Kueue", "forbidden"],
 )
@@ -288,7 +288,7 @@ async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeyp
     versions, [told] = await asked(monkeypatch, 403, 403)
 
     assert versions == [NEWER, NEWER]
-    assert told.startswith("why it waits may stay untold: read workloads in team: said 403")
+    assert told.startswith("cannot read why it waits: read workloads in team: said 403")
 
 
 def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:

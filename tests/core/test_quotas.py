@@ -43,14 +43,14 @@ def figures(resource: str, *, asked: str, allowed: str) -> str:
     ("job", "resource", "asked", "allowed", "said"),
     [
         (job(SIX), "limits.memory", "600Mi", "1800Mi", ""),
-        (job(SIX), "limits.memory", "600Mi", "1Gi", "ask for limits.memory=1800Mi together, it allows 1Gi, so"),
-        (job(SIX), "requests.memory", "600Mi", "1Gi", "its 3 replicas ask for requests.memory=1800Mi together"),
+        (job(SIX), "limits.memory", "600Mi", "1Gi", "need limits.memory=1800Mi together, it allows 1Gi, so"),
+        (job(SIX), "requests.memory", "600Mi", "1Gi", "its 3 replicas need requests.memory=1800Mi together"),
         (job({}), "memory", "600Mi", "1Gi", ""),  # what its workers ask for is not in its object
-        (job({}, SIX), "memory", "100Mi", "1Gi", "ask for memory=1300Mi together"),
-        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "ask for cpu=4500m together"),
-        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "for limits.cpu=9 together"),
-        (job({}), "pods", "1", "2", "its 3 replicas ask for pods=3 together"),
-        (job(SIX), "limits.memory", "2Gi", "1Gi", "allows limits.memory=1Gi in all, less than the 2Gi asked for"),
+        (job({}, SIX), "memory", "100Mi", "1Gi", "need memory=1300Mi together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "need cpu=4500m together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "need limits.cpu=9 together"),
+        (job({}), "pods", "1", "2", "its 3 replicas need pods=3 together"),
+        (job(SIX), "limits.memory", "2Gi", "1Gi", "allows limits.memory=1Gi in all, less than the 2Gi requested"),
     ],
 )
 def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(

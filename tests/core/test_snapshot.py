@@ -188,7 +188,7 @@ NO_ROOM = {
     "reason": "FailedCreatePod",
     "message": "exceeded quota: compute",
 }
-UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "why it waits may stay untold: said 403"}
+UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it waits: said 403"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "why it waits may s
         (
             "Suspended",
             UNTOLD,
-            "suspended: it waits for its queue, or for a person, to resume it; why it waits may stay untold: said 403",
+            "suspended: it waits for its queue, or for a person, to resume it; cannot read why it waits: said 403",
         ),
     ],
     ids=["queue", "quota", "forbidden"],

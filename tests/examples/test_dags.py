@@ -211,7 +211,7 @@ def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflo
     ended = airflow.run("ptjob_maintenance")
 
     assert ended.returncode == 0, ended.stdout
-    assert "0 jobs that nobody waits for in default" in ended.stdout
+    assert "0 orphaned jobs in default" in ended.stdout
 
 
 @pytest.fixture(scope="module")

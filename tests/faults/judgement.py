@@ -26,7 +26,7 @@ two outages, in which pauses grow. What is silent is opened again every 6 s here
 makes 10 in a minute for each of four watches. One loop without a pause would ask thousands of times.
 """
 
-_LATE = "(told late)"
+_LATE = "(reported late)"
 _ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
 
 

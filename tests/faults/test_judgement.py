@@ -82,7 +82,7 @@ def other(**more: Any) -> OtherEvidence:
         evidence(life(0, 0), story=Story.HANGS),
         evidence(Life(lines=[*run(0), *run(1)]), story=Story.RESTARTS),
         evidence(Life(lines=[*run(0)[:4], *run(1)], notices=["was lost with it"]), story=Story.RESTARTS),
-        evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]], notices=["(told late)"]), story=Story.RESTARTS),
+        evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]], notices=["(reported late)"]), story=Story.RESTARTS),
         evidence(asked=[asked(second) for second in range(1000)]),
         evidence(story=Story.HANGS, gone=["s1-0a"], asked=[DELETED]),
         evidence(life(0, 5), story=Story.IS_DELETED, written=5, gone=["s1-0a"]),

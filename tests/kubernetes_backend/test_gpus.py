@@ -78,4 +78,4 @@ async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
     assert may_not.diagnosis is not None
     assert (may_not.diagnosis.cause, may_not.diagnosis.retryable) == (Cause.QUOTA, False)
     for text in (may_not.diagnosis.summary, "\n".join(told.notices)):
-        assert f"the quota cards allows requests.{RESOURCE}=4 in all, less than the 5 asked for at once" in text
+        assert f"the quota cards allows requests.{RESOURCE}=4 in all, less than the 5 requested at once" in text

@@ -37,7 +37,7 @@ _LAST_LINES = 2.0
 """Seconds that a triggerer's shutdown waits for pending lines; a later run reads the rest again."""
 
 
-_UNRECORDED = "a reader that was killed soon after the beginning may have told them"
+_UNRECORDED = "a reader that was killed early may have written them already"
 
 
 class PlaceInLog:
@@ -126,7 +126,7 @@ class PlaceInLog:
         before = await self._earlier_life()
         if before is not None and before.get("cursor"):
             told = before["cursor"]["timestamp"]
-            self.sink.notice(f"── lines up to {told} are repeated above: another triggerer had told them before ──")
+            self.sink.notice(f"── lines up to {told} are repeated above: another triggerer had written them before ──")
         await self._go_on_record(before, _cursor(before and before.get("cursor")))
 
     async def _go_on_record(self, before: dict[str, Any] | None, cursor: LogCursor | None) -> None:

@@ -127,7 +127,7 @@ def _checked_name(function: Any) -> str:
     if "." in own:
         _refuse(name, own, "is a method", "move it to the top level, and pass the object's parts as arguments")
     if inspect.isgeneratorfunction(function):
-        _refuse(name, own, "is a generator, which nobody would iterate over", "return a list")
+        _refuse(name, own, "is a generator, and nothing would iterate over it", "return a list")
     return own
 
 

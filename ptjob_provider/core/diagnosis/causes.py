@@ -223,7 +223,7 @@ class Diagnosis:
         return cls(**{"passes": passes_by_itself(cause, retryable=fields["retryable"]), **fields})
 
     @classmethod
-    def unknown(cls, summary: str = "it ended without success and nobody saw why") -> Self:
+    def unknown(cls, summary: str = "it ended without success, for an unknown reason") -> Self:
         """Return the diagnosis without any known cause."""
         return cls.of(Cause.UNKNOWN, summary)
 

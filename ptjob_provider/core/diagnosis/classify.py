@@ -363,7 +363,7 @@ def _told_by_kubelet(end: Termination) -> Finding | None:
     if end.reason == "ContainerStatusUnknown":
         return Finding(cause=Cause.NODE_LOST, did="was lost by its node (ContainerStatusUnknown)")
     if end.exit_code is None:
-        return Finding(cause=Cause.UNKNOWN, did="ended, and nobody knows how")
+        return Finding(cause=Cause.UNKNOWN, did="ended in an unknown way")
     return None
 
 

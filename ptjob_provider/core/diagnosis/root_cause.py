@@ -363,7 +363,7 @@ def _unseen(record: PodHistory, status: JobStatus) -> Diagnosis:
     if _backoff(status):
         return Diagnosis.of(Cause.BACKOFF_LIMIT, f"its replicas failed up to the backoff limit; {said}")
     if record.is_blank(status.finished_at):
-        unknown = "nobody followed it, so how its replicas ended is not known"
+        unknown = "nobody followed the job, so it is unknown how its replicas ended"
         return Diagnosis.of(Cause.UNKNOWN, f"{unknown}; {said}", resolution=_FOLLOW)
     return Diagnosis.unknown(f"no replica was seen failing; {said}")
 

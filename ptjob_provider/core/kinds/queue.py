@@ -95,12 +95,12 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
     for resource, one in _amounts(found["requested"]).items():
         allowed = limited[resource]
         if amount(one) > amount(allowed):
-            asked = f"less than the {one} asked for at once"
+            asked = f"less than the {one} requested at once"
             return f"the quota {quota} allows {resource}={allowed} in all, {asked}, so waiting does not help"
         total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
         if total > amount(allowed):
             together = (
-                f"its {len(replicas)} replicas ask for {resource}={_text(total, one)} together, it allows {allowed}"
+                f"its {len(replicas)} replicas need {resource}={_text(total, one)} together, it allows {allowed}"
             )
             return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
     return ""

@@ -65,7 +65,7 @@ async def missing(client: Client, manifest: Manifest) -> str:
     if fields:
         return f"kind: the cluster serves {kind}, {_NOT_HERE}"
     operator = kinds.KINDS.get(manifest["kind"], kinds.DEFAULT).OPERATOR
-    return f"kind: the cluster does not serve {kind}; install {operator}, or ask who runs the cluster"
+    return f"kind: the cluster does not serve {kind}; install {operator}, or ask the cluster's administrator"
 
 
 def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:

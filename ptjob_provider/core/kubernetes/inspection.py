@@ -261,7 +261,7 @@ class _Probe:
                 self._full = str(error)
                 await asyncio.sleep(pause)
             else:
-                logger.info("%s looks at the outputs", self)
+                logger.info("%s inspects the outputs", self)
                 return
 
     async def _wait(self) -> None:

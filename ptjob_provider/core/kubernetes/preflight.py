@@ -57,7 +57,7 @@ async def look_at(client: Client, controller: Controller) -> Check:
         return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
     except ClusterError:
         advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about=controller.name, is_good=None, said="may not be looked at", advice=advice)
+        return Check(about=controller.name, is_good=None, said="cannot be read", advice=advice)
 
 
 def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
@@ -65,7 +65,9 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
     about = controller.name
     if not pods:
         said = f"no pod with the label {controller.selector} is seen"
-        return Check(about=about, is_good=None, said=said, advice="if jobs get no status, ask who runs the cluster")
+        return Check(
+            about=about, is_good=None, said=said, advice="if jobs get no status, ask the cluster's administrator"
+        )
     ready = [pod for pod in pods if _is_ready(pod)]
     names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
     versions = ", ".join(dict.fromkeys(filter(None, map(_version, ready or pods))))
@@ -230,7 +232,7 @@ QUEUES: Sequence[Right] = (
 )
 """Rights of the component for queues."""
 
-_BESIDE = "a TensorBoard beside a job"
+_BESIDE = "a job's TensorBoard"
 SHOWING: Sequence[Right] = (
     Right(group="apps", resource="deployments", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
     Right(group="", resource="services", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
@@ -330,7 +332,7 @@ def storage_check(classes: Sequence[Manifest]) -> Check:
     if default:
         return Check(about=about, is_good=True, said=f"{', '.join(names)}; {default[0]} is the default")
     said = f"{', '.join(names)}; none is the default" if names else "none"
-    advice = "claims have to name a class (`ptjob data create --storage-class`), or be made by who runs the cluster"
+    advice = "claims have to name a class (`ptjob data create --storage-class`), or be created by an administrator"
     return Check(about=about, is_good=None, said=said, advice=advice)
 
 
@@ -380,7 +382,7 @@ async def _storage(client: Client) -> Check:
         return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
     except ClusterError:
         advice = f"to see them takes `storageclasses list`: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about="storage classes", is_good=None, said="may not be looked at", advice=advice)
+        return Check(about="storage classes", is_good=None, said="cannot be read", advice=advice)
 
 
 def _useful(right: Right, *, is_allowed: bool) -> Check:

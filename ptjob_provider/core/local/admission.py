@@ -139,7 +139,9 @@ def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     )
     for path, container in _containers(full):
         if not arguments(container, setup.image(container["image"])):
-            why = f"nothing stands in for the image {container['image']!r}, so its entrypoint is unknown"
+            why = (
+                f"[ptjob] local_images has no entry for the image {container['image']!r}, so its entrypoint is unknown"
+            )
             raise UnsupportedByBackend.of(
                 f"{path}.command", f"{why}; give a command or a stand-in ([ptjob] local_images)"
             )
@@ -202,15 +204,15 @@ def _check_devices(path: str, wanted: Mapping[str, int], config: LocalConfig) ->
     for name in wanted:
         if config.gpus != "ignore" and not devices.is_gpu(name):
             hint = "leave it out, or have it ignored with every wish for a device ([ptjob] local_gpus = ignore)"
-            raise UnsupportedByBackend.of(f"{path}[{name}]", f"this machine lends GPUs only; {hint}")
+            raise UnsupportedByBackend.of(f"{path}[{name}]", f"this machine offers GPUs only; {hint}")
         if config.gpus == "refuse":
-            hint = "choose ignore (run on the CPU) or how many devices this machine lends ([ptjob] local_gpus)"
+            hint = "choose ignore (run on the CPU) or how many devices this machine offers ([ptjob] local_gpus)"
             raise UnsupportedByBackend.of(f"{path}[{name}]", f"devices are refused on this machine; {hint}")
 
 
 def _check_total(role: str, total: int, config: LocalConfig) -> None:
     if isinstance(config.gpus, int) and total > config.gpus:
-        why = f"the job asks for {total} devices in all, this machine lends {config.gpus} ([ptjob] local_gpus)"
+        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ([ptjob] local_gpus)"
         raise UnsupportedByBackend.of(f"spec.pytorchReplicaSpecs.{role}", why)
 
 
@@ -224,7 +226,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
             images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
             continue
         if stand_in is None:
-            text = "nothing stands in for it here; its own files and working directory are not there"
+            text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
             notices.append(f"image {name}: {text}, python is {config.interpreter}")
             continue
         from ptjob_provider.core.local.image import read_image  # noqa: PLC0415 - the parser is slow to import
@@ -232,7 +234,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
         python = stand_in.python or config.interpreter
         images[name], unapplied = read_image(stand_in.context, python=python, image=name)
         left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
-        notices.append(f"image {name}: {stand_in.context} stands in for it; python is {python}{left_out}")
+        notices.append(f"image {name}: replaced by {stand_in.context}; python is {python}{left_out}")
     return images, notices
 
 

@@ -212,7 +212,7 @@ class LocalSite:
             "--access-mode": mode if mode != CLAIM_MODE else None,
             "--storage-class": storage_class,
         }
-        why = "a directory stands in for the claim, which every job may write to until the disk is full"
+        why = "the claim is a directory, which every job may write to until the disk is full"
         return [f"{flag} {wish} does not apply on this machine: {why}" for flag, wish in wishes.items() if wish]
 
     @asynccontextmanager
@@ -275,7 +275,7 @@ class LocalSite:
             found.append(Check(about=f"image {image}", is_good=is_there, said=said, advice=advice))
         if not found:
             advice = "if jobs use files of an image: [ptjob] local_images"
-            found.append(Check(about="images", is_good=None, said="nothing stands in for any", advice=advice))
+            found.append(Check(about="images", is_good=None, said="[ptjob] local_images is empty", advice=advice))
         return found
 
     def _claims(self, namespace: str) -> Check:
@@ -285,7 +285,7 @@ class LocalSite:
 
     def _devices(self) -> Check:
         gpus = self._config.gpus
-        said = f"{gpus} are lent" if isinstance(gpus, int) else f"a job that asks for them is {_FATE[gpus]}"
+        said = f"{gpus} are offered" if isinstance(gpus, int) else f"a job that asks for them is {_FATE[gpus]}"
         return Check(about="GPUs", is_good=None, said=said, advice="[ptjob] local_gpus says what is done")
 
 

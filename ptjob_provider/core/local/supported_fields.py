@@ -18,7 +18,7 @@ from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 HONOURED = ""
 _ROLE = re.compile(r"^(spec\.pytorchReplicaSpecs\.)\w+")
 _WHERE = "says where to run"
-_WHO = "says as whom to run; here it is the user who submits"
+_WHO = "sets the user; here a job runs as the user who submits it"
 _NETWORK = "is about a pod's network; here all replicas share this machine's"
 _IMAGE = "is about pulling an image; nothing is pulled here"
 _LIMITS = "is not enforced"
@@ -81,7 +81,7 @@ _POD: Mapping[str, Rule] = {
     "activeDeadlineSeconds": Refused("a pod's own deadline is not kept here; set spec.runPolicy.activeDeadlineSeconds"),
     "ephemeralContainers": Refused("containers cannot be added here"),
     "resourceClaims": Refused("devices can be claimed here only as gpu limits"),
-    "schedulingGates": Refused("nobody would open a gate here; use spec.runPolicy.suspend"),
+    "schedulingGates": Refused("no controller would remove the gate here; use spec.runPolicy.suspend"),
 }
 _CONTAINER: Mapping[str, Rule] = {
     **dict.fromkeys(
@@ -102,7 +102,7 @@ _CONTAINER: Mapping[str, Rule] = {
     "volumeDevices": Refused("there are no block devices here"),
     "restartPolicy": Refused("an init container that goes on running is not supported here"),
     "restartPolicyRules": Refused("containers restart by the replica's restartPolicy here"),
-    **dict.fromkeys(("stdin", "stdinOnce", "tty"), Refused("there is nobody to talk to here")),
+    **dict.fromkeys(("stdin", "stdinOnce", "tty"), Refused("no terminal is attached here")),
 }
 _MOUNT: Mapping[str, Rule] = {
     **dict.fromkeys(("name", "mountPath", "subPath", "readOnly"), HONOURED),

@@ -108,7 +108,7 @@ class ApiErrors:
         if not self._began:
             self._tell(
                 f"{self._job}: the API server refuses a request about the job: {error}. The job is left as it is, and "
-                f"it is asked again for up to {self._timeout:.0f} s"
+                f"the request is repeated for up to {self._timeout:.0f} s"
             )
         lasted = now - self._began.setdefault(request, now)
         if lasted >= self._timeout:

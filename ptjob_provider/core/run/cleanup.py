@@ -34,7 +34,7 @@ _SETTLE_INTERVAL = 0.2
 async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
     """Delete a job that would not end by itself, and log it."""
     await errors.answer(lambda: backend.delete(ref))
-    sink.notice(f"{ref} was deleted: it would not have ended by itself; nothing of it is kept but what is told here")
+    sink.notice(f"{ref} was deleted: it would not have ended by itself; only this message remains of it")
 
 
 def leave(ref: JobRef, sink: Sink) -> None:

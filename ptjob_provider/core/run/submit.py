@@ -354,7 +354,7 @@ class _Submitter:
             f"{JobRef.of(found)}: the name belongs to a {found['kind']} that this task did not create: {_whose(found)}"
         )
         if self.exact_name:
-            advice = "choose another name, or have whoever it belongs to delete that job"
+            advice = "choose another name, or have its owner delete that job"
         elif self.taken == _MOST_NAMES:
             advice = f"the names of the {self.taken - 1} attempts before it are taken, too; choose another name"
         else:

@@ -166,4 +166,4 @@ def _untold(error: ClusterError) -> dict[str, Manifest]:
 
 def untold(error: ClusterError) -> Manifest:
     """Return a synthetic event for a forbidden read."""
-    return {"metadata": {}, "reason": "NotApplied", "message": f"why it waits may stay untold: {error}"}
+    return {"metadata": {}, "reason": "NotApplied", "message": f"cannot read why it waits: {error}"}

@@ -230,7 +230,7 @@ def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:
 
 def belated(replica: str, place: LogCursor, before: str) -> LogLine:
     """Return the notice that a run's lines follow the beginning of the next one."""
-    return _notice(f"{replica}: what follows was written before {before}, by the run before (told late)", place)
+    return _notice(f"{replica}: what follows was written before {before}, by the run before (reported late)", place)
 
 
 def _is_soon(timestamp: str, until: str) -> bool:

@@ -75,7 +75,7 @@ async def url_beside(client: Client, ref: JobRef) -> str:
     except JobNotFound:
         return ""
     except PTJobError as error:
-        logger.info("%s: whether a TensorBoard is beside it stays untold: %s", ref, error)
+        logger.info("%s: cannot check for a TensorBoard: %s", ref, error)
         return ""
 
 
