@@ -164,16 +164,17 @@ def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, process
 
 
 @each_row("kind", KINDS)
-def test_the_installations_shared_memory_is_kept(kind: str) -> None:
+@each_row(("given", "sizes"), [("1Gi", ["1Gi"]), (False, [])])
+def test_the_installations_shared_memory_is_kept(kind: str, given: str | bool, sizes: list[str]) -> None:  # noqa: FBT001 - a field's value
     """The default size is for jobs that have no other."""
-    template = job_template({"shared_memory": "1Gi"}, field="job")
+    template = job_template({"shared_memory": given}, field="job")
     job = TrainingJob.parse(name="digits", image="digits:1", kind="PyTorchJob" if kind == OLD else kind)
 
     made = KINDS[kind].render(job, owner=OWNER, attempt=1, installation=Installation(template=template))
 
     [template_of_pods] = KINDS[kind].templates(made.manifest)
-    shared = [each["emptyDir"]["sizeLimit"] for each in template_of_pods["spec"]["volumes"]]
-    assert shared == ["1Gi"]
+    volumes = template_of_pods["spec"].get("volumes") or []
+    assert [each["emptyDir"]["sizeLimit"] for each in volumes] == sizes
 
 
 def test_every_part_of_a_field_is_tried() -> None:

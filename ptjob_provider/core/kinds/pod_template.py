@@ -54,10 +54,11 @@ def requested_template(
     if job.manifest is not None:
         return overlaid(reduce(laid_over, [*lower, own]), job, job.role(role), container=container)
     found = reduce(laid_over, [{"metadata": {"annotations": NO_ISTIO}}, own, *lower])
-    shared = overlaid(found, job, job.role(role), container=container)
-    if job.shared_memory is None and not _has_shared_memory(shared, container):
-        return with_shared_memory(shared, DEFAULT_SHARED_MEMORY, container=container)
-    return shared
+    typed = overlaid(found, job, job.role(role), container=container)
+    is_said = job.shared_memory is not None or (under is not None and under.shared_memory is not None)
+    if is_said or _has_shared_memory(typed, container):
+        return typed
+    return with_shared_memory(typed, DEFAULT_SHARED_MEMORY, container=container)
 
 
 def _of_installation(template: TrainingJob | None, role: Role, container: str) -> Iterator[Manifest]:
