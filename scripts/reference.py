@@ -84,7 +84,13 @@ def fields() -> str:
     lines[-1] += (
         "flag of `ptjob submit`, `ptjob run` and `ptjob render`: `working_dir` is `--working-dir`. A field that "
     )
-    lines[-1] += "is None leaves the manifest as it is. In Airflow every field is a template."
+    lines[-1] += (
+        "is None leaves the manifest as it is. In Airflow every field is a template. A value that is not allowed "
+    )
+    lines[-1] += (
+        "is an import error of the DAG file; what a template, a file or another task decides is checked when the "
+    )
+    lines[-1] += "task runs, and is not retried."
     for name, text in texts.items():
         lines += ["", f"## {name}", "", f"Type: `{types.get(name, 'Any')}`", "", paragraphs(text)]
     names = literal(AIRFLOW / "pod_operator.py", "ALIASES")
