@@ -178,7 +178,7 @@ class TestWaiting:
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
         assert record.placed == ()
 
-    def test_unschedulable_texts_are_told_once_without_the_preemption(self) -> None:
+    def test_unschedulable_texts_are_told_without_the_preemption(self) -> None:
         """What the scheduler says of preemption changes often and helps nobody."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         text = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No victims."
@@ -189,7 +189,7 @@ class TestWaiting:
 
         record = look(PodHistory(), *pods)
 
-        assert record.unschedulable == ("0/3 nodes are available: 3 Insufficient cpu.",)
+        assert {wait.message for wait in record.waiting} == {"0/3 nodes are available: 3 Insufficient cpu."}
 
     def test_a_refused_pod_waits_until_it_is_there(self) -> None:
         """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""

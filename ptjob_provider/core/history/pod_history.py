@@ -223,11 +223,6 @@ class PodHistory:
     all_running_at: datetime | None = None
 
     @property
-    def unschedulable(self) -> tuple[str, ...]:
-        """Return why pods have no node, without duplicates."""
-        return tuple(dict.fromkeys(wait.message for wait in self.waiting if wait.kind is WaitKind.QUEUED))
-
-    @property
     def restarts(self) -> int:
         """Return the observed or reported container restarts of all replicas."""
         return max(sum(entry.total for entry in self.restart_counts), self.restarts_told)
