@@ -99,9 +99,7 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
             return f"the quota {quota} allows {resource}={allowed} in all, {asked}, so waiting does not help"
         total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
         if total > amount(allowed):
-            together = (
-                f"its {len(replicas)} replicas need {resource}={_text(total, one)} together, it allows {allowed}"
-            )
+            together = f"its {len(replicas)} replicas need {resource}={_text(total, one)} together, it allows {allowed}"
             return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
     return ""
 
