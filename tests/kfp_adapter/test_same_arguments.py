@@ -50,7 +50,7 @@ def of_the_operator() -> set[str]:
 def test_every_argument_of_the_operator_is_the_components_or_explained() -> None:
     """One that is added to the operator alone is seen by whoever adds it."""
     page = (ROOT / "docs" / "how-to" / "kubeflow-pipelines.md").read_text()
-    _, _, explained = page.partition("These arguments of the operator have no place in a step")
+    _, _, explained = page.partition("A step does not have these arguments of the operator")
     named = set(re.findall(r"`(\w+)`", explained.partition("\n## ")[0]))
     parameters = set(inspect.signature(pytorchjob_op).parameters)
 
