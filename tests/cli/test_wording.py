@@ -36,8 +36,11 @@ def place_of(scripted: ScriptedBackend, backend: str) -> Place:
     async def none(*_: object) -> list[dict[str, Any]]:
         return []
 
+    async def find(backend: ScriptedBackend, name: str) -> dict[str, Any]:
+        return backend.jobs["team", name]
+
     site = SimpleNamespace(events=none)
-    place = SimpleNamespace(backend=backend, namespace="team", kind=None, open=lambda: scripted, site=lambda: site)
+    place = SimpleNamespace(backend=backend, namespace="team", find=find, open=lambda: scripted, site=lambda: site)
     return cast("Place", place)
 
 

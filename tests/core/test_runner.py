@@ -697,7 +697,7 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
     assert (conclusion.diagnosis.cause, backend.deleted) == (Cause.CRASH_LOOP, [REF])
     said = "See its last lines" if lines else "Its log is gone with the job"
     assert conclusion.diagnosis.resolution == f"{said}; restarting it did not help so far"
-    assert any("nothing of it is kept" in text for text in sink.notices)
+    assert any("only this message remains of it" in text for text in sink.notices)
 
 
 async def test_why_it_does_not_run_yet_is_said_when_it_changes() -> None:

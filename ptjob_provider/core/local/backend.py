@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ptjob_provider
+from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Claim, Observation
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -213,8 +214,9 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
 
     Raises:
         KindNotServed: it is of another kind.
-        InvalidSpec: it is invalid.
+        InvalidSpec: it is invalid, or of a kind that no back-end knows.
     """
+    kinds.kind_of(manifest)
     if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
         what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
         raise KindNotServed(f"kind: {what!r} is not allowed; this machine runs {API_VERSION} {KIND}")
