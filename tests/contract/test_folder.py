@@ -45,6 +45,7 @@ class Place:
     backend: Backend
     namespace: str
     fields: dict[str, Any]
+    workers: int
 
     async def run(self, folder: Path, **fields: Any) -> tuple[Conclusion, ListSink]:
         """Submit a job with the folder, and follow it to its end."""
@@ -62,7 +63,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return each back-end in turn; the cluster's in a namespace of restricted pods, with the documented rights."""
     if request.param == "local":
         config = LocalConfig(root=tmp_path / "root", restart_backoff=0.2, environment=environment())
-        return Place(LocalBackend(config), "default", {"image": "example.org/train:1"})
+        return Place(LocalBackend(config), "default", {"image": "example.org/train:1"}, workers=2)
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     hardened = {
@@ -75,7 +76,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     account = service_account(cluster, namespace, rules_of("code"))
-    return Place(KubernetesBackend(config_of(account)), namespace, hardened)
+    # The operator's own init container of further workers is refused there; two pods: test_trainjob_code.py.
+    return Place(KubernetesBackend(config_of(account)), namespace, hardened, workers=1)
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ async def test_a_folder_is_trained_as_it_is_on_this_machine(
     place: Place, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The program imports what is beside it and may write there; what stays behind is told, and which version ran."""
-    conclusion, sink = await place.run(folder, workers=2)
+    conclusion, sink = await place.run(folder, workers=place.workers)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["trained 3 ['net.py', 'train.py', 'written']"]
