@@ -17,6 +17,7 @@ from ptjob_provider.core.outputs.contract import (
     PvcAddress,
     ResolvedOutput,
     ResolvedOutputs,
+    check_place,
     mount_for,
     notes,
     problems,
@@ -412,3 +413,13 @@ def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
     assert noted.tfevents is not None
     assert (noted.tfevents.last_step, noted.tfevents.scalars) == (7, {})
     assert len(report_text(report)) < 1000
+
+
+@each_row("wrong", ["s3://bucket/model.pt", "pvc://"])
+def test_a_declared_output_is_checked_before_the_mounts_are_known(wrong: str) -> None:
+    """An address of a claim or a path; on which claim a path lies is asked later."""
+    check_place("pvc://digits/model.pt", field="model")
+    check_place("out/model.pt", field="model")
+
+    with pytest.raises(InvalidSpec, match="model"):
+        check_place(wrong, field="model")
