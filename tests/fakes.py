@@ -106,10 +106,10 @@ class ScriptedBackend:
         self._refuse("get")
         if self.get_error:
             raise self.get_error
-        try:
-            return self.jobs[namespace, name]
-        except KeyError:
-            raise JobNotFound(f"{kind} {namespace}/{name} not found", code=404) from None
+        found = self.jobs.get((namespace, name))
+        if found is None or kind not in {"", found.get("kind", kind)}:
+            raise JobNotFound(f"{kind} {namespace}/{name} not found", code=404)
+        return found
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return every job of the namespace that carries the labels."""

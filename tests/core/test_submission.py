@@ -615,6 +615,17 @@ async def test_a_job_keeps_its_kind_when_another_one_is_preferred() -> None:
     assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
 
 
+async def test_a_job_that_names_another_kind_than_the_adopted_one_is_not_trained_twice() -> None:
+    """The record keeps the kind of the job that runs: the try after next finds it there."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+
+    tries = [await submit(backend, store, job=replace(JOB, kind="TrainJob")) for _ in range(2)]
+
+    assert [(each.ref, each.adopted, each.spec_changed) for each in tries] == [(first.ref, True, True)] * 2
+    assert backend.created == 1
+
+
 async def test_the_next_attempt_is_of_another_kind_where_the_first_ones_operator_is_gone() -> None:
     """The preferred kind, although the record names the other one."""
     backend, store = ScriptedBackend(), MemoryStore()

@@ -293,7 +293,7 @@ class _Submitter:
         rendered = rendered or self._render(attempt)
         meta = rendered.manifest["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
-        self._save(attempt, meta, uid=None)
+        self._save(attempt, meta, kind=self.kind, uid=None)
         try:
             ref = await self._create(rendered)
         except JobAlreadyExists:
@@ -385,17 +385,17 @@ class _Submitter:
         created_at = meta["creationTimestamp"]
         self.first_started_at = self.first_started_at or created_at
         submission = Submission.of(found, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
-        self._save(submission.attempt, meta, uid=submission.ref.uid)
+        self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
         return submission
 
-    def _save(self, attempt: int, meta: Mapping[str, Any], *, uid: str | None) -> None:
+    def _save(self, attempt: int, meta: Mapping[str, Any], *, kind: str, uid: str | None) -> None:
         self.store.save(
             AttemptRecord(
                 attempt=attempt,
                 name=meta["name"],
                 namespace=meta["namespace"],
                 uid=uid,
-                kind=self.kind,
+                kind=kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
             )
