@@ -22,6 +22,7 @@ from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob.render import template_of
 from ptjob_provider.core.kubernetes.secrets import check_size
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.code import PackedCode
@@ -128,6 +129,24 @@ async def test_the_archive_is_in_a_secret_that_the_job_names(folder: Path, kind:
     data = gzip.decompress(base64.b64decode(secret["stringData"][unpack_code.ARCHIVE]))
     assert hashlib.sha256(data).hexdigest() == code_of(job).digest
     assert submission.code_revision == {"digest": f"sha256:{code_of(job).digest}", "commit": None, "dirty": None}
+
+
+@pytest.mark.parametrize(
+    "source", [{"secret": {"secretName": "mine"}}, {"persistentVolumeClaim": {"claimName": "code-archive"}}]
+)
+async def test_a_users_volume_that_is_called_like_a_folders_is_left_alone(folder: Path, source: dict[str, Any]) -> None:
+    """A job without a folder keeps it; one with a folder cannot have both."""
+    own = {"name": "code-archive", **source}
+    password = {"GIT_SYNC_PASSWORD": "tops3cret"}
+    backend, job = ScriptedBackend(), job_of(folder, code="https://g/x.git", env=password, volumes=[own])
+
+    await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
+
+    (made,) = backend.jobs.values()
+    (pod,) = pods(Rendered(manifest=made, outputs=ResolvedOutputs.from_dict({}), spec_hash=""))
+    assert own in pod["volumes"]
+    with pytest.raises(InvalidSpec, match=r"volumes: 'code-archive' is not allowed; another name"):
+        render(job_of(folder, volumes=[own]))
 
 
 async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(folder: Path, caplog: Any) -> None:

@@ -139,6 +139,8 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
     command = found.get("command") or []
     if in_command and not command:
         raise InvalidSpec.of("command", None, "a command: a TrainJob unpacks the folder of `code` in front of it")
+    if taken := {each["name"] for each in pod.get("volumes") or []} & {_FOLDER_VOLUME, _ARCHIVE_VOLUME}:
+        raise InvalidSpec.of("volumes", min(taken), "another name: the volumes of the folder of `code` are called so")
     folder = found.get("workingDir") or FOLDER
     python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
     unpack = [python, "-I", f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", code.digest, folder]
@@ -171,12 +173,10 @@ def _unpacking(training: Mapping[str, Any], command: list[str], mounts: list[Man
 
 
 def with_archive_from(template: Manifest, secret: str) -> Manifest:
-    """Return the template with this Secret as the source of its folder, if it has one."""
+    """Return the template with this Secret as the source of its folder."""
     pod = template["spec"]
-    named = [each for each in pod.get("volumes") or [] if each["name"] == _ARCHIVE_VOLUME]
-    if not named:
-        return template
-    return {**template, "spec": {**pod, "volumes": named_over(pod["volumes"], [_from_secret(named[0], secret)])}}
+    volumes = [_from_secret(each, secret) if each["name"] == _ARCHIVE_VOLUME else each for each in pod["volumes"]]
+    return {**template, "spec": {**pod, "volumes": volumes}}
 
 
 def _from_secret(volume: Manifest, name: str) -> Manifest:
@@ -298,7 +298,8 @@ def hidden(
     found: dict[str, Manifest] = {}
     values = archive_of(code)
     for role, template in templates.items():
-        found[role], taken = credentials_taken_out(with_archive_from(template, secret), secret, role)
+        named = with_archive_from(template, secret) if values else template
+        found[role], taken = credentials_taken_out(named, secret, role)
         values |= taken
     return found, secret_of(secret, values, namespace=namespace)
 
@@ -311,6 +312,7 @@ def secret_name(job: str, intent: str = "") -> str:
 def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
     """Return the job and its Secret, renamed to this name in variables and volumes."""
     old, keys = secret["metadata"]["name"], secret["stringData"].keys()
+    is_folder = unpack_code.ARCHIVE in keys
 
     def renamed(part: Any) -> Any:
         if isinstance(part, list):
@@ -319,7 +321,7 @@ def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[
             return part
         if part.get("name") == old and part.get("key") in keys:
             return {**part, "name": name}
-        if part.get("name") == _ARCHIVE_VOLUME and "secret" in part:
+        if part.get("name") == _ARCHIVE_VOLUME and (part.get("secret") or {}).get("secretName") == old and is_folder:
             return _from_secret(part, name)
         return {key: renamed(each) for key, each in part.items()}
 
