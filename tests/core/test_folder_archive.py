@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + 30 * f"{64 * 'A'}\n" + "-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n-----END OPENSSH PRIVATE KEY-----\n"
 
 
@@ -162,6 +163,7 @@ def test_version_control_and_caches_stay_behind(folder: Path) -> None:
     [
         (".env", "TOKEN=1"),
         (".env.production", "TOKEN=1"),
+        (".envrc", "export TOKEN=1"),
         ("conf/prod.env", "TOKEN=1"),
         (".aws/credentials", "[default]"),
         ("deep/.ssh/config", "Host"),
@@ -169,6 +171,7 @@ def test_version_control_and_caches_stay_behind(folder: Path) -> None:
         ("server.key", ""),
         ("deploy", KEY),
         ("certificate.pem", f"\n{KEY}"),
+        ("chain.pem", f"{3 * CERTIFICATE}{KEY}"),
         ("account.json", '{"type": "service_account", "private_key": "x"}'),
         (".netrc", "machine"),
         ("Credentials.json", "{}"),

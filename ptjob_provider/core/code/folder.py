@@ -44,15 +44,35 @@ MAX_PACKED = 64_000_000
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
-    *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pgpass", ".pypirc", ".npmrc", ".git-credentials", ".htpasswd"),
-    *(".databrickscfg", "kubeconfig", "*.kubeconfig", ".dockerconfigjson"),
+    *(
+        ".env",
+        ".env.*",
+        "*.env",
+        ".envrc",
+        ".netrc",
+        "_netrc",
+        ".pgpass",
+        ".pypirc",
+        ".npmrc",
+        ".git-credentials",
+        ".htpasswd",
+    ),
+    *(".databrickscfg", ".s3cfg", ".vault-token", "kaggle.json", "kubeconfig", "*.kubeconfig", ".dockerconfigjson"),
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.ppk"),
-    *("credentials", "credentials.json", "client_secret*.json", "service-account*.json", "service_account*.json"),
+    *(
+        "credentials",
+        "credentials.json",
+        "application_default_credentials.json",
+        "client_secret*.json",
+        "service-account*.json",
+        "service_account*.json",
+    ),
 )
 _CREDENTIAL_FOLDERS = {".aws", ".azure", ".gnupg", ".kube", ".ssh"}
 _EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
 _PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY|\s*\{[^{}]*\"private_key\"\s*:")
-_HEAD = 4096
+_KEY_BEHIND_CERTIFICATES = re.compile(rb".*-----BEGIN [A-Z ]*PRIVATE KEY", re.DOTALL)
+_HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _MODES = (0o644, 0o755)
 _TIME = 315532800  # 1980, the first year of zip archives: tools that pack the files again take it
@@ -246,7 +266,7 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
     try:
         with entry.place.open("rb", buffering=_PIECE) as file:
             head = file.read(_HEAD)
-            if _PRIVATE_KEY.match(head):
+            if (_KEY_BEHIND_CERTIFICATES if entry.path.lower().endswith(".pem") else _PRIVATE_KEY).match(head):
                 walk.leave_out(entry.path, "a private key")
                 return False
             content = _Unchanging(file, entry, head, walk.field)
