@@ -32,6 +32,21 @@ async def test_a_secret_is_made_and_never_read(answer: object) -> None:
     assert (owner["name"], owner["uid"]) == ("digits", "uid-1")
 
 
+async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
+    """Its pods would wait for the Secret for ever, and the error says that nothing was started."""
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"}}
+    made = (201, {**job, "metadata": {**job["metadata"], "uid": "uid-1"}})
+    denied = 'admission webhook "policy.example" denied the request: no Secrets here'
+    refused = (403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": denied})
+
+    async with stand_in_api_server(made, (201, {}), refused) as server:
+        with pytest.raises(InvalidSpec, match="no Secrets here"):
+            await KubernetesBackend(server.config()).submit(job, secret=SECRET)
+
+    assert server.requests[-1].startswith("DELETE /apis/kubeflow.org/v1/namespaces/team/pytorchjobs/digits")
+    assert server.bodies[-1]["preconditions"] == {"uid": "uid-1"}
+
+
 async def test_a_folder_that_no_secret_can_hold_is_refused_before_the_job_is_made() -> None:
     """Else its pods would wait for it."""
     archive = io.BytesIO()

@@ -7,7 +7,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied
+from ptjob_provider.core.errors import (
+    ClusterError,
+    InvalidSpec,
+    JobNotFound,
+    OutputsNotVerified,
+    PermissionDenied,
+    PTJobError,
+)
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.arena import let_arena_delete
@@ -58,8 +65,12 @@ class KubernetesBackend:
             return ref
         try:
             await self.give_secret(ref, secret)
-        except PermissionDenied as error:
-            await self.delete(ref)
+        except PTJobError as error:
+            if error.retryable:
+                raise
+            await self.delete(ref)  # its pods would wait for the Secret
+            if not isinstance(error, PermissionDenied):
+                raise
             advice = (
                 "grant what deploy/components/code has; credentials may be in a Secret of your own that `code` names"
             )
