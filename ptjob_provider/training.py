@@ -30,6 +30,7 @@ from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.run.cleanup import OnFinishAction, stop_and_wait
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import CodeSource, TrainingJob
+from ptjob_provider.core.spec.parsers import MAX_INT32, boolean, integer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SPANS = ("timeout", "start_timeout", "queue_timeout")
+_SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
 _NO_IMAGE = "none"
 """Image of a local job: its processes use this process's Python."""
 
@@ -162,16 +164,21 @@ def _ending(options: dict[str, Any]) -> Ending:
     given = {name: options.pop(name) for name in names & options.keys()}
     for name in _SPANS:
         given[name] = _span(name, given.get(name))
+    for name in _SWITCHES & given.keys():
+        given[name] = boolean(name, given[name])
+    if given.get("crash_loop_limit") is not None:
+        given["crash_loop_limit"] = integer(0)("crash_loop_limit", given["crash_loop_limit"])
     given["on_finish_action"] = OnFinishAction.parse(given.get("on_finish_action") or OnFinishAction.KEEP_JOB)
     return Ending(**given)
 
 
 def _span(name: str, value: Any) -> timedelta | None:
-    if value is None or isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_INT32:
         raise InvalidSpec.of(name, value, "allowed: seconds above 0, or a timedelta")
-    return timedelta(seconds=value)
+    return timedelta(seconds=seconds)
 
 
 def _job(
