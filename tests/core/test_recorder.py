@@ -407,6 +407,19 @@ class TestRevisions:
         assert (record.revisions, record.revision_of("m-0")) == ((), "")
 
 
+def test_a_return_value_that_the_kubelet_has_cut_is_announced_once() -> None:
+    """A pod's containers share 12 KiB for their messages: with more than three, a value of 4 KiB does not fit."""
+    whole = '{"ptjob_return_value":"abc"}'
+    seen = pod(container(ended(0, message=whole[:-4])))
+
+    record = look(look(PodHistory(), seen), seen)
+
+    assert [text.partition(":")[0] for text in record.notices] == ["the function's return value is lost"]
+    assert record.returned == ""
+    kept = look(PodHistory(), pod(container(ended(0, message=whole))))
+    assert (kept.returned, kept.notices) == ('"abc"', ())
+
+
 def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
     """A Job keeps the pods that have failed beside the one that has taken their place under the same index."""
     pods = [

@@ -17,3 +17,8 @@ def return_value_in(message: str) -> str:
     except ValueError:
         return ""
     return json.dumps(found[KEY]) if isinstance(found, dict) and found.keys() == {KEY} else ""
+
+
+def is_truncated(message: str) -> bool:
+    """Return whether the message is the beginning of a return value: all containers of a pod share the space."""
+    return message.startswith(f'{{"{KEY}":') and not return_value_in(message)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.code.return_value import return_value_in
+from ptjob_provider.core.code.return_value import is_truncated, return_value_in
 from ptjob_provider.core.history.codec import bounded
 from ptjob_provider.core.history.pod_history import (
     WORKLOAD,
@@ -47,6 +47,10 @@ _MAX_NOTICES = 20
 _PASSING = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
 """Waits that cannot block another pod."""
 _MAX_REVISIONS = 4
+_CUT = (
+    "the function's return value is lost: the kubelet keeps 12 KiB of a pod's termination messages, shared by all its "
+    "containers; write the value to a claim and return its path"
+)
 _DIFFER = "replicas have fetched different commits, as their branch went on meanwhile; name a `revision` with `code`"
 
 
@@ -184,7 +188,10 @@ def _with_revision(record: PodHistory, pod: Pod) -> PodHistory:
 def _with_returned(record: PodHistory, pod: Pod) -> PodHistory:
     """Record the return value of the pod's function; only rank 0 reports one."""
     ended = (pod.training.state("terminated") if pod.training else None) or {}
-    return replace(record, returned=return_value_in(text_of(ended, "message")) or record.returned)
+    message = text_of(ended, "message")
+    record = replace(record, returned=return_value_in(message) or record.returned)
+    is_cut = is_truncated(message) and _CUT not in record.notices
+    return replace(record, notices=(*record.notices, _CUT)) if is_cut else record
 
 
 def _tells_a_failure(pod: Pod) -> bool:
