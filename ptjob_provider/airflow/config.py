@@ -19,7 +19,7 @@ from ptjob_provider.airflow import supervisor
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
-from ptjob_provider.core.kinds.merge import with_changes
+from ptjob_provider.core.kinds.pod_template import with_changes
 from ptjob_provider.core.run.options import Options
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.wire import to_wire

@@ -29,7 +29,7 @@ from ptjob_provider.core import history, kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.diagnosis.causes import TAIL_LINES
-from ptjob_provider.core.diagnosis.replica_end import QUOTED
+from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem

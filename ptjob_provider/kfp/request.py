@@ -11,7 +11,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import stem_of
-from ptjob_provider.core.kinds.merge import laid_over
+from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
 from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob

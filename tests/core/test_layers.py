@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptjob_provider.core.kinds.merge import laid_over, with_changes
+from ptjob_provider.core.kinds.pod_template import laid_over, with_changes
 from rows import each_row
 
 GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "Exists"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import claims, pod_template, pytorchjob
+from ptjob_provider.core.kinds import pod_template, pytorchjob, rendering
 from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
@@ -98,7 +98,7 @@ def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
         mount["mountPath"] = path
 
     declared = Outputs(model="/models/m.pt", tfevents="/data/logs")
-    outputs = claims.resolve_outputs(pytorchjob.rank0_template(manifest), declared, container=pytorchjob.CONTAINER)
+    outputs = rendering.resolve_outputs(pytorchjob.rank0_template(manifest), declared, container=pytorchjob.CONTAINER)
 
     assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
     assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")

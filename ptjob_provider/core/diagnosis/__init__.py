@@ -6,7 +6,7 @@ Turns records into sentences, independent of back-ends and orchestrators; the ru
 from __future__ import annotations
 
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.replica_end import LastWords, is_clean_up
+from ptjob_provider.core.diagnosis.notices import LastWords, WaitingNotice, is_clean_up, outlook, waiting_reason
 from ptjob_provider.core.diagnosis.retry_rules import Retrying
 from ptjob_provider.core.diagnosis.root_cause import (
     deleted,
@@ -19,4 +19,3 @@ from ptjob_provider.core.diagnosis.root_cause import (
 )
 from ptjob_provider.core.diagnosis.summary import held_back, in_brief
 from ptjob_provider.core.diagnosis.timeouts import Limits, ending, ends_at
-from ptjob_provider.core.diagnosis.waiting import WaitingNotice, outlook, waiting_reason

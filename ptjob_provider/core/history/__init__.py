@@ -7,7 +7,7 @@ stores it (in an annotation, a file).
 from __future__ import annotations
 
 from ptjob_provider.core.history.codec import from_text, stored_in, to_text
-from ptjob_provider.core.history.observe import observe
+from ptjob_provider.core.history.observe import observe, with_told
 from ptjob_provider.core.history.pod_history import (
     WORKLOAD,
     ContainerKind,
@@ -19,4 +19,3 @@ from ptjob_provider.core.history.pod_history import (
     WaitKind,
 )
 from ptjob_provider.core.history.pods import is_program_missing
-from ptjob_provider.core.history.reports import with_told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.code.return_value import is_truncated, return_value_in
 from ptjob_provider.core.history.codec import bounded
 from ptjob_provider.core.history.pod_history import (
+    EARLIEST,
     WORKLOAD,
     ContainerKind,
     PodHistory,
@@ -29,15 +31,15 @@ from ptjob_provider.core.history.pods import (
     wait_of,
     waits_of_gone,
 )
-from ptjob_provider.core.history.reports import created_pods, deleted_pods, told_ends, told_key, with_end_told
 from ptjob_provider.core.in_pod import sync_code
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
+
 
 _MESSAGE_BYTES = 4096
 """The kubelet's own limit for one termination message."""
@@ -454,3 +456,66 @@ def _instant(text: str | None) -> datetime | None:
     """Parse an instant; the runtime writes 1970 as the start of a container that it could not start."""
     instant = parse_instant(text)
     return instant if instant and instant.timestamp() > 0 else None
+
+
+def told_key(replica: str) -> str:
+    """Return the key of a reported end; an observed one replaces it."""
+    return f"told/{replica}"
+
+
+def with_end_told(record: PodHistory, end: Termination) -> PodHistory:
+    """Return the record with the reported end of a replica whose failure was not observed."""
+    if any(one.replica == end.replica and one.failed for one in record.terminations):
+        return record
+    return replace(record, terminations=(*record.terminations, replace(end, key=told_key(end.replica))))
+
+
+def with_told(record: PodHistory, ends: Iterable[Termination], *, restarts: int, at: datetime) -> PodHistory:
+    """Return the record with the failures and restarts that the job's own status reports.
+
+    Args:
+        record: the observed record; not changed.
+        ends: failures of containers, one per replica; one without an instant gets `at`.
+        restarts: reported restarts; the observed number is used if it is higher.
+        at: the job's end, or the time of the observation before it.
+    """
+    for end in ends:
+        record = with_end_told(record, replace(end, finished_at=end.finished_at or at))
+    return bounded(replace(record, restarts_told=max(record.restarts_told, restarts)))
+
+
+_END = re.compile(
+    r"Error pod (?P<pod>\S+) container (?P<container>\S+) exitCode: (?P<code>\d+) terminated message: ?(?P<text>.*)",
+    re.DOTALL,
+)
+
+
+def created_pods(events: Sequence[Manifest]) -> set[str]:
+    """Return the pods that the operator reports to have created."""
+    return _named(events, "SuccessfulCreatePod")
+
+
+def deleted_pods(events: Sequence[Manifest]) -> set[str]:
+    """Return the pods that the operator reports to have deleted."""
+    return _named(events, "SuccessfulDeletePod")
+
+
+def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
+    """Yield the container failures that the operator reports; `training` names the training container."""
+    for event in sorted(events, key=event_time):
+        found = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
+        if found is None:
+            continue
+        at = event_time(event)
+        yield Termination(
+            replica=found["pod"],
+            container=found["container"],
+            kind=ContainerKind.TRAINING if found["container"] == training else ContainerKind.SIDECAR,
+            exit_code=int(found["code"]),
+            message=found["text"].encode("utf-8", "replace").decode("utf-8"),
+            finished_at=None if at == EARLIEST else at,
+        )
+
+
+def _named(events: Sequence[Manifest], reason: str) -> set[str]:
+    return {str(event.get("message")).rpartition(" ")[2] for event in events if event.get("reason") == reason}

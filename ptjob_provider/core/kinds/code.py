@@ -22,8 +22,7 @@ from ptjob_provider.core.identity import CODE_ANNOTATION, MANAGED_LABEL
 from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.in_pod.sync_code import REPORT, RSYNC_SOURCE, refusal, repository_name
-from ptjob_provider.core.kinds.merge import named_over
-from ptjob_provider.core.kinds.pod_template import find_container, map_container
+from ptjob_provider.core.kinds.pod_template import find_container, map_container, named_over
 from ptjob_provider.core.spec.code import PackedCode, is_credential, is_sync_variable
 
 if TYPE_CHECKING:

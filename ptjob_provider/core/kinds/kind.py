@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ptjob_provider.core.kinds.pod_template import count_gpus
+from ptjob_provider.core.kinds.pod_template import count, count_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,12 +68,6 @@ def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Itera
         for index in range(count(spec)):
             where = f"{name}-{role}-{index}"
             yield Replica(name=where, role=role, index=index, rank=next(ranks), gpus=gpus, template=template)
-
-
-def count(role: Mapping[str, Any]) -> int:
-    """Return the number of pods of a role; the operators' default is one."""
-    number = role.get("replicas")
-    return 1 if number is None else int(number)
 
 
 def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:

@@ -1,7 +1,17 @@
-"""Read pod templates, merge all requests for a role's pods into one, and adapt it; independent of CRDs.
+"""Read pod templates, merge all requests for a role's pods into one, adapt and check it; independent of CRDs.
 
-Only a container's command and arguments are changed: `--backend nccl`, `--dist-backend=nccl` and the like, as separate
-words or within a shell's line. Other sources of the setting are left alone.
+Layers are merged like `kubectl apply`: maps are merged, and the upper layer overrides. Lists are merged where
+Kubernetes has a key for their items, and replaced elsewhere:
+
+    containers, initContainers      by name, each merged in turn
+    env, volumes, imagePullSecrets  by name, the upper one's item as a whole
+    volumeMounts                    by mountPath, the same
+    tolerations, envFrom            all of the lower one's, then the upper one's further ones
+
+Labels, annotations and the types of a pod's parts are checked as the API server does; CRDs' schemas do not cover them.
+
+Without a GPU, only a container's command and arguments are changed: `--backend nccl`, `--dist-backend=nccl` and the
+like, as separate words or within a shell's line. Other sources of the setting are left alone.
 
 The training container is found by its name, which the caller takes from the CRD's rule.
 """
@@ -10,27 +20,31 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.merge import added, laid_over, named_over
-from ptjob_provider.core.kinds.validate import check_pod_shape
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.outputs.contract import Mount
-from ptjob_provider.core.spec import PodVolume
+from ptjob_provider.core.spec import PodVolume, pods
 from ptjob_provider.core.spec.pods import DEFAULT_GPU, DEFAULT_SHARED_MEMORY, NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
     from ptjob_provider.core.spec.job import Role
 
+
 NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
 
 _GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
+_MAX_ANNOTATIONS = 256 * 1024
 _MAX_VOLUME_NAME = 63
+_ONE_OF = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+"""Maps whose keys exclude each other: merged, they would be refused."""
 _OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
 _SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
 
@@ -115,7 +129,7 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
 def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
     secrets, tolerations, selector = job.image_pull_secrets, job.tolerations, fields.node_selector
     inits = job.init_containers
-    return _set(
+    return without_none(
         {
             "serviceAccountName": job.service_account_name,
             "imagePullSecrets": None
@@ -136,7 +150,7 @@ def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) ->
 
 
 def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
-    changes = _set(
+    changes = without_none(
         {
             "image": fields.image,
             "imagePullPolicy": job.image_pull_policy,
@@ -160,7 +174,7 @@ def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
 
 def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
     gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _asked({"resources": found})), DEFAULT_GPU)
-    both = _set({"cpu": fields.cpu, "memory": fields.memory})
+    both = without_none({"cpu": fields.cpu, "memory": fields.memory})
     apart = fields.container_resources
     requests = {**(found.get("requests") or {}), **both, **(apart.requests if apart else {})}
     limits = {**(found.get("limits") or {}), **both, **(apart.limits if apart else {})}
@@ -171,7 +185,8 @@ def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -
     return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
 
 
-def _set(fields: Mapping[str, Any]) -> Manifest:
+def without_none(fields: Mapping[str, Any]) -> Manifest:
+    """Return the fields that are set."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -366,6 +381,12 @@ def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Ma
     return find_container(template, container).get("volumeMounts") or []
 
 
+def count(role: Mapping[str, Any]) -> int:
+    """Return the number of pods of a role; the operators' default is one."""
+    number = role.get("replicas")
+    return 1 if number is None else int(number)
+
+
 def count_gpus(template: Mapping[str, Any]) -> int:
     """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
     return sum(
@@ -405,3 +426,158 @@ def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     pod = template["spec"]
     yield from pod.get("initContainers") or ()
     yield from pod["containers"]
+
+
+# --- merging
+
+
+def laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Manifest:
+    """Return a new merged object; where both have a value, the upper one's is used."""
+    return {**lower, **{name: _merged(name, lower.get(name), part) for name, part in upper.items()}}
+
+
+def named_over(lower: Iterable[Any], upper: Iterable[Any], *, key: str = "name") -> list[Any]:
+    """Return the items of both lists; an upper one replaces the lower one of its name."""
+    by_name = {item.get(key): item for item in upper}
+    kept = [by_name.get(item.get(key), item) for item in lower]
+    taken = {item.get(key) for item in kept}
+    return kept + [item for name, item in by_name.items() if name not in taken]
+
+
+def added(lower: Iterable[Any], upper: Iterable[Any]) -> list[Any]:
+    """Return the items of both lists, each once."""
+    found = list(lower)
+    return found + [item for item in upper if item not in found]
+
+
+def _merged_containers(lower: Iterable[Any], upper: Iterable[Any]) -> list[Any]:
+    known = {item.get("name"): item for item in lower}
+    return named_over(known.values(), [laid_over(known.get(item.get("name"), {}), item) for item in upper])
+
+
+_LISTS: Mapping[str, Callable[[Iterable[Any], Iterable[Any]], list[Any]]] = {
+    "containers": _merged_containers,
+    "initContainers": _merged_containers,
+    "env": named_over,
+    "volumes": named_over,
+    "imagePullSecrets": named_over,
+    "volumeMounts": lambda lower, upper: named_over(lower, upper, key="mountPath"),
+    "tolerations": added,
+    "envFrom": added,
+}
+
+
+def _merged(name: str, lower: Any, upper: Any) -> Any:
+    if isinstance(lower, Mapping) and isinstance(upper, Mapping) and name not in _ONE_OF:
+        return laid_over(lower, upper)
+    if name in _LISTS and isinstance(lower, list) and isinstance(upper, list):
+        return _LISTS[name](lower, upper)
+    return upper
+
+
+def with_changes(original: Any, before: Any, after: Any) -> Any:
+    """Return the original with the difference of its two readings applied; fields unknown to the reader stay."""
+    if before == after:
+        return original
+    every = (original, before, after)
+    if all(isinstance(each, Mapping) for each in every):
+        kept = {name: part for name, part in original.items() if name in after or name not in before}
+        return kept | {name: with_changes(original.get(name), before.get(name), part) for name, part in after.items()}
+    if all(isinstance(each, list) for each in every) and len(original) == len(before) == len(after):
+        return [with_changes(*parts) for parts in zip(*every, strict=True)]
+    return after
+
+
+# --- checking
+
+
+def check_labels(path: str, meta: Mapping[str, Any]) -> None:
+    """Check labels and annotations, including a pod template's, whose pods could not be created otherwise.
+
+    Raises:
+        InvalidSpec: the text names the key or the value.
+    """
+    pods.label_map(f"{path}.labels", _texts(f"{path}.labels", meta))
+    annotations = pods.annotation_map(f"{path}.annotations", _texts(f"{path}.annotations", meta))
+    size = sum(len(text.encode()) for pair in annotations.items() for text in pair)
+    if size > _MAX_ANNOTATIONS:
+        raise InvalidSpec.of(f"{path}.annotations", f"{size} bytes", f"at most {_MAX_ANNOTATIONS} in all")
+
+
+def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
+    found = meta.get(path.rpartition(".")[2]) or {}
+    for key, value in found.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidSpec.of(f"{path}.{key}", value, "a text: quote it")
+    return {key: value or "" for key, value in found.items()}
+
+
+def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
+    """Check the types of all parts of a pod that are read here.
+
+    Raises:
+        InvalidSpec: the text names the part by its path.
+    """
+    optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
+    for where, volume in items(pod, "volumes", path):
+        part(volume, "name", f"{where}.name", str)
+        optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
+        claim = volume.get("persistentVolumeClaim") or {}
+        optional(claim, "claimName", f"{where}.persistentVolumeClaim.claimName", str)
+    part(pod, "containers", f"{path}.containers", list)
+    containers = [*items(pod, "containers", path), *items(pod, "initContainers", path)]
+    for where, container in containers:
+        _check_container_shape(where, container)
+
+
+def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
+    optional(container, "name", f"{path}.name", str)
+    for where, variable in items(container, "env", path):
+        part(variable, "name", f"{where}.name", str)
+    for where, mount in items(container, "volumeMounts", path):
+        part(mount, "name", f"{where}.name", str)
+        part(mount, "mountPath", f"{where}.mountPath", str)
+        optional(mount, "subPath", f"{where}.subPath", str)
+    optional(container, "workingDir", f"{path}.workingDir", str)
+    optional(container, "resources", f"{path}.resources", Mapping)
+    for name in ("requests", "limits"):
+        optional(container.get("resources") or {}, name, f"{path}.resources.{name}", Mapping)
+
+
+def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
+    """Return a required part, checked for its type and for content.
+
+    Raises:
+        InvalidSpec: it is invalid or missing; the text names it by its path.
+    """
+    found = owner.get(name)
+    if not isinstance(found, kind) or not found:
+        raise InvalidSpec.of(path, found, f"required: {_WORDS[kind]} that is not empty")
+    return found
+
+
+def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
+    """Check the type of an optional part.
+
+    Raises:
+        InvalidSpec: it is wrong; the text names the part by its path.
+    """
+    found = owner.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise InvalidSpec.of(path, found, _WORDS[kind])
+
+
+def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and item of a list of maps; a missing list is empty.
+
+    Raises:
+        InvalidSpec: it is no list, or an item is no map.
+    """
+    optional(owner, name, f"{path}.{name}", list)
+    for index, item in enumerate(owner.get(name) or []):
+        if not isinstance(item, Mapping):
+            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, _WORDS[Mapping])
+        yield f"{path}.{name}[{index}]", item
+
+
+_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text", int: "a whole number"}

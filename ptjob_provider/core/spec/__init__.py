@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ptjob_provider.core.spec.code import CodeSource
-from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.job import (
     JOB_FIELDS,
+    ElasticPolicy,
     Installation,
     Outputs,
     RoleFields,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.kind import nothing_told as told
-from ptjob_provider.core.kinds.pytorchjob.legacy import in_words_of, is_older
 from ptjob_provider.core.kinds.pytorchjob.read import (
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
@@ -24,8 +23,18 @@ from ptjob_provider.core.kinds.pytorchjob.read import (
     runtime_of,
     templates,
 )
-from ptjob_provider.core.kinds.pytorchjob.render import DEFAULT_TTL, render
-from ptjob_provider.core.kinds.pytorchjob.validate import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL, validate
+from ptjob_provider.core.kinds.pytorchjob.render import (
+    API_VERSION,
+    CONTAINER,
+    DEFAULT_TTL,
+    KIND,
+    OPERATOR,
+    PLURAL,
+    in_words_of,
+    is_older,
+    render,
+    validate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

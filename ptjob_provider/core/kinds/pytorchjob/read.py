@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.kind import numbered, owner_in
-from ptjob_provider.core.kinds.pytorchjob.validate import KIND, ROLES
+from ptjob_provider.core.kinds.pytorchjob.render import KIND, ROLES
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:

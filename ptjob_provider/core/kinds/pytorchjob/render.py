@@ -1,26 +1,61 @@
-"""Render a PyTorchJob from typed fields or a user's manifest."""
+"""Render a PyTorchJob from typed fields or a user's manifest, check it, and convert it for the old PyTorch operator.
+
+Arena still installs the old operator's CRD: `kubeflow.org/v1` too, with the run policy's fields at the top of the spec.
+A server that prunes silently would drop a `runPolicy`.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kinds.kind import count
-from ptjob_provider.core.kinds.merge import laid_over
-from ptjob_provider.core.kinds.pytorchjob.validate import API_VERSION, CONTAINER, KIND, ROLES, check_shape, validate
+from ptjob_provider.core.kinds.pod_template import (
+    check_labels,
+    check_pod_shape,
+    count,
+    items,
+    laid_over,
+    optional,
+    part,
+    without_none,
+)
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
 from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.parsers import MAX_PODS, check_known
+from ptjob_provider.core.spec.pods import check_within, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
     from ptjob_provider.core.spec.job import Role
+
+
+KIND = "PyTorchJob"
+API_VERSION = "kubeflow.org/v1"
+PLURAL = "pytorchjobs"
+OPERATOR = "the training-operator"
+
+CONTAINER = "pytorch"
+"""Name of the training container; the operator accepts no other."""
+
+ROLES = ("Master", "Worker")
+ROLES_PATH = "spec.pytorchReplicaSpecs"
+
+_RESTART_POLICIES = ("Never", "OnFailure", "ExitCode", "Always")
+_CLEAN_POD_POLICIES = ("Running", "All", "None")
+_RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2")
+_MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_NPROC = re.compile(r"auto|cpu|gpu|[1-9][0-9]*")
+_LONGEST_SERVICE = 63
 
 VOLCANO = "volcano"
 """The scheduler with its own queues."""
@@ -149,7 +184,7 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
 def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> Manifest:
     """Return the manifest with the job's fields over it, except those of its pods."""
     spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
-    restarts = _set({"restartPolicy": job.restart_policy})
+    restarts = without_none({"restartPolicy": job.restart_policy})
     changes = {
         "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, replicas, is_volcano=is_volcano),
         "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
@@ -159,7 +194,7 @@ def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> M
     queue = {} if job.queue_name is None or is_volcano else {QUEUE_LABEL: job.queue_name}
     labels = {**(job.labels or {}), **queue}
     kept = {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"}
-    whole = {**manifest, "spec": {**kept, **_set(changes)}}
+    whole = {**manifest, "spec": {**kept, **without_none(changes)}}
     return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
@@ -173,7 +208,7 @@ def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any], 
     }
     defaults = _DEFAULTS if job.manifest is None else {}
     unset = {name: part for name, part in defaults.items() if typed[name] is None and name not in found}
-    changes = _set({**typed, **unset})
+    changes = without_none({**typed, **unset})
     if job.gang is not None:
         others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
         size = {"minAvailable": sum(map(count, replicas.values()))} if job.gang else {}
@@ -193,7 +228,7 @@ def _elastic_policy(found: Manifest | None, job: TrainingJob) -> Manifest | None
 
 def _elastic_wire(policy: ElasticPolicy) -> Manifest:
     conf = policy.rdzv_conf
-    return _set(
+    return without_none(
         {
             "minReplicas": policy.min_replicas,
             "maxReplicas": policy.max_replicas,
@@ -206,10 +241,6 @@ def _elastic_wire(policy: ElasticPolicy) -> Manifest:
             "standalone": policy.standalone,
         }
     )
-
-
-def _set(fields: Mapping[str, Any]) -> Manifest:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _check_env(job: TrainingJob) -> None:
@@ -242,3 +273,168 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
     found = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
     changed = {role: {**replica, "template": found[role]} for role, replica in roles.items()}
     return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
+
+
+# --- checking
+
+
+def validate(manifest: Mapping[str, Any]) -> None:
+    """Check that the operator would accept and run the job.
+
+    Beyond the webhook's rules: words that the CRD has no enum for, names whose services could not be created, and
+    labels that no pod can have.
+
+    Raises:
+        InvalidSpec: the text names the field by its path.
+    """
+    check_shape(manifest)
+    check_labels("metadata", manifest["metadata"])
+    spec = manifest["spec"]
+    roles = spec["pytorchReplicaSpecs"]
+    for role, replica in roles.items():
+        _check_replicas(role, replica)
+        _check_word(f"{ROLES_PATH}.{role}.restartPolicy", replica.get("restartPolicy"), _RESTART_POLICIES)
+        check_labels(f"{ROLES_PATH}.{role}.template.metadata", replica["template"].get("metadata") or {})
+        _check_pod(f"{ROLES_PATH}.{role}.template.spec", replica["template"]["spec"])
+    _check_policies(spec, roles)
+    _check_length(manifest["metadata"].get("name"), roles)
+
+
+def check_shape(manifest: Mapping[str, Any]) -> None:
+    """Check the types of all parts that are read here; null counts as absent.
+
+    Raises:
+        InvalidSpec: the text names the part by its path.
+    """
+    _check_meta("metadata", part(manifest, "metadata", "metadata"))
+    spec = part(manifest, "spec", "spec")
+    for name in ("runPolicy", "elasticPolicy"):
+        optional(spec, name, f"spec.{name}", Mapping)
+    optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
+    for role in part(spec, "pytorchReplicaSpecs", ROLES_PATH):
+        check_known(f"{ROLES_PATH}.{role}", role, ROLES)
+        replica = part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
+        optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
+        template = part(replica, "template", f"{ROLES_PATH}.{role}.template")
+        optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
+        _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
+        path = f"{ROLES_PATH}.{role}.template.spec"
+        check_pod_shape(path, part(template, "spec", path))
+
+
+def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
+    for name in ("labels", "annotations"):
+        optional(meta, name, f"{path}.{name}", Mapping)
+    for name in ("name", "generateName", "namespace"):
+        optional(meta, name, f"{path}.{name}", str)
+
+
+def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
+    count, path = replica.get("replicas"), f"{ROLES_PATH}.{role}.replicas"
+    if role == "Master" and (count != 1 or isinstance(count, bool)):
+        raise InvalidSpec.of(path, count, "must be written, and be 1 (the webhook's rule)")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_PODS):
+        raise InvalidSpec.of(path, count, f"a whole number, at least 1, at most {MAX_PODS}")
+
+
+def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
+    volumes = [volume["name"] for volume in pod.get("volumes") or []]
+    for where, container in [*items(pod, "containers", path), *items(pod, "initContainers", path)]:
+        if not container.get("image") or not isinstance(container["image"], str):
+            raise InvalidSpec.of(f"{where}.image", container.get("image"), "required")
+        _check_mounts(where, container, volumes)
+        _check_resources(f"{where}.resources", container.get("resources") or {})
+    if CONTAINER not in [container.get("name") for container in pod["containers"]]:
+        raise InvalidSpec.of(f"{path}.containers", "no such name", f"one of them must be named {CONTAINER}")
+
+
+def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
+    asked = {
+        part: {name: _quantity(f"{path}.{part}.{name}", size) for name, size in (resources.get(part) or {}).items()}
+        for part in ("requests", "limits")
+    }
+    check_within(path, asked["requests"], asked["limits"])
+
+
+def _quantity(path: str, size: Any) -> str:
+    if isinstance(size, float):
+        raise InvalidSpec.of(path, size, f'a text or a whole number: write it as "{size}"')
+    return quantity(path, size)
+
+
+def _check_mounts(path: str, container: Mapping[str, Any], volumes: list[str]) -> None:
+    for where, mount in items(container, "volumeMounts", path):
+        if mount["name"] not in volumes:
+            raise InvalidSpec.of(
+                f"{where}.name", mount["name"], one_of(volumes) if volumes else "the pod has no volumes"
+            )
+
+
+def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+    run, elastic = spec.get("runPolicy") or {}, spec.get("elasticPolicy")
+    _check_word("spec.runPolicy.cleanPodPolicy", run.get("cleanPodPolicy"), _CLEAN_POD_POLICIES)
+    _check_word("spec.runPolicy.managedBy", run.get("managedBy"), _MANAGERS)
+    nproc = spec.get("nprocPerNode")
+    if nproc is not None and not (isinstance(nproc, str) and _NPROC.fullmatch(nproc)):
+        raise InvalidSpec.of("spec.nprocPerNode", nproc, 'a text: "auto", "cpu", "gpu" or a number such as "2", quoted')
+    if elastic is None:
+        return
+    if "Worker" not in roles:
+        raise InvalidSpec.of(f"{ROLES_PATH}.Worker", None, "required by spec.elasticPolicy")
+    if nproc is not None and elastic.get("nProcPerNode") is not None:
+        raise InvalidSpec.of("spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "not beside spec.nprocPerNode")
+    _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
+
+
+def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
+    """Reject a name with which the last replica's service would be too long: such a job hangs for ever (#1101)."""
+    if name is None:
+        return
+    suffixes = [f"-{role.lower()}-{(replica.get('replicas') or 1) - 1}" for role, replica in roles.items()]
+    check_name(name, field="metadata.name", max_length=_LONGEST_SERVICE - max(map(len, suffixes)))
+
+
+def _check_word(path: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise InvalidSpec.of(path, value, one_of(allowed))
+
+
+# --- the old operator
+
+_AT_THE_TOP = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
+_FIELDS = {
+    "suspend": "suspend",
+    "schedulingPolicy": "gang",
+    "elasticPolicy": "elastic_policy",
+    "nprocPerNode": "nproc_per_node",
+}
+_WHY_NOT = (
+    "this cluster has the CRD of the old PyTorch operator, which cannot say it; leave it out, or have the "
+    "training-operator installed"
+)
+
+
+def is_older(job: Mapping[str, Any]) -> bool:
+    """Return whether the job's object is the old PyTorch operator's: with run policy fields at the top of its spec.
+
+    Other servers have no such fields there. A job without any of them counts as the training-operator's.
+    """
+    return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
+
+
+def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
+    """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
+
+    Raises:
+        InvalidSpec: a part has no equivalent; the text names the field.
+    """
+    spec = manifest.get("spec") or {}
+    if not fields or "runPolicy" in fields:
+        return manifest
+    run = {name: part for name, part in (spec.get("runPolicy") or {}).items() if part is not None}
+    for name in [*(run.keys() - _AT_THE_TOP), *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
+        if run.get(name) is not False:
+            raise InvalidSpec(f"{_FIELDS.get(name, f'runPolicy.{name}')}: {_WHY_NOT}")
+    kept = {name: part for name, part in spec.items() if name != "runPolicy"}
+    told = {name: part for name, part in run.items() if name in _AT_THE_TOP}
+    return {**manifest, "spec": {**kept, **told}} if spec else manifest

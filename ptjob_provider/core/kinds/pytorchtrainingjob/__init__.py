@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
-    API_VERSION,
-    CONTAINER,
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
-    KIND,
-    OPERATOR,
-    PLURAL,
     controllers,
     due_at,
     is_older,
@@ -29,7 +24,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     templates,
     told,
 )
-from ptjob_provider.core.kinds.pytorchtrainingjob.render import render
+from ptjob_provider.core.kinds.pytorchtrainingjob.render import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,40 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.history import ContainerKind, Termination
 from ptjob_provider.core.kinds.kind import Told, numbered, owner_in
+from ptjob_provider.core.kinds.pytorchtrainingjob.render import KIND, replica_specs, trainer_of
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from ptjob_provider.core.kinds.kind import PodOwner, Replica
-
-KIND = "PyTorchTrainingJob"
-API_VERSION = "batch.tensorstack.dev/v1beta1"
-PLURAL = "pytorchtrainingjobs"
-OPERATOR = "T9k's job controller"
-
-CONTAINER = "python"
-"""Name of the training container; without a container of this name, the first one trains."""
-
-TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
-"""Our roles as replica types; the words are free, and the very first replica is the master."""
-
-CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
-"""Our policy → theirs."""
-
-
-def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the roles of a job, rank 0's first."""
-    found: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
-    return found
-
-
-def trainer_of(template: Mapping[str, Any]) -> str:
-    """Return the name of the training container."""
-    names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
-    return CONTAINER if CONTAINER in names else names[0]
-
 
 _OWNER = "tensorstack.dev/owner-name"
 _DRAWN = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")

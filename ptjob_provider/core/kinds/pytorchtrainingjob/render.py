@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kinds.kind import count
-from ptjob_provider.core.kinds.pod_template import requested_template
-from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
-    API_VERSION,
-    CLEAN_UP,
-    CONTAINER,
-    KIND,
-    replica_specs,
-    trainer_of,
+from ptjob_provider.core.kinds.pod_template import (
+    check_labels,
+    check_pod_shape,
+    count,
+    part,
+    requested_template,
+    without_none,
 )
 from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
-from ptjob_provider.core.kinds.validate import check_labels, check_pod_shape, part
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -32,6 +29,20 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.job import Role
+
+KIND = "PyTorchTrainingJob"
+API_VERSION = "batch.tensorstack.dev/v1beta1"
+PLURAL = "pytorchtrainingjobs"
+OPERATOR = "T9k's job controller"
+
+CONTAINER = "python"
+"""Name of the training container; without a container of this name, the first one trains."""
+
+TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
+"""Our roles as replica types; the words are free, and the very first replica is the master."""
+
+CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
+"""Our policy → theirs."""
 
 _BEGINNINGS = (
     ("torchrun",),
@@ -127,6 +138,18 @@ def _with_tensorboard(manifest: Manifest) -> Manifest:
     fileset = f"t9k://pvc/{plan.claim}/{plan.path}"
     told = {"image": image, "trainingLogFilesets": [fileset]}
     return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": told}}
+
+
+def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the roles of a job, rank 0's first."""
+    found: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
+    return found
+
+
+def trainer_of(template: Mapping[str, Any]) -> str:
+    """Return the name of the training container."""
+    names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
+    return CONTAINER if CONTAINER in names else names[0]
 
 
 def _check_fields(job: TrainingJob) -> None:
@@ -238,7 +261,7 @@ def _run_policy(job: TrainingJob, found: Mapping[str, Any]) -> Manifest:
         "backoffLimit": job.backoff_limit,
         "cleanUpPolicy": CLEAN_UP[clean] if clean else None,
     }
-    return {**found, **{name: value for name, value in said.items() if value is not None}}
+    return {**found, **without_none(said)}
 
 
 def _elastic(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
@@ -246,7 +269,7 @@ def _elastic(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | No
     if policy is None:
         return dict(found) if found is not None else None
     said = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
-    return {**(found or {}), "enabled": True, **{name: value for name, value in said.items() if value is not None}}
+    return {**(found or {}), "enabled": True, **without_none(said)}
 
 
 def _scheduler(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
@@ -276,7 +299,7 @@ def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manife
             if getattr(policy, name) is not None:
                 raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
         said = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
-        config |= {name: part for name, part in said.items() if part is not None}
+        config |= without_none(said)
     return config
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.kind import PodOwner, Replica
 from ptjob_provider.core.kinds.pod_template import count_gpus
-from ptjob_provider.core.kinds.trainjob.api_versions import STEP
-from ptjob_provider.core.kinds.trainjob.render import template_of
+from ptjob_provider.core.kinds.trainjob.render import STEP, template_of
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:

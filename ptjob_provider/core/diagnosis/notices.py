@@ -1,11 +1,13 @@
-"""Describe why a job does not run yet, when to report it, and what to do before its wait is too long."""
+"""Notices about the pods for the task's log: why a job does not run yet and what to do, and how its replicas died."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.diagnosis.classify import STOPS, find, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
 from ptjob_provider.core.diagnosis.root_cause import suspects_of
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, advice_on
@@ -14,11 +16,13 @@ from ptjob_provider.core.history import ContainerKind, WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ptjob_provider.core.diagnosis.timeouts import Limits
-    from ptjob_provider.core.history import PodHistory, Waiting
+    from ptjob_provider.core.history import PodHistory, Termination, Waiting
     from ptjob_provider.core.status import JobStatus
+
 
 PATIENCE = timedelta(seconds=5)
 """Seconds before a reason is reported: shorter waits are part of every job's start.
@@ -191,3 +195,46 @@ def _until(record: PodHistory, limits: Limits, deadline: datetime | None) -> str
     if WaitKind.CRASH_LOOP in kinds and limits.crash_loop_limit is not None:
         return f"given up after {limits.crash_loop_limit} restarts in a row"
     return f"given up after {duration(first.seconds)} ({first.name})" if first else "there is no time limit"
+
+
+QUOTED = "    "
+"""Prefix of each quoted line."""
+
+
+class LastWords:
+    """Reports each end once, whatever the job's outcome: a replica may die and be restarted many times."""
+
+    def __init__(self, *, besides: str) -> None:
+        """Exclude the replica whose whole log is read anyway."""
+        self._besides = besides
+        self._told: set[str] = set()
+
+    def of(
+        self, ends: Iterable[Termination], *, after_success: bool = False, over_at: datetime | None = None
+    ) -> list[str]:
+        """Return a notice for each new end: how it ended, and its last lines.
+
+        With `after_success`, replicas that were stopped after the job's success are not reported. The job failed at
+        `over_at`.
+        """
+        stops = STOPS if after_success else set()
+        new = [end for end in ends if self._is_told_of(end) and signal_of(end) not in stops]
+        self._told |= {end.key for end in new}
+        return [_said(end, over_at) for end in new]
+
+    def _is_told_of(self, end: Termination) -> bool:
+        is_death = end.failed and not end.stopped and end.kind is ContainerKind.TRAINING
+        return is_death and end.replica != self._besides and end.key not in self._told
+
+
+def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
+    """Return whether a replica was stopped after the job failed, as the operator stops whatever still runs."""
+    by_signal = signal_of(end) in {SIGKILL, *STOPS} and end.reason != "OOMKilled"
+    return by_signal and over_at is not None and end.ended_at > over_at
+
+
+def _said(end: Termination, over_at: datetime | None) -> str:
+    lines = end.message.strip("\n").splitlines()
+    how = "was stopped after the job's end" if is_clean_up(end, over_at) else find(end, lines).did
+    what = f"{end.replica} {how}"
+    return f"\n{QUOTED}".join([f"{what}; its last lines:", *lines]) if lines else what
