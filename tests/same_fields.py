@@ -103,7 +103,7 @@ def arguments(field: str) -> dict[str, Any]:
 
 def rendered(job: TrainingJob) -> Manifest:
     """Return the job's object."""
-    return kinds.asked_for(job).render(job, owner=OWNER, attempt=1).manifest
+    return kinds.requested_kind(job).render(job, owner=OWNER, attempt=1).manifest
 
 
 def expected(field: str) -> Manifest:

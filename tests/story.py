@@ -95,7 +95,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         waits.append(waiting.with_outlook(outlook(record, limits=limits)))
     return Story(
         ref=JobRef.of(job),
-        status=kinds.status_seen(look.job, record),
+        status=kinds.observed_status(look.job, record),
         is_deleted=look.is_deleted,
         record=record,
         ranks=ranks,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.airflow.connection import Place
-    from ptjob_provider.core.run.orphans import Finding
+    from ptjob_provider.core.run.orphans import Orphan
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def stop_orphans(
     return [finding.to_dict() for finding in found]
 
 
-async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Finding]:
-    found: list[Finding] = []
+async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Orphan]:
+    found: list[Orphan] = []
     refused: list[ClusterError] = []
     ours = config.known()
     if ours is None:
@@ -101,7 +101,7 @@ async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Fi
     return found
 
 
-def _tell(finding: Finding) -> None:
+def _tell(finding: Orphan) -> None:
     job = finding.job
     whose = ", ".join(f"{name}={value}" for name, value in job.owner.items())
     if finding.error:

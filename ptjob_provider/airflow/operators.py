@@ -352,7 +352,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         """Print the manifest of attempt 1 and submit nothing."""
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
         job, installation = self._job(), load_installation()
-        rendered = kinds.asked_for(job, preferred=installation.kind).render(
+        rendered = kinds.requested_kind(job, preferred=installation.kind).render(
             job, owner=owner, attempt=1, exact_name=self.exact_name, installation=installation
         )
         print(dump_manifest(rendered.manifest))  # noqa: T201 - a dry run prints

@@ -19,7 +19,7 @@ from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobFailed, PTJobError
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.run.outcome import Conclusion, said_of_success
+from ptjob_provider.core.run.outcome import JobOutcome, success_text
 from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class JobEvent:
     """
 
     submission: Submission
-    conclusion: Conclusion | None = None
+    conclusion: JobOutcome | None = None
     error: str = ""
     retryable: bool = True
     cursor: LogCursor | None = None
@@ -84,14 +84,14 @@ class JobEvent:
             )
         return cls(
             submission=Submission.from_dict(fields["submission"]),
-            conclusion=Conclusion.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
+            conclusion=JobOutcome.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
             error=fields["error"],
             retryable=fields["retryable"],
             cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
             knows_place=fields["knows_place"],
         )
 
-    def concluded(self) -> Conclusion:
+    def concluded(self) -> JobOutcome:
         """Return the conclusion.
 
         Raises:
@@ -198,7 +198,7 @@ def usage_of(result: Mapping[str, Any]) -> dict[str, Any]:
 def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:
     """Log that the job succeeded; a warning if some of its replicas failed."""
     tell = log.warning if result.get("failed_replicas") else log.info
-    tell("%s", said_of_success(ref, result))
+    tell("%s", success_text(ref, result))
 
 
 def _read(error: BaseException) -> dict[str, Any]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.connection import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.snapshot import Snapshot
 
 _SEEN = "ptjob_seen"
@@ -189,7 +189,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
         context["task_state_store"].set(_SEEN, note, retention=NEVER_EXPIRE)
 
-    async def _read(self, place: Place, submission: Submission) -> Conclusion:
+    async def _read(self, place: Place, submission: Submission) -> JobOutcome:
         """Read the log and the pod history of a job that has ended."""
         sink = TaskLog(self.log)
         conclusion = await follow(
@@ -203,7 +203,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         sink.flush()
         return conclusion
 
-    def _finish(self, place: Place, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+    def _finish(self, place: Place, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, with its outputs if the job still exists.
 
         Raises:

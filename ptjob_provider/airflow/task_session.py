@@ -46,8 +46,8 @@ from ptjob_provider.core.run.cleanup import (
     what_stays,
 )
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
-from ptjob_provider.core.run.outcome import Conclusion, deadline_after
-from ptjob_provider.core.run.session import Session, until_told
+from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
+from ptjob_provider.core.run.session import Session, until_stopped
 from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, with_tensorboard
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Waiting:
             await asyncio.wait({main}, timeout=grace)
             raise ToldToStop
 
-        return await until_told(self._told, coroutine, stop)
+        return await until_stopped(self._told, coroutine, stop)
 
 
 @contextlib.contextmanager
@@ -272,7 +272,7 @@ class JobExecution:
                 raise ToldToStop
         return not is_finished
 
-    def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
+    def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> JobOutcome:
         """Follow the job in this process, and write rank 0's lines to the task's log."""
         sink = TaskLog(self._log)
         following = self._session.follow(
@@ -289,7 +289,7 @@ class JobExecution:
         finally:
             sink.flush()
 
-    def finish(self, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+    def finish(self, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
 
         Raises:
@@ -354,7 +354,7 @@ class JobExecution:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
-        self._session.tell_submitted(submission, advice="clear the task to train with the new one")
+        self._session.report_submitted(submission, advice="clear the task to train with the new one")
 
     def _tell_tensorboard(self, submission: Submission) -> None:
         if submission.tensorboard_url:

@@ -27,7 +27,7 @@ from ptjob_provider.core.versions import known_fields
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 SHORTEST = 7.0
 """Minimum seconds before a trigger fires, if it began within as many seconds after its deferral.
@@ -142,7 +142,7 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._place is not None and not self._fired:
             await self._place.leave(to_another=self._is_over)
 
-    async def _follow(self, submission: Submission) -> Conclusion:
+    async def _follow(self, submission: Submission) -> JobOutcome:
         place = await Access.of(self).async_place()
         self._place = PlaceInLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
         try:

@@ -117,7 +117,7 @@ def suspend(place: Place, name: str, *, suspend: bool) -> None:
 def row_of(job: Manifest) -> dict[str, Any]:
     """Return a job's row of the list."""
     record = history.stored_in(job)
-    ref, status = JobRef.of(job), kinds.status_seen(job, record)
+    ref, status = JobRef.of(job), kinds.observed_status(job, record)
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     return {
         **ref.to_dict(),
@@ -280,7 +280,7 @@ async def _events(place: Place, name: str) -> list[Manifest]:
     job = await place.find(backend, name)
     ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
     if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
-        pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])
+        pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).reported(job).pods])
     return sorted(await place.site().events(ref, pods), key=_order)
 
 

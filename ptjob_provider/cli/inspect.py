@@ -128,7 +128,7 @@ async def _usage(place: Place, name: str) -> tuple[Usage, Mapping[str, PeakUsage
     job = await place.find(backend, name)
     now = await place.site().usage(job)
     before = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
-    seen = {each.replica: PeakUsage().seen(each.to_dict()) for each in now.replicas}
+    seen = {each.replica: PeakUsage().with_sample(each.to_dict()) for each in now.replicas}
     return now, peak_usage.together(before, seen), job
 
 

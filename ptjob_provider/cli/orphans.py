@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.run.orphans import Finding
+    from ptjob_provider.core.run.orphans import Orphan
 
 
 def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> AirflowTasks:
@@ -104,7 +104,7 @@ async def _instance(waiters: AirflowTasks, name: str, *, delete: bool) -> Instan
 
 async def _swept(
     place: Place, waiters: AirflowTasks, *, instance: Instance, older_than: timedelta, delete: bool
-) -> list[Finding]:
+) -> list[Orphan]:
     sweeping = sweep(
         place.open(),
         waiters,

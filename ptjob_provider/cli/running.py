@@ -35,7 +35,7 @@ from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem
 from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
-from ptjob_provider.core.run.resume import RecalledAttempts
+from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, with_tensorboard
 from ptjob_provider.core.spec import TrainingJob
@@ -118,7 +118,7 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
     """Print the object that would be submitted; the output is deterministic."""
     try:
         installation = place.installation()
-        rendered = kinds.asked_for(job, preferred=installation.kind).render(
+        rendered = kinds.requested_kind(job, preferred=installation.kind).render(
             job.in_namespace(place.namespace),
             owner=_owner("rendered"),
             attempt=1,
@@ -289,7 +289,7 @@ class Following:
             return True, "is gone"
         except (PTJobError, TimeoutError):
             return False, "runs on"
-        phase = kinds.status_seen(job, history.stored_in(job)).phase
+        phase = kinds.observed_status(job, history.stored_in(job)).phase
         if phase.is_terminal:
             return True, f"had ended ({phase.value}); look at it: ptjob get {ref.name}"
         return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"
@@ -325,7 +325,7 @@ class Following:
         return Session(
             backend=self.backend,
             owner=_owner(secrets.token_hex(6)),
-            store=RecalledAttempts(None),
+            store=ResumedAttempts(None),
             on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
             api_error_timeout=self.place.api_error_timeout,
             tell=notice,

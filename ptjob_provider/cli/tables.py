@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ptjob_provider.cli.output import emit_rows
 from ptjob_provider.cli.printable import printable, say
-from ptjob_provider.core.diagnosis import is_clean_up, told_of
+from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import PodHistory, Termination
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
-    from ptjob_provider.core.run.orphans import Finding, LiveJob
+    from ptjob_provider.core.run.orphans import LiveJob, Orphan
     from ptjob_provider.core.run.snapshot import Snapshot
     from ptjob_provider.core.status import JobStatus
 
@@ -119,7 +119,7 @@ def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
     return table
 
 
-def orphans(findings: Iterable[Finding], *, now: datetime) -> Table:
+def orphans(findings: Iterable[Orphan], *, now: datetime) -> Table:
     """Return the list of orphaned jobs, and what was done about each."""
     table = _table("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW")
     for each in findings:
@@ -137,9 +137,9 @@ def job(snapshot: Snapshot) -> Table:
         "kind": ref.kind,
         "uid": ref.uid,
         "phase": _phase(said["phase"]),
-        "reason": snapshot.diagnosis.story(ref) if snapshot.diagnosis else "",
+        "reason": snapshot.diagnosis.in_one_line(ref) if snapshot.diagnosis else "",
         "message": "" if snapshot.diagnosis or _is_told(status.message, snapshot) else status.message,
-        "failed": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
+        "failed": failed_replicas_text(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "progress": _progress(snapshot.trainer_status),
         "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(said["replica_statuses"]),

@@ -12,7 +12,7 @@ from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, not
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
-from ptjob_provider.core.inspector import Shown
+from ptjob_provider.core.inspector import TensorBoardView
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -44,7 +44,9 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
         plan = TensorBoardPlan(claim=there.claim, path=there.path.strip("/"), image=chosen)
         if place.backend != "local" and not chosen:
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
-    asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice)
+    asked = TensorBoardView(
+        namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice
+    )
     async with place.site().tensorboard(asked) as address:
         say(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")

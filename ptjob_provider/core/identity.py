@@ -212,10 +212,10 @@ def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
     """Return the time at which the last try gave up following a running job; None if none did."""
     text = (obj["metadata"].get("annotations") or {}).get(UNFOLLOWED_ANNOTATION, "")
     try:
-        found = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:

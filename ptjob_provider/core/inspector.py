@@ -123,7 +123,7 @@ class FileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class TensorBoardView:
     """A folder of events to show in TensorBoard.
 
     Attributes:
@@ -145,7 +145,7 @@ class Shown:
     tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
 
 
-def check_known(what: Shown) -> None:
+def check_known(what: TensorBoardView) -> None:
     """Check that the location of the events is known.
 
     Raises:
@@ -218,7 +218,7 @@ class Inspector(Protocol):
         Finds Arena's Service by its name and labels.
         """
 
-    def tensorboard(self, what: Shown) -> AbstractAsyncContextManager[str]:
+    def tensorboard(self, what: TensorBoardView) -> AbstractAsyncContextManager[str]:
         """Show a folder of events at a local address; whatever was started is stopped afterwards.
 
         Raises:

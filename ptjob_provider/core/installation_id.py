@@ -30,12 +30,12 @@ def instance_of(keys: Iterable[str]) -> Instance | None:
 
 def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
     """Return a description of the installation's location, as its workers see it, to compare with others."""
-    said = {
+    addresses = {
         "[api] base_url": base_url,
         "[core] execution_api_server_url": execution_api_url,
         "the pods' namespace": namespace,
     }
-    return ", ".join(f"{name} {text}" for name, text in said.items() if text) or NO_ADDRESS
+    return ", ".join(f"{name} {text}" for name, text in addresses.items() if text) or NO_ADDRESS
 
 
 def names_host(origin: str, host: str) -> bool:

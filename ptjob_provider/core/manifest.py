@@ -54,15 +54,15 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
         InvalidSpec: no such file, not exactly one YAML document, a duplicate key, too large or too deep, a value that
             JSON cannot represent, or a kind that is not in `KINDS`.
     """
-    found = load_object(source, field=FIELD)
-    _check_kind(found)
-    return found
+    manifest = load_object(source, field=FIELD)
+    _check_kind(manifest)
+    return manifest
 
 
 def load_object(source: object, *, field: str) -> Manifest:
     """Return an object of any kind in the same way; errors begin with the field's name."""
-    found = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
-    plain = _plain(found, field, _Budget(field))
+    loaded = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
+    plain = _plain(loaded, field, _Budget(field))
     if not isinstance(plain, dict):
         raise InvalidSpec.of(
             field, source, "a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
@@ -166,13 +166,13 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 
 
 def _check_keys(node: yaml.MappingNode, field: str) -> None:
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: a key must be a text")
-        if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+        if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
             raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
-        seen.add(key.value)
+        keys.add(key.value)
 
 
 def _check_size(root: yaml.Node, field: str) -> None:

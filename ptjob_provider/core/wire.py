@@ -33,8 +33,8 @@ def to_wire(value: Any) -> Any:
 
 
 def _of_model(model: Any) -> dict[str, Any]:
-    found = {model.attribute_map[name]: _part(getattr(model, name)) for name in model.openapi_types}
-    return {name: part for name, part in found.items() if part is not None}
+    fields = {model.attribute_map[name]: _part(getattr(model, name)) for name in model.openapi_types}
+    return {name: part for name, part in fields.items() if part is not None}
 
 
 def _part(value: Any) -> Any:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ptjob_provider.core.diagnosis import told_of
+from ptjob_provider.core.diagnosis import failed_replicas_text
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.spec.parsers import word
 from ptjob_provider.kfp.claim_paths import find_own
@@ -127,7 +127,11 @@ def report(result: Mapping[str, Any]) -> str:
         "job": f"{job['namespace']}/{job['name']}, attempt {result['attempt']}",
         "ran": f"{result['run_seconds']:.1f} s after {result['queue_seconds']:.1f} s of waiting",
         "restarts": str(result["restarts"]),
-        **({"failed, though the job succeeded": told_of(failed)} if (failed := result.get("failed_replicas")) else {}),
+        **(
+            {"failed, though the job succeeded": failed_replicas_text(failed)}
+            if (failed := result.get("failed_replicas"))
+            else {}
+        ),
         "GPU seconds": f"{result['gpu_seconds']:.0f}, {result['gpu_seconds_lost']:.0f} of them lost to restarts",
         "model": f"{model['uri']}, {model['bytes']:,} bytes, sha256 {model['sha256']}" if model else "none declared",
         "tfevents": f"{tfevents['uri']}, last step {tfevents['last_step']}" if tfevents else "none declared",

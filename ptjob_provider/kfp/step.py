@@ -26,7 +26,7 @@ from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.cleanup import leave_running
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
-from ptjob_provider.core.run.resume import TOLD, AttemptResult, RecalledAttempts, recall
+from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import with_tensorboard
 from ptjob_provider.core.spec import Installation
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest, Reference
     from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.run.attempts import AttemptStore
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.kfp.artifacts import StepOutputs
     from ptjob_provider.kfp.environment import Place
@@ -98,18 +98,20 @@ class Training:
     place: Place
     log: StepLog
 
-    async def until_end(self) -> tuple[JobRef, Conclusion]:
+    async def until_end(self) -> tuple[JobRef, JobOutcome]:
         """Submit or adopt the job and follow it; when told to stop, delete it first."""
         stopping = Stopping(self.place.backend)
         self.log.when_unread = stopping.stop
         return await stopping.run(self._train(stopping))
 
-    async def _train(self, stopping: Stopping) -> tuple[JobRef, Conclusion]:
+    async def _train(self, stopping: Stopping) -> tuple[JobRef, JobOutcome]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
         store = await self._recalled()
-        if store.told is not None:
-            self.log.notice(f"{store.told.ref} is gone, and is not made again; this is how it ended in an earlier try")
-            return store.told.ref, store.told.conclusion
+        if store.to_report is not None:
+            self.log.notice(
+                f"{store.to_report.ref} is gone, and is not made again; this is how it ended in an earlier try"
+            )
+            return store.to_report.ref, store.to_report.conclusion
         try:
             submission = await self._patiently(lambda: self.submit(store, stopping))
             async with stopping.warm():
@@ -130,11 +132,11 @@ class Training:
             await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         if conclusion.outcome is not Outcome.SUCCEEDED:
             with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
-                told = {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
+                told = {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}
                 await self.place.backend.patch(submission.ref, told)
         return submission.ref, conclusion
 
-    async def _recalled(self) -> RecalledAttempts:
+    async def _recalled(self) -> ResumedAttempts:
         """Return the state of earlier tries; if there were any, a refusal may pass while their job runs."""
         if not self.place.retry:
             return await self._patiently(self.recalled)
@@ -151,7 +153,7 @@ class Training:
                 await asyncio.sleep(pause)
         return await ask()
 
-    async def recalled(self) -> RecalledAttempts:
+    async def recalled(self) -> ResumedAttempts:
         """Return the state of earlier tries."""
         place, owner = self.place, self._owner
         notes: list[str] = []
@@ -160,7 +162,7 @@ class Training:
         if place.pod is not None:
             notes = await place.pod.notes(owner_key(owner)) if is_repeated else []
             replicas = await place.pod.replicas(self._namespace, owner_selector(owner))
-        return await recall(
+        return await resume(
             place.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
         )
 
@@ -176,7 +178,7 @@ class Training:
         session = self.session(store)
         submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)
         stopping.knows(submission.ref)
-        session.tell_submitted(submission, advice="start a new run to train with this one")
+        session.report_submitted(submission, advice="start a new run to train with this one")
         if submission.adopted and self._owning_pod is not None:
             await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         await self._learn_secrets(submission.ref)
@@ -193,11 +195,11 @@ class Training:
             tell=self.log.notice,
         )
 
-    async def finish(self, ref: JobRef, conclusion: Conclusion, artifacts: Artifacts) -> StepOutputs:
+    async def finish(self, ref: JobRef, conclusion: JobOutcome, artifacts: Artifacts) -> StepOutputs:
         """Write the artifacts of a job that succeeded and return the output parameters, see `Session.finish`."""
         model_artifact, local = self.request.model_artifact, self.place.local
         write = partial(artifacts.write, model_artifact=model_artifact, local=local)
-        return await self.session(RecalledAttempts(None)).finish(ref, conclusion, deliver=write)
+        return await self.session(ResumedAttempts(None)).finish(ref, conclusion, deliver=write)
 
     async def _learn_secrets(self, ref: JobRef) -> None:
         """Mask the values that the job's programs get from Secrets, before any of their lines is logged."""
@@ -206,7 +208,7 @@ class Training:
         except ClusterError as error:
             self.log.notice(f"{ref}: what its programs print of their Secrets is not masked here: {error}")
 
-    async def _note(self, submission: Submission, conclusion: Conclusion) -> None:
+    async def _note(self, submission: Submission, conclusion: JobOutcome) -> None:
         """Record the outcome for a next try, if one may follow: the job may be gone by then."""
         if self.place.pod is None:
             return

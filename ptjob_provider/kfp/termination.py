@@ -13,7 +13,7 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.run.session import until_told
+from ptjob_provider.core.run.session import until_stopped
 from ptjob_provider.core.shared import cancelled
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Stopping:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
-            return await until_told(self._told, work, self._stop)
+            return await until_stopped(self._told, work, self._stop)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)

@@ -14,7 +14,7 @@ from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -92,7 +92,7 @@ def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action
     ended(backend, given, "Succeeded")
     (job,) = backend.jobs.values()
     status = JobStatus(phase=JobPhase.SUCCEEDED)
-    conclusion = Conclusion(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
+    conclusion = JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
 
     operator(on_finish_action=action).execute_complete(
         given, JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
@@ -131,7 +131,7 @@ def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBac
     """The next try only verifies; without the job it would train again."""
     given = context()
     (job,) = [submitted(backend, given)]
-    conclusion = Conclusion(outcome=Outcome.UNVERIFIED, status=JobStatus(phase=JobPhase.SUCCEEDED), detail="no probe")
+    conclusion = JobOutcome(outcome=Outcome.UNVERIFIED, status=JobStatus(phase=JobPhase.SUCCEEDED), detail="no probe")
 
     with pytest.raises(AirflowException, match="no probe"):
         operator(on_finish_action="delete_job").execute_complete(

@@ -24,7 +24,7 @@ from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.identity import Instance, owner_in
 from ptjob_provider.core.installation_id import KEY_PREFIX
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -93,7 +93,7 @@ def trigger_of(job: Any) -> PyTorchJobTrigger:
 
 def succeeded(job: Any) -> dict[str, Any]:
     """Return the event of a trigger that has seen the job succeed."""
-    conclusion = Conclusion(
+    conclusion = JobOutcome(
         outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"phase": "Succeeded"}
     )
     return JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()

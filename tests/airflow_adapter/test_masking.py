@@ -22,7 +22,7 @@ from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -49,7 +49,7 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
     status = JobStatus(phase=JobPhase.FAILED, message=f"refused {SECRET}")
     failed = [{"replica": SECRET, "message": f"exited with code 1: {SECRET}"}]
     result: dict[str, Any] = {"job": {"name": SECRET}, "diagnosis": why.to_dict(), "failed_replicas": failed}
-    conclusion = Conclusion(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
+    conclusion = JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
     event = JobEvent(submission=Submission.of(job_object(SECRET)), conclusion=conclusion, error=f"no {SECRET}")
 
     told = JobEvent.from_dict(json.loads(json.dumps(event.to_dict())))
@@ -138,7 +138,7 @@ def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
     pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]}, "status": status}
     backend.worlds = [Observation(job=backend.jobs[key], pods=[pod])]
     why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", resolution=f"do not say {SECRET}")
-    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why, result={})
+    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why, result={})
     event = JobEvent(submission=Submission.of(job), conclusion=conclusion)
     task = PyTorchJobOperator(task_id="train", image="digits", deferrable=False)
 

@@ -28,7 +28,7 @@ from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.outputs.result import JobResult, Usage, build_result
 from ptjob_provider.core.run.cleanup import OnFinishAction
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.spec.parsers import words_of
@@ -260,7 +260,7 @@ def test_the_resumed_task_adds_the_rest_of_the_log_and_returns_the_result(
     """The event is all that it has."""
     given = context()
     status = JobStatus(phase=JobPhase.SUCCEEDED)
-    conclusion = Conclusion(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
+    conclusion = JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
     event = JobEvent(submission=submitted(backend, given), conclusion=conclusion)
 
     result = operator().execute_complete(given, json.loads(json.dumps(event.to_dict())))
@@ -273,7 +273,7 @@ def test_the_resumed_task_adds_the_rest_of_the_log_and_returns_the_result(
 def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: ScriptedBackend, outcome: Outcome) -> None:
     """The API server may be away just then; only the tail of the log, which is said, is lost with it."""
     given = context()
-    conclusion = Conclusion(
+    conclusion = JobOutcome(
         outcome=outcome,
         status=JobStatus(phase=JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED),
         result={"phase": outcome},
@@ -307,7 +307,7 @@ def test_the_author_has_the_last_word_on_a_retry(
     """`retry_on` and `never_retry_on` win over the verdict; Airflow's own exceptions carry it."""
     given = context()
     why = Diagnosis.of(cause, "it ended", exception="ConnectionError" if cause is Cause.PYTHON_EXCEPTION else "")
-    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
+    conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
     event = JobEvent(submission=submitted(backend, given), conclusion=conclusion).to_dict()
 
     with pytest.raises(raised) as told:

@@ -19,7 +19,7 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -84,7 +84,7 @@ def concluded(submission: Submission, outcome: Outcome, **result: Any) -> dict[s
     """Return the trigger's event as it comes out of Airflow's database."""
     status = JobStatus(phase=JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED)
     why = WHY if outcome is Outcome.FAILED else None
-    conclusion = Conclusion(outcome=outcome, status=status, result=result, diagnosis=why)
+    conclusion = JobOutcome(outcome=outcome, status=status, result=result, diagnosis=why)
     return dict(json.loads(json.dumps(JobEvent(submission=submission, conclusion=conclusion).to_dict())))
 
 

@@ -26,7 +26,7 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -55,7 +55,7 @@ def show(backend: ScriptedBackend, job: Manifest | None) -> None:
 def event(outcome: Outcome, **fields: Any) -> dict[str, Any]:
     """Return what the trigger fires."""
     phase = JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED
-    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=phase), **fields)
+    conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=phase), **fields)
     return JobEvent(submission=Submission.of(job_object()), conclusion=conclusion).to_dict()
 
 

@@ -22,7 +22,7 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.run.outcome import Conclusion, Outcome, raise_for
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome, raise_for
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -116,7 +116,7 @@ def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple
     sink.notice("\n".join(shown))
 
     with pytest.raises(JobFailed) as raised:
-        raise_for(ref, Conclusion(outcome=Outcome.FAILED, status=status, diagnosis=why), shown=sink.shown)
+        raise_for(ref, JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why), shown=sink.shown)
     assert raised.value.diagnosis.log_tail == told
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from machine import Machine
     from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.inspector import Shown
+    from ptjob_provider.core.inspector import TensorBoardView
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_what_is_being_started_goes_when_the_looker_is_told_to_end(number: signa
     done: list[str] = []
 
     @asynccontextmanager
-    async def slow(_: Shown) -> AsyncIterator[str]:
+    async def slow(_: TensorBoardView) -> AsyncIterator[str]:
         try:
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), number)  # a terminal that is closed tells twice

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from code_servers import Repository
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 PROGRAM = """
@@ -70,7 +70,7 @@ class Place:
     job_secrets: Callable[[], list[Manifest]]
     sync_image: str = ""
 
-    async def run(self, **fields: Any) -> tuple[Conclusion, ListSink, Manifest]:
+    async def run(self, **fields: Any) -> tuple[JobOutcome, ListSink, Manifest]:
         """Submit a job, follow it to its end, and return what is left of it."""
         job = TrainingJob.parse(name="code", namespace=self.namespace, **{**WORK, **self.fields, **fields})
         installation = Installation(sync_image=self.sync_image)

@@ -27,7 +27,7 @@ from rbac import rules_of
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 TRAIN = """
@@ -47,7 +47,7 @@ class Place:
     fields: dict[str, Any]
     workers: int
 
-    async def run(self, folder: Path, **fields: Any) -> tuple[Conclusion, ListSink]:
+    async def run(self, folder: Path, **fields: Any) -> tuple[JobOutcome, ListSink]:
         """Submit a job with the folder, and follow it to its end."""
         values = {"command": ["python3", "train.py"], "memory": "256Mi", "cpu": "0.5", **self.fields, **fields}
         job = TrainingJob.parse(name="code", namespace=self.namespace, code=str(folder), **values)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.identity import Owner, owner_annotation
-from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan, claim, is_delivered, plan, spec_changed
+from ptjob_provider.core.run.attempts import (
+    AttemptRecord,
+    Ownership,
+    Plan,
+    is_delivered,
+    ownership_of,
+    plan,
+    spec_changed,
+)
 from ptjob_provider.core.status import JobPhase
 from rows import each_row
 
@@ -65,7 +73,7 @@ def test_a_record_without_the_later_fields_is_read() -> None:
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
 def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> None:
     """Two live jobs for one task instance never exist."""
-    assert claim(found(), phase=phase, owner=OWNER, record=None) is Ownership.ADOPT
+    assert ownership_of(found(), phase=phase, owner=OWNER, record=None) is Ownership.ADOPT
 
 
 @each_row("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
@@ -84,19 +92,19 @@ def test_a_finished_job_is_ours_only_if_the_store_expects_it(
     phase: JobPhase, record: AttemptRecord | None, expected: Ownership
 ) -> None:
     """The uid or an open intent must be on record; else it is an earlier run's."""
-    assert claim(found(), phase=phase, owner=OWNER, record=record) is expected
+    assert ownership_of(found(), phase=phase, owner=OWNER, record=record) is expected
 
 
 def test_a_job_that_is_being_deleted_is_never_adopted() -> None:
     """It would take its pods away from under the new try."""
-    assert claim(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.HISTORY
+    assert ownership_of(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.HISTORY
 
 
 def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
     """Another owner's annotation decides before anything else."""
     other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
 
-    assert claim(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
+    assert ownership_of(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
 
 
 def test_a_changed_specification_is_noticed() -> None:

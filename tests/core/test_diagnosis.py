@@ -107,7 +107,7 @@ class TestRoot:
         ids=["nothing", "looked at after its end", "waited without pods", "an end"],
     )
     def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: PodHistory, said: str) -> None:
-        """Its pods are gone with their job, as a TrainJob's are: that none was seen failing is no finding."""
+        """Its pods are gone with their job, as a TrainJob's are: that none was seen failing is no classified."""
         failed = replace(FAILED, message="it broke", finished_at=TEN_SECONDS_LATER)
 
         found = diagnose(seen, failed, ranks=RANKS)

@@ -12,7 +12,7 @@ from ends import (
     judged,
 )
 from ptjob_provider.core.diagnosis import Cause, last_lines
-from ptjob_provider.core.diagnosis.classify import find
+from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.in_pod import unpack_code
 from rows import each_row
@@ -178,9 +178,9 @@ class TestFinding:
         """A block that was cut off still says that there was a failure, not whose."""
         block = "Root Cause (first observed failure):\n[0]:\n  time : now\n"
 
-        finding = find(end(), last_lines.lines_of(block))
+        classified = classify(end(), last_lines.lines_of(block))
 
-        assert (finding.process, finding.cause) == ("", Cause.EXIT_CODE)
+        assert (classified.process, classified.cause) == ("", Cause.EXIT_CODE)
 
     def test_whose_the_last_line_under_torchrun_is_nobody_knows(self) -> None:
         """The kubelet's 2 KiB may begin in the middle of another process's line."""
@@ -188,9 +188,9 @@ class TestFinding:
             "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n"
         )
 
-        finding = find(end(), last_lines.lines_of(f" closed by peer [192.0.2.3]:6355\n{block}"))
+        classified = classify(end(), last_lines.lines_of(f" closed by peer [192.0.2.3]:6355\n{block}"))
 
-        assert (finding.process, finding.detail) == ("3", "")
+        assert (classified.process, classified.detail) == ("3", "")
 
     def test_the_lines_of_another_rank_are_not_this_ones_reason(self) -> None:
         """With several processes in a pod each marks its lines; the blamed one's count."""
@@ -199,9 +199,13 @@ class TestFinding:
             "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 4)\n"
         )
 
-        finding = find(end(), last_lines.lines_of(log + block))
+        classified = classify(end(), last_lines.lines_of(log + block))
 
-        assert (finding.process, finding.cause, finding.did) == ("1", Cause.CRASHED, "died of SIGSEGV (exit code 139)")
+        assert (classified.process, classified.cause, classified.did) == (
+            "1",
+            Cause.CRASHED,
+            "died of SIGSEGV (exit code 139)",
+        )
 
 
 class TestTail:

@@ -229,17 +229,17 @@ class TestWaitingNotice:
     def test_a_reason_that_was_told_is_due_no_more(self) -> None:
         """Else the loop that waits for it would wake at once, for ever."""
         notice = WaitingNotice()
-        notice.see("0 of 2; no room", NOW)
+        notice.update("0 of 2; no room", NOW)
 
-        assert notice.to_say(NOW + timedelta(seconds=30)) == "0 of 2; no room"
+        assert notice.to_report(NOW + timedelta(seconds=30)) == "0 of 2; no room"
         assert notice.due() is None
 
     def test_a_reason_that_only_became_shorter_is_not_told_again(self) -> None:
         """A worker stops waiting for the master, which still has no place."""
         notice, told = WaitingNotice(), []
         for number, reason in enumerate(["0 of 2; m: no room; w: init", "0 of 2; m: no room", "1 of 2; m: no room"]):
-            notice.see(reason, NOW + timedelta(minutes=number))
-            notice.to_say(NOW + timedelta(minutes=number, seconds=30))
+            notice.update(reason, NOW + timedelta(minutes=number))
+            notice.to_report(NOW + timedelta(minutes=number, seconds=30))
             told.append(notice.with_outlook("; no limit"))
 
         assert told == ["0 of 2; m: no room; w: init; no limit", "", "1 of 2; m: no room"]

@@ -113,7 +113,7 @@ def told(kind: str, arguments: Mapping[str, Any]) -> Manifest:
     """Return what the server gets, without what is worked out from the rest."""
     found = copy.deepcopy(rendered(TrainingJob.parse(kind="PyTorchJob" if kind == OLD else kind, **arguments)))
     del found["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
-    return KINDS[kind].in_words_of(found, OLD_FIELDS if kind == OLD else frozenset())
+    return KINDS[kind].converted_for(found, OLD_FIELDS if kind == OLD else frozenset())
 
 
 def refused(kind: str, arguments: Mapping[str, Any]) -> str:

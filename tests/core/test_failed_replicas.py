@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ptjob_provider.core.diagnosis import failed_replicas, told_of
+from ptjob_provider.core.diagnosis import failed_replicas, failed_replicas_text
 from ptjob_provider.core.history import ContainerKind, PodHistory, Restarts, Termination
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.run.outcome import said_of_success
+from ptjob_provider.core.run.outcome import success_text
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RANKS = {"digits-master-0": 0, "digits-worker-0": 1}
@@ -90,15 +90,17 @@ def test_replicas_are_named_by_rank_and_the_first_few_are_told_of() -> None:
     found = failed_replicas(record, ranks={name: int(name[-1]) for name in names[1:]})
 
     assert [(one["replica"][-1], one["rank"]) for one in found] == [("1", 1), ("2", 2), ("3", 3), ("4", None)]
-    assert told_of(found).endswith("digits-worker-3 (rank 3) exited with code 1: ValueError: bad batch; 1 more failed")
-    assert told_of(found[3:]) == "digits-worker-4 exited with code 1: ValueError: bad batch"
+    assert failed_replicas_text(found).endswith(
+        "digits-worker-3 (rank 3) exited with code 1: ValueError: bad batch; 1 more failed"
+    )
+    assert failed_replicas_text(found[3:]) == "digits-worker-4 exited with code 1: ValueError: bad batch"
 
 
 def test_the_last_sentence_about_a_success_names_them() -> None:
     """A result of an older version has none."""
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
 
-    assert said_of_success(ref, {}) == said_of_success(ref, {"failed_replicas": []}) == "team/digits succeeded"
-    assert said_of_success(ref, {"failed_replicas": [NAMED]}) == (
+    assert success_text(ref, {}) == success_text(ref, {"failed_replicas": []}) == "team/digits succeeded"
+    assert success_text(ref, {"failed_replicas": [NAMED]}) == (
         "team/digits succeeded, but digits-worker-0 (rank 1) exited with code 1: ValueError: bad batch"
     )

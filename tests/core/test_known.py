@@ -74,7 +74,7 @@ def test_a_story_is_known_as_it_is_told(name: str) -> None:
         ends += this.take(seen, now=at).has_ends
 
     story = read(name)
-    assert this.story.terminations == story.record.terminations
+    assert this.pods.terminations == story.record.terminations
     assert bool(ends) is bool(story.record.terminations)
     assert (this.status, this.deleted) == (story.status, False)
 
@@ -93,7 +93,7 @@ def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
 
     assert told
     assert all(text.startswith("team/digits-1a2b3c4d") for text in told)
-    ends = "\n".join(end.message for end in this.story.terminations)
+    ends = "\n".join(end.message for end in this.pods.terminations)
     assert "***" in ends
     assert "Error" not in ends
 
@@ -123,13 +123,13 @@ def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log(
     before = until_silent(this, "pod-abort-after-exception")
     [end] = this.silent()
 
-    told = this.hear([end], ["step 7\nValueError: bad batch"])
+    told = this.add_messages([end], ["step 7\nValueError: bad batch"])
 
     died = "died of SIGSEGV (exit code 139); its last lines:\n    step 7\n    ValueError: bad batch"
     assert told == (f"{this.submission.ref}: {end.replica} {died}",)
     assert not any(end.replica in said for said in before)
-    assert [one.message for one in this.story.terminations if one.key == end.key] == ["step 7\nValueError: bad batch"]
-    assert (this.silent(), this.hear([], [])) == ((), ())
+    assert [one.message for one in this.pods.terminations if one.key == end.key] == ["step 7\nValueError: bad batch"]
+    assert (this.silent(), this.add_messages([], [])) == ((), ())
 
 
 def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
@@ -137,7 +137,7 @@ def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
     this = known("pod-abort-after-exception")
     until_silent(this, "pod-abort-after-exception")
 
-    told = [this.hear(this.silent(), [""]) for _ in range(2)]
+    told = [this.add_messages(this.silent(), [""]) for _ in range(2)]
 
     assert [len(texts) for texts in told] == [1, 0]
     assert this.silent() == ()
@@ -183,7 +183,7 @@ def test_a_failed_job_is_told_without_its_operators_words_and_what_it_stops_then
 
     is_failed = this.take(seen, now=NOW).sentences
     this.take(replace(seen, pods=({**worker, "status": ended},)), now=NOW)
-    said = this.hear(this.silent(), [""])
+    said = this.add_messages(this.silent(), [""])
 
     assert is_failed == (f"{this.submission.ref} is Failed",)
     assert [text.partition("-worker-0 ")[2] for text in said] == ["was stopped after the job's end"]
@@ -193,13 +193,13 @@ def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
     """The operator stops it at the same moment: whoever looks a moment later sees nothing run."""
     this = known("pod-deleted-gloo")
     for seen, at in looks("pod-deleted-gloo"):
-        before, phase = this.story.running, this.status.phase
+        before, phase = this.pods.running, this.status.phase
         this.take(seen, now=at)
         if this.status.phase.is_terminal and not phase.is_terminal:
             break
 
     assert before
-    assert this.story.running == before
+    assert this.pods.running == before
 
 
 def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -> None:
@@ -207,7 +207,7 @@ def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -
     this = known("pod-deleted-gloo")
     seen, at = next(looks("pod-deleted-gloo"))
     this.take(seen, now=at)
-    story = this.story
+    story = this.pods
 
     assert this.take(replace(seen, job=None), now=at) == ProgressUpdate()
-    assert (this.deleted, this.story) == (True, story)
+    assert (this.deleted, this.pods) == (True, story)

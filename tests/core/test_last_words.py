@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.diagnosis import LastWords
+from ptjob_provider.core.diagnosis import EndNotices
 from ptjob_provider.core.history import ContainerKind, Termination
 
 OVER_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -19,14 +19,14 @@ END = Termination(
 
 def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
     """In the words that a diagnosis would have for it."""
-    (text,) = LastWords(besides="digits-master-0").of([END])
+    (text,) = EndNotices(besides="digits-master-0").of([END])
 
     assert text == "digits-worker-1 exited with code 3; its last lines:\n    epoch 3\n    ValueError: x"
 
 
 def test_each_end_is_told_once() -> None:
     """However often it is seen; the next run's end is another one."""
-    words = LastWords(besides="digits-master-0")
+    words = EndNotices(besides="digits-master-0")
     words.of([END])
 
     assert words.of([END]) == []
@@ -45,7 +45,7 @@ def test_each_end_is_told_once() -> None:
 )
 def test_what_is_no_death_of_another_replica_is_not_told(end: Termination) -> None:
     """Nothing is made of it here."""
-    assert LastWords(besides="digits-master-0").of([end]) == []
+    assert EndNotices(besides="digits-master-0").of([end]) == []
 
 
 @pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
@@ -53,7 +53,7 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(
     """The operator does that to whatever still runs; one that fails by itself at that moment is told of."""
     end = replace(END, exit_code=code)
 
-    assert len(LastWords(besides="digits-master-0").of([end], after_success=True)) == told
+    assert len(EndNotices(besides="digits-master-0").of([end], after_success=True)) == told
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_told_as_killed(fiel
     """The operator deletes what still runs, and the kubelet kills what ignores SIGTERM."""
     killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": OVER_AT + timedelta(seconds=2), **fields})
 
-    assert LastWords(besides="digits-master-0").of([killed], over_at=OVER_AT) == [f"digits-worker-1 {told}"]
+    assert EndNotices(besides="digits-master-0").of([killed], over_at=OVER_AT) == [f"digits-worker-1 {told}"]
 
 
 def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
     """A pod may be gone without a word, or its policy keeps the log out of its status."""
     killed = replace(END, exit_code=137, message="")
 
-    assert LastWords(besides="digits-master-0").of([killed]) == [
+    assert EndNotices(besides="digits-master-0").of([killed]) == [
         "digits-worker-1 was killed by SIGKILL (exit code 137)"
     ]

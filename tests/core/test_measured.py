@@ -18,11 +18,15 @@ def annotated(text: str) -> dict[str, Any]:
 
 def test_the_most_of_all_looks_is_the_peak() -> None:
     """What is written only grows; what nobody measures stays unknown."""
-    use = PeakUsage().seen({"cpu": 0.5, "memory": 10, "disk": 1}).seen({"cpu": 0.25, "memory": 20, "disk": 3})
+    use = (
+        PeakUsage()
+        .with_sample({"cpu": 0.5, "memory": 10, "disk": 1})
+        .with_sample({"cpu": 0.25, "memory": 20, "disk": 3})
+    )
 
     assert use == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=2)
-    assert use.seen({}) == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=3)
-    assert PeakUsage().seen({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
+    assert use.with_sample({}) == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=3)
+    assert PeakUsage().with_sample({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
 
 
 def test_what_two_pods_of_a_replica_wrote_counts_together() -> None:

@@ -28,7 +28,7 @@ def render(**values: Any) -> Rendered:
     installation = values.pop("installation", None)
     given = values if "manifest" in values else {"name": "digits", "image": "i", **values}
     job = TrainingJob.parse(**given)
-    return kinds.asked_for(job).render(job, owner=OWNER, attempt=1, installation=installation)
+    return kinds.requested_kind(job).render(job, owner=OWNER, attempt=1, installation=installation)
 
 
 def containers(rendered: Rendered) -> list[Any]:

@@ -12,7 +12,7 @@ from fakes import ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
+from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, Orphan, sweep
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def holding(*jobs: Manifest) -> ScriptedBackend:
 
 async def swept(
     backend: ScriptedBackend, state: str | Exception | None = "failed", *, stop: bool = True
-) -> list[Finding]:
+) -> list[Orphan]:
     """Return what one sweep of the namespace finds."""
     waiters = ScriptedWaiters(state)
     sweeping = sweep(backend, waiters, namespace="team", instance=Instance("prod"), stop=stop, now=NOW)

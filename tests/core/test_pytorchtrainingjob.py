@@ -433,7 +433,7 @@ def test_what_is_changed_of_a_job_that_exists() -> None:
     assert t9k.stops_by_itself(t9k.STOP_RUNNING_PODS)
     assert not t9k.stops_by_itself(GUIDES)
     assert (t9k.expiring(GUIDES), t9k.expires(GUIDES)) == (None, False)
-    assert t9k.in_words_of(GUIDES, frozenset()) is GUIDES
+    assert t9k.converted_for(GUIDES, frozenset()) is GUIDES
 
 
 def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
@@ -532,8 +532,8 @@ def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> Non
     both = replica("x-0", 1, container="proxy")
     both["containers"].append({"name": "pytorch", "exitCode": 5})
 
-    [of_both] = t9k.told(tasks(both)).ends
-    [of_one] = t9k.told(tasks(replica("x-0", 1, container="proxy"))).ends
+    [of_both] = t9k.reported(tasks(both)).ends
+    [of_one] = t9k.reported(tasks(replica("x-0", 1, container="proxy"))).ends
 
     assert (of_both.container, of_both.exit_code, of_both.kind) == ("pytorch", 5, ContainerKind.TRAINING)
     assert (of_one.container, of_one.kind) == ("proxy", ContainerKind.SIDECAR)
@@ -555,7 +555,7 @@ def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
     job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
     replica_of = kinds.replica_of(job)
 
-    assert t9k.told(job).pods == {"drawn-1": f"{JOB}-worker-1", "drawn-0": f"{JOB}-worker-0"}
+    assert t9k.reported(job).pods == {"drawn-1": f"{JOB}-worker-1", "drawn-0": f"{JOB}-worker-0"}
     assert [replica_of(pod(name, label=JOB)) for name in ("drawn-1", POD)] == [f"{JOB}-worker-1", f"{JOB}-worker-0"]
-    assert t9k.told(tasks(replica("abc"), replica("def"))).pods["def"] == f"{JOB}-worker-1"
+    assert t9k.reported(tasks(replica("abc"), replica("def"))).pods["def"] == f"{JOB}-worker-1"
     assert kinds.replica_of(GUIDES) is t9k.replica_of

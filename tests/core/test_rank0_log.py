@@ -16,7 +16,7 @@ from ptjob_provider.core.history import Termination
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.run.rank0_log import last_lines, last_words, with_last_lines
+from ptjob_provider.core.run.rank0_log import last_lines, last_lines_of_run, with_last_lines
 from scripted_node import REPLICA as POD
 from scripted_node import ScriptedNode, ScriptedRun, at
 
@@ -81,7 +81,9 @@ async def words(node: ScriptedNode, end: Termination) -> str:
     """Return what is read of this run's end."""
     ref = replace(REF, kind="PyTorchJob")
     async with asyncio.timeout(600):
-        return await last_words(ScriptedNodesBackend(node), ref, end, mask=lambda text: text.replace("1234", "***"))
+        return await last_lines_of_run(
+            ScriptedNodesBackend(node), ref, end, mask=lambda text: text.replace("1234", "***")
+        )
 
 
 async def test_the_last_words_of_a_run_are_read_while_the_next_one_runs() -> None:
@@ -117,7 +119,7 @@ async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
     backend.lines = [LogLine(text=text, timestamp=at(3), cursor=place) for text in ("step 7", "step 8")]
     backend.seconds_between_lines = 6.0
 
-    assert await last_words(backend, REF, the_end(count=0, second=3), mask=str) == ""
+    assert await last_lines_of_run(backend, REF, the_end(count=0, second=3), mask=str) == ""
 
 
 async def test_the_last_lines_of_a_replica_are_those_of_its_last_run() -> None:

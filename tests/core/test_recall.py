@@ -12,8 +12,8 @@ from fakes import ScriptedBackend, finished
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
-from ptjob_provider.core.run.resume import TOLD, AttemptResult, recall
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.resume import REPORTED, AttemptResult, resume
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -36,7 +36,7 @@ async def no_wait(_: float) -> None:
 
 
 async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated: bool = False) -> Submission:
-    store = await recall(backend, "team", owner, is_repeated=is_repeated)
+    store = await resume(backend, "team", owner, is_repeated=is_repeated)
     return await ensure_submitted(backend, JOB, owner=owner, store=store, sleep=no_wait)
 
 
@@ -90,11 +90,11 @@ async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled()
         ("Succeeded", {}, 1, 1),
         ("Succeeded", {REPORT_ANNOTATION: THERE}, 1, 1),
         ("Succeeded", {REPORT_ANNOTATION: MISSING}, 1, 1),
-        ("Succeeded", {REPORT_ANNOTATION: MISSING, TRY_ANNOTATION: TOLD}, 1, 2),
+        ("Succeeded", {REPORT_ANNOTATION: MISSING, TRY_ANNOTATION: REPORTED}, 1, 2),
         ("Failed", {}, 2, 2),
         ("Failed", {DIAGNOSIS_ANNOTATION: FOR_NOW}, 2, 2),
         ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD}, 1, 1),
-        ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD, TRY_ANNOTATION: TOLD}, 1, 2),
+        ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD, TRY_ANNOTATION: REPORTED}, 1, 2),
     ],
 )
 async def test_what_became_of_the_newest_job_decides(
@@ -128,7 +128,7 @@ async def test_the_newest_attempt_counts() -> None:
 
 def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -> AttemptResult:
     why = Diagnosis.of(cause, "so it was") if cause else None
-    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.RUNNING), diagnosis=why)
+    conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=JobPhase.RUNNING), diagnosis=why)
     return AttemptResult.of(submission, conclusion)
 
 
@@ -158,10 +158,10 @@ async def test_a_note_tells_what_a_job_cannot_tell_any_more(
             await backend.delete(first.ref)
         notes = ["", noted.to_text(), "[]"]
 
-        store = await recall(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
+        store = await resume(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
         second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
 
-        assert store.told == (noted if is_told and is_repeated else None)
+        assert store.to_report == (noted if is_told and is_repeated else None)
         assert second.attempt == 2
         assert second.first_started_at == first.first_started_at
 
@@ -172,9 +172,9 @@ async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
     first = await submit(backend)
     notes = [note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
 
-    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+    store = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
 
-    assert store.told is None
+    assert store.to_report is None
     assert (await ensure_submitted(backend, JOB, owner=OWNER, store=store)).adopted
 
 
@@ -183,10 +183,10 @@ async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
     backend = ScriptedBackend()
     notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
     backend.jobs.clear()
-    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+    store = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
     second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
 
-    third = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+    third = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
 
     record = third.load()
     assert record is not None
@@ -204,9 +204,9 @@ async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_stil
     backend.jobs[key] = old
     noted = note(second, Outcome.FAILED, Cause.CONFIG)
 
-    store = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
+    store = await resume(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
 
-    assert store.told == noted
+    assert store.to_report == noted
 
 
 async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None:
@@ -218,11 +218,11 @@ async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None
     second = await submit(backend)
     backend.jobs["team", second.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:06:00Z"
 
-    store = await recall(
+    store = await resume(
         backend, "team", OWNER, is_repeated=True, notes=[note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
     )
 
-    assert store.told is None
+    assert store.to_report is None
 
 
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
@@ -238,7 +238,7 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     async def wait(_: float) -> None:
         waited.append(backend.created)
 
-    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
+    store = await resume(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
     second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=wait)
 
     assert (second.attempt, backend.deleted) == (2, [first.ref])

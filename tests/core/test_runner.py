@@ -36,7 +36,7 @@ from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
 from ptjob_provider.core.run import cleanup
 from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.outcome import Conclusion, Outcome, deadline_after, raise_for
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome, deadline_after, raise_for
 from ptjob_provider.core.run.rank0_log import catch_up
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -966,13 +966,13 @@ async def test_a_conclusion_survives_its_way_through_json() -> None:
 
     conclusion = await follow(backend, submission(), sink=ListSink())
 
-    assert Conclusion.from_dict(json.loads(json.dumps(conclusion.to_dict()))) == conclusion
+    assert JobOutcome.from_dict(json.loads(json.dumps(conclusion.to_dict()))) == conclusion
 
 
 def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
     """As `on_finish_action=delete_job` has it."""
     why = Diagnosis.of(Cause.EXIT_CODE, "worker-0 exited with code 3", replica=WORKER)
-    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
+    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
 
     with pytest.raises(JobFailed, match="See its log"):
         raise_for(REF, conclusion)
@@ -982,7 +982,7 @@ def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
 
 def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
     """A conclusion without a diagnosis never passes for success."""
-    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
+    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
 
     with pytest.raises(JobFailed, match="team/digits"):
         raise_for(submission().ref, conclusion)

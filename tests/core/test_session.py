@@ -11,7 +11,7 @@ from fakes import MemoryStore, ScriptedBackend
 from ptjob_provider.core.errors import JobFailed, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.cleanup import OnFinishAction
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -43,7 +43,7 @@ class Try:
         return self.submission.ref
 
     def finish(self, outcome: Outcome, **given: Any) -> Any:
-        conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"attempt": 1})
+        conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"attempt": 1})
         return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -19,7 +19,7 @@ from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.inspector import Shown
+from ptjob_provider.core.inspector import TensorBoardView
 from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.kubernetes.tensorboard.view import shown, tunnel
 from ptjob_provider.core.spec import TrainingJob
@@ -41,7 +41,7 @@ def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(items)}
 
 
-def asked(**how: Any) -> Shown:
+def asked(**how: Any) -> TensorBoardView:
     """Return what somebody wants to look at: a job's, whose TensorBoard has no address."""
     wanted = TrainingJob.parse(
         name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=True
@@ -51,7 +51,7 @@ def asked(**how: Any) -> Shown:
     job["metadata"] |= {"uid": "u-1"}
     plan = TensorBoardPlan.of(job)
     assert plan is not None
-    return Shown(**{"namespace": "team", "plan": plan.run_by("digits:1"), "job": job, **how})
+    return TensorBoardView(**{"namespace": "team", "plan": plan.run_by("digits:1"), "job": job, **how})
 
 
 async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_noted() -> None:
@@ -125,9 +125,9 @@ async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> Non
                 pass
 
 
-def nobodys(**how: Any) -> Shown:
+def nobodys(**how: Any) -> TensorBoardView:
     """Return a folder of which nobody knows the job."""
-    return Shown(namespace="team", plan=TensorBoardPlan(claim="runs", path="tb", image="digits:1"), **how)
+    return TensorBoardView(namespace="team", plan=TensorBoardPlan(claim="runs", path="tb", image="digits:1"), **how)
 
 
 async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> None:
@@ -159,7 +159,7 @@ async def test_what_was_never_seen_is_told_as_well() -> None:
             await enter(client, nobodys(timeout=0.1))
 
 
-async def enter(client: Client, what: Shown) -> None:
+async def enter(client: Client, what: TensorBoardView) -> None:
     async with shown(client, what):
         pass
 
@@ -179,7 +179,7 @@ async def test_only_a_port_that_is_taken_is_called_so() -> None:
             await fail(client, asked())
 
 
-async def fail(client: Client, what: Shown) -> None:
+async def fail(client: Client, what: TensorBoardView) -> None:
     async with shown(client, what):
         raise OSError("the caller's own")
 

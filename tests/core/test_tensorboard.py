@@ -9,7 +9,7 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
-from ptjob_provider.core.inspector import Shown, check_known
+from ptjob_provider.core.inspector import TensorBoardView, check_known
 from ptjob_provider.core.kubernetes.tensorboard.objects import (
     LIFE,
     LOOKING_LABEL,
@@ -29,7 +29,7 @@ BASE: dict[str, Any] = {"name": "digits", "image": "digits:1", "volumes": ["runs
 def rendered(**fields: Any) -> dict[str, Any]:
     installation = fields.pop("installation", Installation())
     job = TrainingJob.parse(**{**BASE, **fields})
-    found = kinds.asked_for(job).render(job, owner=OWNER, attempt=1, exact_name=True, installation=installation)
+    found = kinds.requested_kind(job).render(job, owner=OWNER, attempt=1, exact_name=True, installation=installation)
     return found.manifest | {"metadata": {**found.manifest["metadata"], "uid": "u-1"}}
 
 
@@ -260,12 +260,12 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
 
 def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
     """A job without declared events; what to do is said."""
-    known = Shown(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
+    known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
 
     check_known(known)
     assert known.plan.image == "tb:2"
     with pytest.raises(InvalidSpec, match=r"ptjob tensorboard pvc://CLAIM/PATH"):
-        check_known(Shown(namespace="n", plan=TensorBoardPlan(claim="", path="")))
+        check_known(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="", path="")))
 
 
 def test_t9k_runs_its_own() -> None:

@@ -109,7 +109,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
     """While its pods end none is ready; a run before it was suspended is another."""
     record = PodHistory(all_running_at=parse_instant(began))
 
-    assert kinds.status_seen(found, record).phase is phase
+    assert kinds.observed_status(found, record).phase is phase
     assert kinds.running_since(found) is None
 
 

@@ -396,7 +396,7 @@ def test_a_kind_is_the_manifests_or_is_named() -> None:
     """Both at once have to agree."""
     assert TrainingJob.parse(manifest=OWN).named_kind == "TrainJob"
     assert TrainingJob.parse(**{**BASE, "kind": "trainjob"}).named_kind == "TrainJob"
-    assert kinds.asked_for(TrainingJob.parse(name="a", image="b")).KIND == "PyTorchJob"
+    assert kinds.requested_kind(TrainingJob.parse(name="a", image="b")).KIND == "PyTorchJob"
     with pytest.raises(InvalidSpec, match=r"^kind: 'PyTorchJob'.*TrainJob"):
         TrainingJob.parse(manifest=OWN, kind="PyTorchJob")
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*allowed: PyTorchJob, TrainJob, PyTorchTrainingJob"):

@@ -28,7 +28,7 @@ def rendered(**given: Any) -> Manifest:
 
 def spec(fields: frozenset[str], **given: Any) -> Manifest:
     """Return the spec in the words of a server with these fields."""
-    found: Manifest = trainjob.in_words_of(rendered(**given), fields)["spec"]
+    found: Manifest = trainjob.converted_for(rendered(**given), fields)["spec"]
     return found
 
 
@@ -36,8 +36,8 @@ def test_the_newest_words_are_left_as_they_are() -> None:
     """Also where nothing is known of the server."""
     job = rendered(volumes=["data:/data"])
 
-    assert trainjob.in_words_of(job, V2_3) is job
-    assert trainjob.in_words_of(job, frozenset()) is job
+    assert trainjob.converted_for(job, V2_3) is job
+    assert trainjob.converted_for(job, frozenset()) is job
 
 
 def test_2_1_has_overrides_of_the_pod_template() -> None:
@@ -106,4 +106,4 @@ def test_a_job_without_patches_has_no_overrides() -> None:
     """Nothing is said of pods where nothing was asked."""
     bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
 
-    assert trainjob.in_words_of(bare, V2_0) == bare
+    assert trainjob.converted_for(bare, V2_0) == bare

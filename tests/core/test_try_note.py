@@ -9,7 +9,7 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.resume import AttemptResult
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -29,9 +29,9 @@ LONGEST = 64 * 1024
 """Bytes: a quarter of what all annotations of an object may have together."""
 
 
-def conclusion(outcome: Outcome, **more: Any) -> Conclusion:
+def conclusion(outcome: Outcome, **more: Any) -> JobOutcome:
     cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp="2026-11-20T10:00:01Z", ordinal=1)
-    return Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), cursor=cursor, **more)
+    return JobOutcome(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), cursor=cursor, **more)
 
 
 def test_a_note_comes_back_as_it_was() -> None:

@@ -22,7 +22,7 @@ from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.outputs.contract import OutputReport, read_report
 from ptjob_provider.core.run.attempts import AttemptRecord
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -57,7 +57,7 @@ FIRST = [
     (LogCursor, CURSOR),
     (Submission, SUBMISSION),
     (Diagnosis, {**DIAGNOSIS, **LISTS}),
-    (Conclusion, CONCLUSION),
+    (JobOutcome, CONCLUSION),
     (OutputReport, {"model": {"exists": True}}),
     (ProcessId, {"pid": 1, "started": 2, "boot": "b"}),
 ]
@@ -95,7 +95,7 @@ def test_a_cause_that_is_not_known_here_is_an_unknown_one() -> None:
     found = Diagnosis.from_dict({**DIAGNOSIS, **LISTS, "cause": "eaten_by_a_cosmic_ray"})
 
     assert (found.cause, found.summary, found.resolution, found.retryable) == (Cause.UNKNOWN, "it", "more", False)
-    assert Conclusion.from_dict({**CONCLUSION, "diagnosis": found.to_dict()}).outcome is Outcome.FAILED
+    assert JobOutcome.from_dict({**CONCLUSION, "diagnosis": found.to_dict()}).outcome is Outcome.FAILED
 
 
 async def test_a_job_that_a_newer_version_has_made_is_read_and_adopted() -> None:

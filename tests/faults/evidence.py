@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from faults.proxy import Asked
     from faults.schedule import Schedule
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 
 @dataclass(kw_only=True)
@@ -70,7 +70,7 @@ class OtherEvidence:
     """
 
     life: Life
-    conclusion: Conclusion | None
+    conclusion: JobOutcome | None
     created: Sequence[str]
     gone: Sequence[str]
     orphans: Sequence[str]
@@ -99,7 +99,7 @@ class Evidence:
     schedule: Schedule
     seconds: float
     lives: Sequence[Life]
-    conclusion: Conclusion | None
+    conclusion: JobOutcome | None
     created: Sequence[str]
     left: Sequence[str]
     written: int

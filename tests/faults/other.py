@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from faults.api_server import ApiServer, Witness
     from faults.schedule import Schedule
     from ptjob_provider.core.identity import Owner
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 _INTERVAL = 1.0
 
@@ -46,7 +46,7 @@ class OtherInstallation:
         self._namespace = server.namespace
         self._proxy = FaultProxy(server)
         self._life = Life()
-        self._conclusion: Conclusion | None = None
+        self._conclusion: JobOutcome | None = None
         self._orphans: set[str] = set()
         self._is_over = asyncio.Event()
 

@@ -15,7 +15,7 @@ from faults.proxy import Asked
 from faults.schedule import Schedule, Story
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 
@@ -46,7 +46,7 @@ def evidence(*lives: Life, story: Story = Story.SUCCEEDS, **more: Any) -> Eviden
         schedule=schedule,
         seconds=1.0,
         lives=lives or (life(0, 10),),
-        conclusion=Conclusion(outcome=outcome, status=status),
+        conclusion=JobOutcome(outcome=outcome, status=status),
         created=("s1-0a",),
         left=(),
         written=0,
@@ -66,7 +66,7 @@ DELETED = asked(0.0, method="DELETE", target=f"{JOBS}/s1-0a")
 
 def other(**more: Any) -> OtherEvidence:
     """Return what was seen of another installation, at first without anything wrong."""
-    ended = Conclusion(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED))
+    ended = JobOutcome(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED))
     good = OtherEvidence(life=Life(), conclusion=ended, created=("s1-0b",), gone=(), orphans=("s1-0b",), asked=())
     return replace(good, **more)
 
@@ -142,7 +142,7 @@ def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:
 def test_a_wrong_outcome_is_a_problem() -> None:
     """A job that failed, of which it is said that it succeeded."""
     blamed = Diagnosis.unknown()
-    wrong = Conclusion(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), diagnosis=blamed)
+    wrong = JobOutcome(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), diagnosis=blamed)
 
     assert "not Failed" in problems(evidence(story=Story.FAILS, conclusion=wrong))[0]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faults.api_server import ApiServer, Servers, Witness
     from faults.fault import Lag, Restore, Revocation
     from faults.schedule import Stop
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
 
 LIMIT = 400.0
@@ -82,7 +82,7 @@ class Trial:
 
     # --- submit and follow
 
-    async def _to_the_end(self) -> Conclusion:
+    async def _to_the_end(self) -> JobOutcome:
         submission = await self._submitted()
         stops = iter(self._schedule.stops)
         async with self._somebody_else(submission):
@@ -108,7 +108,7 @@ class Trial:
         job, owner = program.job(self._schedule, self._server.namespace), program.owner(self._schedule)
         return await ensure_submitted(self._backend, job, owner=owner, store=self._store)
 
-    async def _live(self, submission: Submission, stop: Stop | None) -> Conclusion | None:
+    async def _live(self, submission: Submission, stop: Stop | None) -> JobOutcome | None:
         """Follow until the end or the stop; None if it was stopped, or died."""
         life = self._lives[-1]
         following = asyncio.create_task(
@@ -130,7 +130,7 @@ class Trial:
         await asyncio.sleep(stop.pause if stop else 1.0)
         return await self._submitted() if stop and stop.resubmits else submission
 
-    async def _caught_up(self, submission: Submission, conclusion: Conclusion) -> Conclusion:
+    async def _caught_up(self, submission: Submission, conclusion: JobOutcome) -> JobOutcome:
         """Read what is left, as the task does that is resumed with the conclusion."""
         await catch_up(self._backend, submission, sink=self._lives[-1], cursor=conclusion.cursor)
         return conclusion
@@ -227,7 +227,7 @@ class Trial:
 
     # --- afterwards
 
-    async def _evidence(self, seconds: float, conclusion: Conclusion | None, problem: str) -> Evidence:
+    async def _evidence(self, seconds: float, conclusion: JobOutcome | None, problem: str) -> Evidence:
         created = self._witness.created(program.owner(self._schedule))
         left = await self._left(created) if conclusion else []
         gone = [name for name in created if not await self._server.has_job(name)]

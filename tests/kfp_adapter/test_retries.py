@@ -15,11 +15,11 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, TRY_ANNOTATION, attempt_of
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.resume import TOLD
+from ptjob_provider.core.run.resume import REPORTED
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 
 class TellingStandIn(ScriptedBackend):
@@ -59,7 +59,7 @@ def tries(backend: ScriptedBackend, **fields: Any) -> list[Try]:
     ]
 
 
-def ended(trying: Try) -> tuple[JobRef, Conclusion]:
+def ended(trying: Try) -> tuple[JobRef, JobOutcome]:
     """Let a try come to its end."""
     return asyncio.run(trying.training.until_end())
 
@@ -135,4 +135,4 @@ def test_a_failure_that_no_try_has_told_is_told_by_the_next_one() -> None:
     ref, conclusion = ended(second)
 
     assert (ref, conclusion.outcome, backend.created) == (lost.ref, Outcome.FAILED, 1)
-    assert backend.patches[-1] == {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
+    assert backend.patches[-1] == {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 LINES = 60
@@ -48,7 +48,7 @@ async def counting(backend: KubernetesBackend, namespace: str, *, lines: int = L
 
 async def followed(
     backend: KubernetesBackend, submission: Submission, sink: ListSink, *, then: Callable[[], None], after: str
-) -> Conclusion:
+) -> JobOutcome:
     """Follow the job to its end; something happens, in a thread, once a line has come."""
     async with asyncio.timeout(2 * PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
@@ -158,7 +158,7 @@ async def training(
 
 async def followed_to_epoch(
     backend: KubernetesBackend, submission: Submission, sink: ListSink, *, epoch: int, then: Callable[[], str]
-) -> Conclusion:
+) -> JobOutcome:
     """Follow the training; something happens once this epoch was told."""
     async with asyncio.timeout(PATIENCE * 2):
         following = asyncio.create_task(follow(backend, submission, sink=sink))

@@ -24,7 +24,7 @@ from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run import snapshot
 from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Ended:
     """
 
     ref: JobRef
-    conclusion: Conclusion
+    conclusion: JobOutcome
     notices: Sequence[str]
     second: Diagnosis | None
     running: Sequence[str]

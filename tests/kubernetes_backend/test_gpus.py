@@ -23,7 +23,7 @@ from rbac import rules
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 TRAIN = ["python3", "-c", "import time; time.sleep(5)"]
 
@@ -41,7 +41,7 @@ def counts_none(cluster: Cluster, namespace: str) -> bool:
     return status.get("used") == {f"requests.{RESOURCE}": "0"}
 
 
-async def run(cluster: Cluster, namespace: str, name: str, **fields: Any) -> tuple[Conclusion, ListSink]:
+async def run(cluster: Cluster, namespace: str, name: str, **fields: Any) -> tuple[JobOutcome, ListSink]:
     """Submit a job and follow it to its end."""
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
     owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()

@@ -24,7 +24,7 @@ from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 HARDENED: dict[str, Any] = {
@@ -41,7 +41,7 @@ class Tenant:
         self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
         self.namespace = namespace
 
-    async def run(self, limits: Limits | None = None, **fields: Any) -> tuple[Submission, Conclusion, ListSink]:
+    async def run(self, limits: Limits | None = None, **fields: Any) -> tuple[Submission, JobOutcome, ListSink]:
         """Submit a job and follow it to its end."""
         job = TrainingJob.parse(name="hard", namespace=self.namespace, memory="256Mi", cpu="0.5", **fields)
         sink = ListSink()

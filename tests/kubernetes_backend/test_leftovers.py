@@ -19,7 +19,7 @@ from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, delete_if_unfinished
-from ptjob_provider.core.run.orphans import Finding, sweep
+from ptjob_provider.core.run.orphans import Orphan, sweep
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ class Site:
         """Wait until nothing of the job is there or runs."""
         wait_until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
 
-    def sweep(self, state: str | None) -> list[Finding]:
+    def sweep(self, state: str | None) -> list[Orphan]:
         """Stop what nobody waits for, if all tasks are in this state."""
         return asyncio.run(self._sweep(state))
 
-    async def _sweep(self, state: str | None) -> list[Finding]:
+    async def _sweep(self, state: str | None) -> list[Orphan]:
         waiters, grace = TasksThatAre(state), timedelta()
         sweeping = sweep(
             self.backend, waiters, namespace=self.namespace, instance=Instance("production"), grace=grace, stop=True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cluster.boot import Cluster
     from kubernetes_backend.terminal import Terminal
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -70,7 +70,7 @@ def test_what_replicas_use_is_told_by_a_metrics_server(
     assert got["usage"] == conclusion.result["usage"]
 
 
-async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:
+async def followed_until_measured(terminal: Terminal, name: str) -> JobOutcome:
     """Follow a job as its task does, until what it uses is known; then let it end."""
     backend = KubernetesBackend(replace(config_of(terminal.kubeconfig), usage_interval=1.0))
     submission = Submission.of(await backend.get("PyTorchJob", terminal.namespace, name))

@@ -34,7 +34,7 @@ from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
 from ptjob_provider.core.outputs.contract import OutputCause, OutputReport, ResolvedOutputs, notes, problems
 from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER
@@ -158,7 +158,7 @@ def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: s
     wanted = TrainingJob.parse(name="train", namespace=namespace, image=INIT_IMAGE, command=command, **fields)
     store, config = MemoryStore(), config_of(cluster.layout.kubeconfig)
 
-    async def tried(options: ProbeOptions) -> tuple[Submission, Conclusion]:
+    async def tried(options: ProbeOptions) -> tuple[Submission, JobOutcome]:
         backend = KubernetesBackend(config, probe=options)
         async with asyncio.timeout(PATIENCE):
             submission = await ensure_submitted(backend, wanted, owner=OWNER, store=store)

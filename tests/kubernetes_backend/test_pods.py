@@ -24,7 +24,7 @@ from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 HCA = "rdma/hca"
 FILLS = """
@@ -54,7 +54,7 @@ def pull_secret(namespace: str) -> dict[str, Any]:
 
 async def run(
     cluster: Cluster, namespace: str, name: str, *, limits: Limits | None = None, **fields: Any
-) -> tuple[Conclusion, ListSink]:
+) -> tuple[JobOutcome, ListSink]:
     """Submit a job of one pod and follow it to its end."""
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
     owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()

@@ -23,7 +23,7 @@ from rbac import rules_of_kinds
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.diagnosis import Limits
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.status import JobPhase
 
@@ -48,12 +48,12 @@ class Lab:
         packed = with_packed_folder(job, beside=Path())
         return await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
 
-    async def follow(self, submission: Submission, **how: Any) -> Conclusion:
+    async def follow(self, submission: Submission, **how: Any) -> JobOutcome:
         """Follow it to its end."""
         async with asyncio.timeout(2 * PATIENCE):
             return await follow(self.backend, submission, sink=self.sink, **how)
 
-    async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> Conclusion:
+    async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> JobOutcome:
         """Submit a job and follow it to its end."""
         return await self.follow(await self.submit(script, **fields), limits=limits)
 

@@ -6,16 +6,16 @@ Turns records into sentences, independent of back-ends and orchestrators; the ru
 from __future__ import annotations
 
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.notices import LastWords, WaitingNotice, is_clean_up, outlook, waiting_reason
+from ptjob_provider.core.diagnosis.notices import EndNotices, WaitingNotice, is_clean_up, outlook, waiting_reason
 from ptjob_provider.core.diagnosis.retry_rules import Retrying
 from ptjob_provider.core.diagnosis.root_cause import (
     deleted,
     diagnose,
     failed_replicas,
+    failed_replicas_text,
     lacks_reason,
     outputs_failed,
     timed_out,
-    told_of,
 )
 from ptjob_provider.core.diagnosis.summary import held_back, in_brief
 from ptjob_provider.core.diagnosis.timeouts import Limits, ending, ends_at

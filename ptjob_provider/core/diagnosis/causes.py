@@ -233,9 +233,9 @@ class Diagnosis:
         A job that has not ended was given up and left in place, see `left_in_place`.
         """
         verb = _VERBS.get(self.cause, "failed") if has_ended else "was given up"
-        return "\n".join([f"{ref} {verb}: {self.story(ref)}", *self.details(ref)])
+        return "\n".join([f"{ref} {verb}: {self.in_one_line(ref)}", *self.details(ref)])
 
-    def story(self, ref: JobRef) -> str:
+    def in_one_line(self, ref: JobRef) -> str:
         """Return the failure and the next step, in one line."""
         return f"{self.failure(ref)}. {self.resolution}."
 

@@ -231,9 +231,9 @@ def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]
     own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
     is_in_doubt = any(_PASSING.search(error) for error in (*before, *own, *rest))
     for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU):
-        told = next((one for one in reversed(own) if hint.pattern.search(one)), None)
-        if told and (hint.in_chain or told == own[-1]):
-            return _unless_held(hint, told), told
+        match = next((one for one in reversed(own) if hint.pattern.search(one)), None)
+        if match and (hint.in_chain or match == own[-1]):
+            return _unless_held(hint, match), match
     hint, _ = hint_in(rest) or (_NO_HINT, "")
     return hint, errors[-1]
 
@@ -255,11 +255,11 @@ def memory_killer(lines: Sequence[str]) -> str:
     return next((line for line in reversed(lines[-_LAST_WORDS:]) if _KILLED_FOR_MEMORY.pattern.search(line)), "")
 
 
-def _unless_held(hint: Hint, told: str) -> Hint:
+def _unless_held(hint: Hint, text: str) -> Hint:
     """Make a GPU memory error retryable if the process requested and held less than half of that memory."""
     if hint is not _GPU_OUT_OF_MEMORY:
         return hint
-    tried, total, held = (_kib(pattern, told) for pattern in (_TRIED, _TOTAL, _HELD))
+    tried, total, held = (_kib(pattern, text) for pattern in (_TRIED, _TOTAL, _HELD))
     if total is None or held is None or (tried or 0) + held > total / 2:
         return hint
     advice = "Another process holds most of that GPU; a retry may meet another one"
@@ -267,8 +267,8 @@ def _unless_held(hint: Hint, told: str) -> Hint:
 
 
 def _kib(pattern: re.Pattern[str], text: str) -> float | None:
-    found = pattern.search(text)
-    number, unit = [group for group in found.groups() if group] if found else ("", "")
+    match = pattern.search(text)
+    number, unit = [group for group in match.groups() if group] if match else ("", "")
     return float(number) * _KIB[unit] if number else None
 
 
@@ -298,7 +298,7 @@ _LAST_LINE = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Classification:
     """Classification of one container's end.
 
     Attributes:
@@ -332,7 +332,7 @@ class Finding:
         """Return whether its cause passes by itself; see `Diagnosis`."""
         return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
 
-    def say(self, more: str = "") -> str:
+    def text(self, more: str = "") -> str:
         """Return `did`, `more` and the detail as text."""
         return f"{self.did}{more}" + (f": {self.detail}" if self.detail else "")
 
@@ -342,9 +342,9 @@ class Finding:
         return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
 
 
-def find(end: Termination, lines: Sequence[str]) -> Finding:
+def classify(end: Termination, lines: Sequence[str]) -> Classification:
     """Classify one container's end; `lines` are the last lines of its log."""
-    known = disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
+    known = disrupted(end.disruption) if end.disruption else _by_kubelets_reason(end)
     known = known or _unfetched(end, lines)
     if known is not None:
         return known
@@ -354,70 +354,72 @@ def find(end: Termination, lines: Sequence[str]) -> Finding:
     return _exited(signal_of(end), end.exit_code or 0, lines, last_lines.python_errors(lines))
 
 
-def _told_by_kubelet(end: Termination) -> Finding | None:
+def _by_kubelets_reason(end: Termination) -> Classification | None:
     """Classify the kubelet's reasons that are more specific than an exit code."""
     if end.reason == "OOMKilled":
-        return Finding(cause=Cause.OUT_OF_MEMORY, did=f"ran out of memory (OOMKilled, exit code {end.exit_code})")
+        return Classification(
+            cause=Cause.OUT_OF_MEMORY, did=f"ran out of memory (OOMKilled, exit code {end.exit_code})"
+        )
     if end.reason in {"StartError", "ContainerCannotRun"}:
         return _unstarted(end)
     if end.reason == "ContainerStatusUnknown":
-        return Finding(cause=Cause.NODE_LOST, did="was lost by its node (ContainerStatusUnknown)")
+        return Classification(cause=Cause.NODE_LOST, did="was lost by its node (ContainerStatusUnknown)")
     if end.exit_code is None:
-        return Finding(cause=Cause.UNKNOWN, did="ended in an unknown way")
+        return Classification(cause=Cause.UNKNOWN, did="ended in an unknown way")
     return None
 
 
-def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
+def _unfetched(end: Termination, lines: Sequence[str]) -> Classification | None:
     """Classify code that did not arrive, by the message of the program that was to bring it."""
     if lines and lines[-1].startswith(unpack_code.FAILED):
         detail = last_lines.clip(lines[-1].removeprefix(unpack_code.FAILED))
         advice = "Look at what could not be written; a retry submits the folder again"
-        return Finding(
+        return Classification(
             cause=Cause.CODE, did="could not unpack its code", detail=detail, resolution=advice, retryable=True
         )
     if end.container != sync_code.CONTAINER or not lines or not lines[-1].startswith(sync_code.FAILED):
         return None
     detail, did = last_lines.clip(lines[-1].removeprefix(sync_code.FAILED)), "could not fetch the code"
     if end.exit_code == sync_code.UNREACHABLE:
-        return Finding(cause=Cause.CODE, did=did, detail=detail, resolution=_UNREACHABLE, retryable=True)
-    return Finding(cause=Cause.CODE, did=did, detail=detail)
+        return Classification(cause=Cause.CODE, did=did, detail=detail, resolution=_UNREACHABLE, retryable=True)
+    return Classification(cause=Cause.CODE, did=did, detail=detail)
 
 
-def disrupted(disruption: str) -> Finding:
+def disrupted(disruption: str) -> Classification:
     """Classify a disruption of a whole pod, `Reason: message`."""
     reason, _, message = disruption.partition(": ")
     detail = last_lines.clip(message)
     if reason == "SupervisorLost":
-        return Finding(cause=Cause.SUPERVISOR_LOST, did="lost the process that ran it", detail=detail)
+        return Classification(cause=Cause.SUPERVISOR_LOST, did="lost the process that ran it", detail=detail)
     if reason == "DeadlineExceeded":
-        return Finding(cause=Cause.DEADLINE, did="was active longer than its pod's deadline", detail=detail)
+        return Classification(cause=Cause.DEADLINE, did="was active longer than its pod's deadline", detail=detail)
     if reason in _PREEMPTIONS:
-        return Finding(cause=Cause.PREEMPTED, did=f"was preempted ({reason})", detail=detail)
+        return Classification(cause=Cause.PREEMPTED, did=f"was preempted ({reason})", detail=detail)
     if reason in _NODE_REASONS:
-        return Finding(cause=Cause.NODE_LOST, did=f"lost its node ({reason})", detail=detail)
+        return Classification(cause=Cause.NODE_LOST, did=f"lost its node ({reason})", detail=detail)
     if _OWN_LIMIT.search(message):
         advice = "Raise that limit or write less; a retry would fail the same way"
-        return Finding(cause=Cause.EVICTED, did="was evicted", detail=detail, resolution=advice, retryable=False)
-    return Finding(cause=Cause.EVICTED, did=_EVICTIONS.get(reason, f"was evicted ({reason})"), detail=detail)
+        return Classification(cause=Cause.EVICTED, did="was evicted", detail=detail, resolution=advice, retryable=False)
+    return Classification(cause=Cause.EVICTED, did=_EVICTIONS.get(reason, f"was evicted ({reason})"), detail=detail)
 
 
-def _unstarted(end: Termination) -> Finding:
+def _unstarted(end: Termination) -> Classification:
     missing = is_program_missing(end.reason, end.message)
     cause = Cause.PROGRAM_MISSING if missing else Cause.CANNOT_START
     detail = last_lines.runtime_error(end.message)
     advice = _NO_PROGRAM if missing and _RELATIVE.search(detail) else ""
-    return Finding(cause=cause, did=f"could not be started ({end.reason})", detail=detail, resolution=advice)
+    return Classification(cause=cause, did=f"could not be started ({end.reason})", detail=detail, resolution=advice)
 
 
-def _process(root: last_lines.RootCause, lines: Sequence[str]) -> Finding:
+def _process(root: last_lines.RootCause, lines: Sequence[str]) -> Classification:
     """Classify the end of the process that torchrun blames, instead of torchrun's own exit code."""
     code = root.exit_code or 0
     own = last_lines.lines_of_rank(lines, root.rank)
     errors = (root.error,) if root.error else last_lines.python_errors(own)
-    found = _exited(-code if code < 0 else 0, code, own, errors)
-    if found.is_vague:  # several processes write into one log: the last line may be another one's
-        found = replace(found, detail="", resolution=_SEE_LOG)
-    return replace(found, process=root.rank)
+    result = _exited(-code if code < 0 else 0, code, own, errors)
+    if result.is_vague:  # several processes write into one log: the last line may be another one's
+        result = replace(result, detail="", resolution=_SEE_LOG)
+    return replace(result, process=root.rank)
 
 
 def signal_of(end: Termination) -> int:
@@ -429,7 +431,7 @@ def _known_signal(number: int) -> int:
     return number if number in {one.value for one in signal.Signals if one < signal.SIGRTMIN} else 0
 
 
-def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str]) -> Finding:
+def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str]) -> Classification:
     """Classify by signal, exception and exit code, in order of precedence.
 
     SIGKILL beats everything printed before; a program's own exception beats any other signal (torch aborts in its
@@ -437,54 +439,54 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
     """
     did = _did(number, code)
     if number == signal.SIGKILL:
-        told = last_lines.clip(memory_killer(lines), _LAST_LINE)
-        return Finding(cause=Cause.OUT_OF_MEMORY if told else Cause.KILLED, did=did, detail=told)
+        killer = last_lines.clip(memory_killer(lines), _LAST_LINE)
+        return Classification(cause=Cause.OUT_OF_MEMORY if killer else Cause.KILLED, did=did, detail=killer)
     own = [error for error in errors if not last_lines.is_connection_loss(error)]
     if own:
         return _raised(did, own, errors, lines)
     if number in STOPS:
-        return Finding(cause=Cause.TERMINATED, did=did)
+        return Classification(cause=Cause.TERMINATED, did=did)
     lost = errors[-1] if errors else last_lines.logged_connection_loss(lines)
     if lost:
         exception = last_lines.type_of(lost) if errors else ""
-        return Finding(cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception)
+        return Classification(cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception)
     return _silent(did, number, code, lines)
 
 
-def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Finding:
+def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Classification:
     """Classify the program's own exceptions: by a matching hint, else by the last of the chain."""
     rest = last_lines.rest_of(own[-1], lines)
-    hint, told = hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
-    return Finding(
+    hint, error = hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
+    return Classification(
         cause=hint.cause,
         did=did,
-        detail=told,
-        exception=last_lines.type_of(told),
+        detail=error,
+        exception=last_lines.type_of(error),
         resolution=hint.resolution,
         retryable=hint.retryable,
     )
 
 
-def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Finding:
+def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Classification:
     """Classify an end without an exception, quoting the program's last line."""
     stated, last = last_lines.stated_error(lines), last_lines.clip(lines[-1], _LAST_LINE) if lines else ""
     cause = _cause_of(number, code)
-    found = Finding(
+    result = Classification(
         cause=cause,
         did=did,
         detail=stated or (f"its last line is “{last}”" if last else ""),
         is_vague=not stated and (cause is Cause.CRASHED or (cause is Cause.EXIT_CODE and code == 1)),
     )
-    if code == _USAGE and last_lines.tells_usage(lines):
-        found = replace(found, resolution=_CORRECT_ARGS, retryable=False)
+    if code == _USAGE and last_lines.prints_usage(lines):
+        result = replace(result, resolution=_CORRECT_ARGS, retryable=False)
     known = hint_in(lines)
     if known is None:
-        return found
-    hint, told = known
+        return result
+    hint, line = known
     return replace(
-        found,
+        result,
         cause=cause if hint.cause is Cause.PYTHON_EXCEPTION else hint.cause,
-        detail=stated or last_lines.clip(told),
+        detail=stated or last_lines.clip(line),
         is_vague=False,
         resolution=hint.resolution,
         retryable=hint.retryable,

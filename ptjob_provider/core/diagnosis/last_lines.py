@@ -79,8 +79,8 @@ def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
     are those that only report a stop signal.
     """
     plain = unmarked(lines)
-    found = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
-    return tuple(clip(error) for error in found if not type_of(error).endswith(_WRAPPERS))
+    errors = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
+    return tuple(clip(error) for error in errors if not type_of(error).endswith(_WRAPPERS))
 
 
 def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def torchrun_root(lines: Sequence[str]) -> RootCause | None:
     if start is None:
         return None
     block = lines[start:]
-    found = (_FIELD.match(line) for line in block)
-    fields = {field[1]: field[2] for field in found if field}
+    matches = (_FIELD.match(line) for line in block)
+    fields = {field[1]: field[2] for field in matches if field}
     errors = python_errors([line.removeprefix("  ") for line in block])
     return RootCause(
         rank=fields.get("rank", "").partition(" ")[0],
@@ -111,7 +111,7 @@ def lines_of_rank(lines: Sequence[str], rank: str) -> tuple[str, ...]:
     return tuple(line for line in _before_agent(lines) if (mark := _RANK_PREFIX.match(line)) is None or mark[1] == rank)
 
 
-def telling(lines: Sequence[str]) -> tuple[str, ...]:
+def without_agent_lines(lines: Sequence[str]) -> tuple[str, ...]:
     """Drop torchrun's closing lines if the exception precedes them: forty lines would hide it."""
     own = _before_agent(lines)
     return own if python_errors(own) else tuple(lines)
@@ -133,7 +133,7 @@ def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(_RANK_PREFIX.sub("", line) for line in lines)
 
 
-def tells_usage(lines: Sequence[str]) -> bool:
+def prints_usage(lines: Sequence[str]) -> bool:
     """Return whether a program printed its usage, as argparse and click do for invalid arguments."""
     return any(_USAGE.match(line) or _USAGE_ERROR.match(line) for line in lines)
 
@@ -152,8 +152,8 @@ def is_connection_loss(error: str) -> bool:
 
 def logged_connection_loss(lines: Sequence[str]) -> str:
     """Return the log line of a lost connection without an exception, else "": NCCL's watchdog logs and aborts."""
-    found = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
-    return clip(_RANK_PREFIX.sub("", next(found, "")))
+    losses = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
+    return clip(_RANK_PREFIX.sub("", next(losses, "")))
 
 
 def runtime_error(message: str) -> str:
@@ -204,5 +204,5 @@ def _from_error_file(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _number(text: str) -> int | None:
-    found = _NUMBER.match(text)
-    return int(found[0]) if found else None
+    match = _NUMBER.match(text)
+    return int(match[0]) if match else None

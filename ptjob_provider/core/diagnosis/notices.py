@@ -7,9 +7,9 @@ from datetime import timedelta
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.classify import STOPS, find, signal_of
+from ptjob_provider.core.diagnosis.classify import STOPS, classify, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
-from ptjob_provider.core.diagnosis.root_cause import suspects_of
+from ptjob_provider.core.diagnosis.root_cause import candidates_of
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, advice_on
 from ptjob_provider.core.diagnosis.timeouts import clocks, duration
 from ptjob_provider.core.history import ContainerKind, WaitKind
@@ -44,27 +44,27 @@ class WaitingNotice:
 
     reason: str = ""
     since: datetime | None = None
-    said: str = ""
-    said_before: str = ""
+    reported: str = ""
+    reported_before: str = ""
     outlook: str = ""
 
-    def see(self, reason: str, now: datetime) -> None:
+    def update(self, reason: str, now: datetime) -> None:
         """Set the current reason, "" for none."""
         if reason != self.reason:
             self.reason, self.since = reason, now
 
     def due(self) -> datetime | None:
         """Return when the current reason must be reported; None if there is none, or it was reported."""
-        if not self.reason or self.reason == self.said or self.since is None:
+        if not self.reason or self.reason == self.reported or self.since is None:
             return None
         return self.since + PATIENCE
 
-    def to_say(self, now: datetime) -> str:
+    def to_report(self, now: datetime) -> str:
         """Return the reason to report at this instant; mostly ""."""
         due = self.due()
         if due is None or now < due:
             return ""
-        self.said, self.said_before = self.reason, self.said
+        self.reported, self.reported_before = self.reason, self.reported
         return self.reason
 
     def with_outlook(self, outlook: str) -> str:
@@ -73,25 +73,25 @@ class WaitingNotice:
         A reason that only became shorter is not new.
         """
         if outlook in {"", self.outlook}:
-            is_told = {*self.said.split("; ")} <= {*self.said_before.split("; ")}
-            return "" if is_told else self.said
+            is_known = {*self.reported.split("; ")} <= {*self.reported_before.split("; ")}
+            return "" if is_known else self.reported
         self.outlook = outlook
-        return self.said.rstrip(".") + outlook
+        return self.reported.rstrip(".") + outlook
 
 
-def waiting_reason(record: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
+def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
     """Return one line with the job's wait; "" when every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
-    if status.phase is JobPhase.SUSPENDED and record.queue:
-        return f"suspended by its queue: {clip(record.queue)}"
+    if status.phase is JobPhase.SUSPENDED and history.queue:
+        return f"suspended by its queue: {clip(history.queue)}"
     if status.phase is JobPhase.SUSPENDED:
         return "suspended: it waits for its queue, or for a person, to resume it"
-    there = len(record.running) + len(record.finished)
-    if not record.waiting and there >= replicas:
-        return _stranded(record, rank0)
-    reasons = _grouped(record) or ([] if record.placed else [_unmade(status)])
-    counts = _counts(record, replicas)
+    there = len(history.running) + len(history.finished)
+    if not history.waiting and there >= replicas:
+        return _stranded(history, rank0)
+    reasons = _grouped(history) or ([] if history.placed else [_unmade(status)])
+    counts = _counts(history, replicas)
     return f"{counts}; {'; '.join(reasons)}" if reasons else counts
 
 
@@ -101,34 +101,36 @@ def _unmade(status: JobStatus) -> str:
     return f"no pods were made yet{why}"
 
 
-def _stranded(record: PodHistory, rank0: str) -> str:
+def _stranded(history: PodHistory, rank0: str) -> str:
     """Name the replicas that were restarted after rank 0 had succeeded and still run: nothing else ends such a job.
 
     This happens where a TrainJob's runtime restarts containers one by one; the processes meet at rank 0's address.
     """
-    trained = [one for one in record.terminations if one.kind is ContainerKind.TRAINING]
+    trained = [one for one in history.terminations if one.kind is ContainerKind.TRAINING]
     over = [one.ended_at for one in trained if one.replica == rank0 and not one.failed]
-    if not over or rank0 not in record.finished:
+    if not over or rank0 not in history.finished:
         return ""
-    late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*record.running}
+    late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*history.running}
     if not late:
         return ""
     first, who = min(late), "it was" if len(late) == 1 else f"{_named(sorted(late))} were"
-    ends = [one for one in suspects_of(record) if one.end.kind is ContainerKind.TRAINING and one.end.replica == first]
+    ends = [
+        one for one in candidates_of(history) if one.end.kind is ContainerKind.TRAINING and one.end.replica == first
+    ]
     again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
-    return f"{first} {ends[-1].finding.say()}; {again}; delete the job if it does not get on"
+    return f"{first} {ends[-1].classified.text()}; {again}; delete the job if it does not get on"
 
 
-def _counts(record: PodHistory, replicas: int) -> str:
-    if len(record.placed) < replicas:
-        return f"{len(record.placed)} of {replicas} placed"
-    return f"{len(record.running) + len(record.finished)} of {replicas} running"
+def _counts(history: PodHistory, replicas: int) -> str:
+    if len(history.placed) < replicas:
+        return f"{len(history.placed)} of {replicas} placed"
+    return f"{len(history.running) + len(history.finished)} of {replicas} running"
 
 
-def _grouped(record: PodHistory) -> list[str]:
+def _grouped(history: PodHistory) -> list[str]:
     groups: dict[str, list[str]] = {}
-    for wait in record.waiting:
-        groups.setdefault(_reason(record, wait), []).append(wait.replica)
+    for wait in history.waiting:
+        groups.setdefault(_reason(history, wait), []).append(wait.replica)
     return [f"{_who(replicas)}{reason}" for reason, replicas in groups.items()]
 
 
@@ -142,10 +144,10 @@ def _named(names: list[str]) -> str:
     return ", ".join([*names[:_NAMED], *more])
 
 
-def _reason(record: PodHistory, wait: Waiting) -> str:
+def _reason(history: PodHistory, wait: Waiting) -> str:
     """Describe one wait without parts that change by themselves, such as the kubelet's growing back-off."""
     if wait.kind is WaitKind.CRASH_LOOP:
-        return _crash(record, wait)
+        return _crash(history, wait)
     if wait.kind is WaitKind.SIDECAR:
         return f"training has finished, container {wait.container} still runs"
     if wait.kind is WaitKind.INIT:
@@ -158,38 +160,38 @@ def _reason(record: PodHistory, wait: Waiting) -> str:
     return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
 
 
-def _crash(record: PodHistory, wait: Waiting) -> str:
-    counts = record.restarts_of(wait.replica, wait.container)
+def _crash(history: PodHistory, wait: Waiting) -> str:
+    counts = history.restarts_of(wait.replica, wait.container)
     total = counts.total if counts else 0
     times = f"{total} restart{'' if total == 1 else 's'} so far"
     last = [
-        one for one in suspects_of(record) if (one.end.replica, one.end.container) == (wait.replica, wait.container)
+        one for one in candidates_of(history) if (one.end.replica, one.end.container) == (wait.replica, wait.container)
     ]
     if not last:
         return f"crash loop, {times}"
-    return f"{last[-1].finding.say()}; {times}"
+    return f"{last[-1].classified.text()}; {times}"
 
 
-def outlook(record: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:
+def outlook(history: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:
     """Return the continuation of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
 
     Args:
-        record: the record of the job's pods.
+        history: the history of the job's pods.
         limits: when the job is given up; None: another owner's job with unknown limits.
         deadline: when it is stopped in any case.
     """
-    if not record.waiting and record.queued_since is None:
+    if not history.waiting and history.queued_since is None:
         return ""
-    advice = advice_on(record.waiting)
-    until = _until(record, limits, deadline) if limits else ""
+    advice = advice_on(history.waiting)
+    until = _until(history, limits, deadline) if limits else ""
     return (f". {advice}" if advice else "") + (f"; {until}" if until else "")
 
 
-def _until(record: PodHistory, limits: Limits, deadline: datetime | None) -> str:
-    kinds = {wait.kind for wait in record.waiting}
+def _until(history: PodHistory, limits: Limits, deadline: datetime | None) -> str:
+    kinds = {wait.kind for wait in history.waiting}
     if WaitKind.BROKEN in kinds:
         return "given up at once"
-    first = min(clocks(record, limits), default=None)
+    first = min(clocks(history, limits), default=None)
     if deadline is not None and (first is None or deadline < first.ends_at):
         return f"waited for until the deadline, {deadline.isoformat(sep=' ', timespec='seconds')}"
     if WaitKind.CRASH_LOOP in kinds and limits.crash_loop_limit is not None:
@@ -201,13 +203,13 @@ QUOTED = "    "
 """Prefix of each quoted line."""
 
 
-class LastWords:
+class EndNotices:
     """Reports each end once, whatever the job's outcome: a replica may die and be restarted many times."""
 
     def __init__(self, *, besides: str) -> None:
         """Exclude the replica whose whole log is read anyway."""
         self._besides = besides
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def of(
         self, ends: Iterable[Termination], *, after_success: bool = False, over_at: datetime | None = None
@@ -218,13 +220,13 @@ class LastWords:
         `over_at`.
         """
         stops = STOPS if after_success else set()
-        new = [end for end in ends if self._is_told_of(end) and signal_of(end) not in stops]
-        self._told |= {end.key for end in new}
-        return [_said(end, over_at) for end in new]
+        new = [end for end in ends if self._is_new(end) and signal_of(end) not in stops]
+        self._reported |= {end.key for end in new}
+        return [_text(end, over_at) for end in new]
 
-    def _is_told_of(self, end: Termination) -> bool:
+    def _is_new(self, end: Termination) -> bool:
         is_death = end.failed and not end.stopped and end.kind is ContainerKind.TRAINING
-        return is_death and end.replica != self._besides and end.key not in self._told
+        return is_death and end.replica != self._besides and end.key not in self._reported
 
 
 def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
@@ -233,8 +235,8 @@ def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
     return by_signal and over_at is not None and end.ended_at > over_at
 
 
-def _said(end: Termination, over_at: datetime | None) -> str:
+def _text(end: Termination, over_at: datetime | None) -> str:
     lines = end.message.strip("\n").splitlines()
-    how = "was stopped after the job's end" if is_clean_up(end, over_at) else find(end, lines).did
+    how = "was stopped after the job's end" if is_clean_up(end, over_at) else classify(end, lines).did
     what = f"{end.replica} {how}"
     return f"\n{QUOTED}".join([f"{what}; its last lines:", *lines]) if lines else what

@@ -41,14 +41,14 @@ class Retrying:
         """
         return cls(on=_entries("retry_on", retry_on), never_on=_entries("never_retry_on", never_retry_on))
 
-    def judge(self, found: Diagnosis) -> Diagnosis:
+    def judge(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with `retryable` set by a matching rule, and the rule named in its advice."""
         for field, entries, retryable in (("never_retry_on", self.never_on, False), ("retry_on", self.on, True)):
-            entry = next((one for one in entries if _means(one, found)), None)
+            entry = next((one for one in entries if _means(one, diagnosis)), None)
             if entry is not None:
-                advice = f"{found.resolution.partition(';')[0]}; {field} names {entry}"
-                return replace(found, retryable=retryable, resolution=advice)
-        return found
+                advice = f"{diagnosis.resolution.partition(';')[0]}; {field} names {entry}"
+                return replace(diagnosis, retryable=retryable, resolution=advice)
+        return diagnosis
 
 
 def _entries(field: str, value: Any) -> tuple[str, ...]:
@@ -66,11 +66,11 @@ def _entry(field: str, value: Any) -> str:
     raise InvalidSpec.of(field, value, _ALLOWED + (f"; did you mean {close}?" if close else ""))
 
 
-def _means(entry: str, found: Diagnosis) -> bool:
-    if entry in {found.cause, found.exception}:
+def _means(entry: str, diagnosis: Diagnosis) -> bool:
+    if entry in {diagnosis.cause, diagnosis.exception}:
         return True
-    raised = found.exception.rpartition(".")[2]
-    return bool(raised) and (entry == raised or _is_derived(found.exception, entry))
+    raised = diagnosis.exception.rpartition(".")[2]
+    return bool(raised) and (entry == raised or _is_derived(diagnosis.exception, entry))
 
 
 def _is_derived(raised: str, entry: str) -> bool:

@@ -54,8 +54,8 @@ def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosi
 
 def advice_on(waits: Sequence[Waiting]) -> str:
     """Return the advice while these waits last; "" if no action is known to be needed."""
-    telling = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
-    wait = min(telling, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
+    specific = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
+    wait = min(specific, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
     return while_it_is_there(_advice(_cause_of(wait), wait)[0]) if wait else ""
 
 

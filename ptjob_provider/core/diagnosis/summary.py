@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB, Cause, Diagnosis
 from ptjob_provider.core.diagnosis.last_lines import clip
-from ptjob_provider.core.diagnosis.root_cause import diagnose, failed_replicas, root_of, suspects_of
+from ptjob_provider.core.diagnosis.root_cause import candidates_of, diagnose, failed_replicas, root_of
 from ptjob_provider.core.history import WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ptjob_provider.core.diagnosis.root_cause import Suspect
+    from ptjob_provider.core.diagnosis.root_cause import Candidate
     from ptjob_provider.core.history import PodHistory, Waiting
     from ptjob_provider.core.status import JobStatus
 
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 def in_brief(
-    job: str, record: PodHistory, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]
+    job: str, history: PodHistory, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]
 ) -> str:
     """Return a job's reason in at most 40 characters; "" if there is none or it is unknown.
 
@@ -58,26 +58,26 @@ def in_brief(
 
     Args:
         job: its name, the prefix of its replicas' names.
-        record: the record of its pods.
+        history: the history of its pods.
         status: its status.
         noted: the diagnosis already written on it, if any.
         ranks: pod name → rank.
     """
     text = ""
     if status.phase is JobPhase.FAILED:
-        text = _failure(job, status, noted or diagnose(record, status, ranks=ranks))
+        text = _failure(job, status, noted or diagnose(history, status, ranks=ranks))
     elif status.phase is JobPhase.SUSPENDED:
-        text = record.queue
+        text = history.queue
     elif status.phase is JobPhase.SUCCEEDED:
-        text = _failed_beside(job, record, ranks)
-    elif status.phase is JobPhase.PENDING and record.waiting:
-        text = _wait(min(record.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
-    return clip(text or _ended_so_far(job, record, status, ranks), _LONGEST)
+        text = _failed_beside(job, history, ranks)
+    elif status.phase is JobPhase.PENDING and history.waiting:
+        text = _wait(min(history.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
+    return clip(text or _ended_so_far(job, history, status, ranks), _LONGEST)
 
 
-def held_back(record: PodHistory) -> frozenset[tuple[str, str]]:
+def held_back(history: PodHistory) -> frozenset[tuple[str, str]]:
     """Return the (replica, reason) of waits that may last for good, without those of a normal start."""
-    return frozenset((one.replica, one.reason) for one in record.waiting if one.kind in _HELD)
+    return frozenset((one.replica, one.reason) for one in history.waiting if one.kind in _HELD)
 
 
 def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
@@ -91,12 +91,12 @@ def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
     return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_one else word
 
 
-def _failed_beside(job: str, record: PodHistory, ranks: Mapping[str, int]) -> str:
-    failed = failed_replicas(record, ranks=ranks)
-    told = [
+def _failed_beside(job: str, history: PodHistory, ranks: Mapping[str, int]) -> str:
+    failed = failed_replicas(history, ranks=ranks)
+    texts = [
         f"{one['replica'].removeprefix(f'{job}-')}: {_word(Cause(one['cause']), one['exit_code'])}" for one in failed
     ]
-    return f"{told[0]}{f' (and {len(told) - 1} more)' if told[1:] else ''}" if told else ""
+    return f"{texts[0]}{f' (and {len(texts) - 1} more)' if texts[1:] else ''}" if texts else ""
 
 
 def _wait(wait: Waiting) -> str:
@@ -107,22 +107,22 @@ def _wait(wait: Waiting) -> str:
     return _subject(wait.in_vain or wait.message) or wait.reason
 
 
-def _ended_so_far(job: str, record: PodHistory, status: JobStatus, ranks: Mapping[str, int]) -> str:
+def _ended_so_far(job: str, history: PodHistory, status: JobStatus, ranks: Mapping[str, int]) -> str:
     """Return the number of container restarts and their cause; without restarts, the replica that failed."""
     if status.phase.is_terminal:
         return ""
-    suspects = suspects_of(record)
-    root = root_of(record, suspects, ranks)
-    if not record.restarts:
-        is_told = root is not None and status.phase is not JobPhase.SUSPENDED
-        return f"{root.end.replica.removeprefix(f'{job}-')}: {_end(root)}" if root and is_told else ""
-    count = f"{record.restarts} restart{'' if record.restarts == 1 else 's'}"
-    shown = root or next(reversed(suspects), None)
+    candidates = candidates_of(history)
+    root = root_of(history, candidates, ranks)
+    if not history.restarts:
+        is_shown = root is not None and status.phase is not JobPhase.SUSPENDED
+        return f"{root.end.replica.removeprefix(f'{job}-')}: {_end(root)}" if root and is_shown else ""
+    count = f"{history.restarts} restart{'' if history.restarts == 1 else 's'}"
+    shown = root or next(reversed(candidates), None)
     return f"{count}: {_end(shown)}" if shown else count
 
 
-def _end(one: Suspect) -> str:
-    return _word(one.finding.cause, one.end.exit_code, one.finding.exception)
+def _end(one: Candidate) -> str:
+    return _word(one.classified.cause, one.end.exit_code, one.classified.exception)
 
 
 def _subject(message: str) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis, named
 from ptjob_provider.core.diagnosis.last_lines import clip
-from ptjob_provider.core.diagnosis.root_cause import describe, root_of, suspects_of
+from ptjob_provider.core.diagnosis.root_cause import candidates_of, describe, root_of
 from ptjob_provider.core.diagnosis.startup_failure import held_up, without_place
 from ptjob_provider.core.history import WaitKind
 from ptjob_provider.core.status import JobPhase
@@ -66,7 +66,7 @@ class Clock:
 
 
 def ending(
-    record: PodHistory,
+    history: PodHistory,
     status: JobStatus,
     *,
     now: datetime,
@@ -78,32 +78,32 @@ def ending(
         return None
     ranks = ranks or {}
     return (
-        _broken(record, ranks)
-        or _crash_loop(record, limits.crash_loop_limit, ranks)
-        or _unstarted(record, now, limits.start_timeout, ranks)
-        or _queued(record, status, now, limits.queue_timeout, ranks)
-        or _sidecar(record, now, limits.sidecar_timeout, ranks)
+        _broken(history, ranks)
+        or _crash_loop(history, limits.crash_loop_limit, ranks)
+        or _unstarted(history, now, limits.start_timeout, ranks)
+        or _queued(history, status, now, limits.queue_timeout, ranks)
+        or _sidecar(history, now, limits.sidecar_timeout, ranks)
     )
 
 
-def ends_at(record: PodHistory, *, now: datetime, limits: Limits) -> datetime | None:
+def ends_at(history: PodHistory, *, now: datetime, limits: Limits) -> datetime | None:
     """Return the next instant after `now` at which the answer of `ending` may change without an observation."""
-    return min((clock.ends_at for clock in clocks(record, limits) if clock.ends_at > now), default=None)
+    return min((clock.ends_at for clock in clocks(history, limits) if clock.ends_at > now), default=None)
 
 
-def clocks(record: PodHistory, limits: Limits) -> Iterator[Clock]:
+def clocks(history: PodHistory, limits: Limits) -> Iterator[Clock]:
     """Yield the limits that run while the job stays in this state.
 
     An init container that may only wait for another replica has none while that one is blocked.
     """
-    is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in record.waiting)
-    for wait in record.waiting:
+    is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in history.waiting)
+    for wait in history.waiting:
         if wait.kind in _STARTING and not (is_blocked and wait.kind is WaitKind.INIT):
             yield from _clock(wait.since, limits.start_timeout, "start timeout")
         elif wait.kind is WaitKind.SIDECAR:
             yield from _clock(wait.since, limits.sidecar_timeout, "sidecar timeout")
-    if record.queued_since is not None:
-        yield from _clock(record.queued_since, limits.queue_timeout, "queue timeout")
+    if history.queued_since is not None:
+        yield from _clock(history.queued_since, limits.queue_timeout, "queue timeout")
 
 
 def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]:
@@ -111,46 +111,47 @@ def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]
         yield Clock(ends_at=since + timedelta(seconds=seconds), seconds=seconds, name=name)
 
 
-def _broken(record: PodHistory, ranks: Mapping[str, int]) -> Diagnosis | None:
-    broken = [wait for wait in record.waiting if wait.kind is WaitKind.BROKEN]
+def _broken(history: PodHistory, ranks: Mapping[str, int]) -> Diagnosis | None:
+    broken = [wait for wait in history.waiting if wait.kind is WaitKind.BROKEN]
     return held_up(broken, "cannot start", ranks) if broken else None
 
 
-def _unstarted(record: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
-    late = [wait for wait in record.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
+def _unstarted(history: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [wait for wait in history.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
     return held_up(late, f"did not start within {duration(timeout)}", ranks) if late else None
 
 
-def _crash_loop(record: PodHistory, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:
-    if limit is None or not any(_loops(record, counts, limit) for counts in record.restart_counts):
+def _crash_loop(history: PodHistory, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    if limit is None or not any(_loops(history, counts, limit) for counts in history.restart_counts):
         return None
-    suspects = suspects_of(record)
-    root = root_of(record, suspects, ranks)
+    candidates = candidates_of(history)
+    root = root_of(history, candidates, ranks)
     if root is None:
-        return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {record.restarts} times")
-    found = describe(record, root, suspects, ranks=ranks)
-    advice = f"{found.resolution.partition(';')[0]}; restarting it did not help{' so far' if found.retryable else ''}"
-    return replace(found, cause=Cause.CRASH_LOOP, resolution=advice, passes=False)
+        return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {history.restarts} times")
+    diagnosis = describe(history, root, candidates, ranks=ranks)
+    so_far = " so far" if diagnosis.retryable else ""
+    advice = f"{diagnosis.resolution.partition(';')[0]}; restarting it did not help{so_far}"
+    return replace(diagnosis, cause=Cause.CRASH_LOOP, resolution=advice, passes=False)
 
 
-def _loops(record: PodHistory, counts: Restarts, limit: int) -> bool:
+def _loops(history: PodHistory, counts: Restarts, limit: int) -> bool:
     if counts.in_a_row < limit:
         return False
     mine = (counts.replica, counts.container)
-    waits = any(one.replica == counts.replica and one.kind is WaitKind.CRASH_LOOP for one in record.waiting)
+    waits = any(one.replica == counts.replica and one.kind is WaitKind.CRASH_LOOP for one in history.waiting)
     return waits or any(
         (one.replica, one.container) == mine and one.run == counts.total and one.failed and not one.stopped
-        for one in record.terminations
+        for one in history.terminations
     )
 
 
 def _queued(
-    record: PodHistory, status: JobStatus, now: datetime, timeout: float | None, ranks: Mapping[str, int]
+    history: PodHistory, status: JobStatus, now: datetime, timeout: float | None, ranks: Mapping[str, int]
 ) -> Diagnosis | None:
-    if record.queued_since is None or not _has_passed(record.queued_since, now, timeout):
+    if history.queued_since is None or not _has_passed(history.queued_since, now, timeout):
         return None
     for kind in (WaitKind.REFUSED, WaitKind.QUEUED):
-        wait = next((one for one in record.waiting if one.kind is kind), None)
+        wait = next((one for one in history.waiting if one.kind is kind), None)
         if wait is not None:
             return without_place(wait, f"had no place after {duration(timeout)}", ranks)
     if status.phase is JobPhase.RUNNING:  # its pods run, though none of them was observed
@@ -159,13 +160,13 @@ def _queued(
         text = f"no operator has taken it up within {duration(timeout)}"
         return Diagnosis.of(Cause.QUEUED, text, resolution=_NO_OPERATOR)
     word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
-    why = f"; its queue says: {clip(record.queue)}" if record.queue and word == "suspended" else ""
+    why = f"; its queue says: {clip(history.queue)}" if history.queue and word == "suspended" else ""
     return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}{why}")
 
 
-def _sidecar(record: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
-    late = [one for one in record.waiting if one.kind is WaitKind.SIDECAR and _has_passed(one.since, now, timeout)]
-    if record.running or not late:
+def _sidecar(history: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [one for one in history.waiting if one.kind is WaitKind.SIDECAR and _has_passed(one.since, now, timeout)]
+    if history.running or not late:
         return None
     wait = late[0]
     who = named(wait.replica, ranks)

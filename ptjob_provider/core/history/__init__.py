@@ -7,7 +7,7 @@ stores it (in an annotation, a file).
 from __future__ import annotations
 
 from ptjob_provider.core.history.codec import from_text, stored_in, to_text
-from ptjob_provider.core.history.observe import observe, with_told
+from ptjob_provider.core.history.observe import observe, with_reported
 from ptjob_provider.core.history.pod_history import (
     WORKLOAD,
     ContainerKind,

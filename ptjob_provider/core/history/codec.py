@@ -1,4 +1,4 @@
-"""Serialize the record to bounded JSON for an annotation or a file."""
+"""Serialize the history to bounded JSON for an annotation or a file."""
 
 from __future__ import annotations
 
@@ -32,83 +32,83 @@ _SHORT = 400
 _T = TypeVar("_T")
 
 
-def to_text(record: PodHistory, limit: int = LIMIT) -> str:
-    """Return the record as JSON of at most `limit` bytes.
+def to_text(history: PodHistory, limit: int = LIMIT) -> str:
+    """Return the history as JSON of at most `limit` bytes.
 
     The current state is not kept: the next observation restores it. If the rest does not fit, it is dropped in this
     order: the oldest restarts, the messages of ends other than the first failures and the last end, those ends
     themselves, and only then parts of the rest. `dropped` counts the missing ends.
     """
-    text = _dump(record)
-    while len(text.encode()) > limit and (smaller := _smaller(record)) != record:
-        record, text = smaller, _dump(smaller)
+    text = _dump(history)
+    while len(text.encode()) > limit and (smaller := _smaller(history)) != history:
+        history, text = smaller, _dump(smaller)
     return text
 
 
 def from_text(text: str) -> PodHistory:
-    """Parse the text of `to_text`, ignoring unknown fields; an unreadable text gives an empty record."""
+    """Parse the text of `to_text`, ignoring unknown fields; an unreadable text gives an empty history."""
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
         return PodHistory()  # edited by hand: the history is lost, the job goes on
 
 
-def bounded(record: PodHistory) -> PodHistory:
-    """Return the record with at most MAX_TERMINATIONS ends."""
-    while len(record.terminations) > MAX_TERMINATIONS:
-        record = _without(record, _droppable(record))
-    return record
+def bounded(history: PodHistory) -> PodHistory:
+    """Return the history with at most MAX_TERMINATIONS ends."""
+    while len(history.terminations) > MAX_TERMINATIONS:
+        history = _without(history, _droppable(history))
+    return history
 
 
 # --- shortening
 
 
-def _smaller(record: PodHistory) -> PodHistory:
-    """Return the record with one item less, or the same record when nothing can be dropped."""
+def _smaller(history: PodHistory) -> PodHistory:
+    """Return the history with one item less, or the same history when nothing can be dropped."""
     for rule in _RULES:
-        smaller = rule(record)
-        if smaller != record:
+        smaller = rule(history)
+        if smaller != history:
             return smaller
-    return record
+    return history
 
 
-def _drop_old_restart(record: PodHistory) -> PodHistory:
-    return _without(record, next((one for one in _spare(record) if _has_successor(record, one)), None))
+def _drop_old_restart(history: PodHistory) -> PodHistory:
+    return _without(history, next((one for one in _spare(history) if _has_successor(history, one)), None))
 
 
-def _shorten_spare(record: PodHistory) -> PodHistory:
-    longest = _longest(_spare(record))
-    return _with_message(record, longest, _SHORT if longest and len(longest.message) > _SHORT else 0)
+def _shorten_spare(history: PodHistory) -> PodHistory:
+    longest = _longest(_spare(history))
+    return _with_message(history, longest, _SHORT if longest and len(longest.message) > _SHORT else 0)
 
 
-def _drop_spare(record: PodHistory) -> PodHistory:
-    return _without(record, next(iter(_spare(record)), None))
+def _drop_spare(history: PodHistory) -> PodHistory:
+    return _without(history, next(iter(_spare(history)), None))
 
 
-def _shorten_kept(record: PodHistory) -> PodHistory:
-    longest = _longest(record.terminations)
-    return _with_message(record, longest, max(len(longest.message) // 2, _SHORT) if longest else 0)
+def _shorten_kept(history: PodHistory) -> PodHistory:
+    longest = _longest(history.terminations)
+    return _with_message(history, longest, max(len(longest.message) // 2, _SHORT) if longest else 0)
 
 
-def _shorten_waiting(record: PodHistory) -> PodHistory:
-    waiting, held_up = _shortened(record.waiting), _shortened(record.held_up)
-    return replace(record, waiting=waiting, held_up=held_up, queue=record.queue[:_SHORT])
+def _shorten_waiting(history: PodHistory) -> PodHistory:
+    waiting, held_up = _shortened(history.waiting), _shortened(history.held_up)
+    return replace(history, waiting=waiting, held_up=held_up, queue=history.queue[:_SHORT])
 
 
 def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
     return tuple(replace(one, message=one.message[:_SHORT]) for one in waits)
 
 
-def _drop_lists(record: PodHistory) -> PodHistory:
+def _drop_lists(history: PodHistory) -> PodHistory:
     halves: dict[str, Any] = {
-        name: getattr(record, name)[: len(getattr(record, name)) // 2]
+        name: getattr(history, name)[: len(getattr(history, name)) // 2]
         for name in ("waiting", "held_up", "restart_counts", "removals", "notices", "leaving")
     }
-    return replace(record, **halves)
+    return replace(history, **halves)
 
 
-def _drop_any(record: PodHistory) -> PodHistory:
-    return _without(record, next(iter(record.terminations[1:]), None))
+def _drop_any(history: PodHistory) -> PodHistory:
+    return _without(history, next(iter(history.terminations[1:]), None))
 
 
 _RULES: tuple[Callable[[PodHistory], PodHistory], ...] = (
@@ -122,49 +122,49 @@ _RULES: tuple[Callable[[PodHistory], PodHistory], ...] = (
 )
 
 
-def _spare(record: PodHistory) -> list[Termination]:
+def _spare(history: PodHistory) -> list[Termination]:
     """Return the ends that may be dropped, oldest first: all but the first failures and the last end."""
-    ends = sorted(record.terminations, key=lambda one: one.ended_at)
+    ends = sorted(history.terminations, key=lambda one: one.ended_at)
     failures = [one for one in ends if one.failed and not one.stopped]
     kept = {one.key for one in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
     return [one for one in ends if one.key not in kept]
 
 
-def _has_successor(record: PodHistory, end: Termination) -> bool:
+def _has_successor(history: PodHistory, end: Termination) -> bool:
     mine = (end.replica, end.container)
-    return any((one.replica, one.container) == mine and one.run > end.run for one in record.terminations)
+    return any((one.replica, one.container) == mine and one.run > end.run for one in history.terminations)
 
 
-def _droppable(record: PodHistory) -> Termination:
-    spare = _spare(record)
-    return next((one for one in spare if _has_successor(record, one)), spare[0])
+def _droppable(history: PodHistory) -> Termination:
+    spare = _spare(history)
+    return next((one for one in spare if _has_successor(history, one)), spare[0])
 
 
-def _without(record: PodHistory, end: Termination | None) -> PodHistory:
+def _without(history: PodHistory, end: Termination | None) -> PodHistory:
     if end is None:
-        return record
-    kept = tuple(one for one in record.terminations if one.key != end.key)
-    return replace(record, terminations=kept, dropped=record.dropped + 1)
+        return history
+    kept = tuple(one for one in history.terminations if one.key != end.key)
+    return replace(history, terminations=kept, dropped=history.dropped + 1)
 
 
 def _longest(ends: Sequence[Termination]) -> Termination | None:
     return max(ends, key=lambda one: len(one.message), default=None)
 
 
-def _with_message(record: PodHistory, end: Termination | None, length: int) -> PodHistory:
-    """Return the record with this end's message cut to its last characters."""
+def _with_message(history: PodHistory, end: Termination | None, length: int) -> PodHistory:
+    """Return the history with this end's message cut to its last characters."""
     if end is None or len(end.message) <= length:
-        return record
+        return history
     short = replace(end, message=end.message[-length:] if length else "")
-    return replace(record, terminations=tuple(short if one.key == end.key else one for one in record.terminations))
+    return replace(history, terminations=tuple(short if one.key == end.key else one for one in history.terminations))
 
 
 # --- JSON
 
 
-def _dump(record: PodHistory) -> str:
-    counts = tuple(one for one in record.restart_counts if one.total or one.settled)
-    lasting = replace(record, running=(), finished=(), placed=(), restart_counts=counts)
+def _dump(history: PodHistory) -> str:
+    counts = tuple(one for one in history.restart_counts if one.total or one.settled)
+    lasting = replace(history, running=(), finished=(), placed=(), restart_counts=counts)
     return json.dumps({"version": 1, **_plain(lasting)}, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -218,6 +218,6 @@ def _field(cls: type[Any], name: str, item: Any) -> object:
 
 
 def stored_in(job: Mapping[str, Any]) -> PodHistory:
-    """Return the record stored on a job's object; an empty one if there is none."""
+    """Return the history stored on a job's object; an empty one if there is none."""
     text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
     return from_text(text) if text else PodHistory()

@@ -1,4 +1,4 @@
-"""Merge one observation into the record. Idempotent except for the clocks."""
+"""Merge one observation into the history. Idempotent except for the clocks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _DIFFER = "replicas have fetched different commits, as their branch went on mean
 
 
 def observe(
-    record: PodHistory,
+    history: PodHistory,
     *,
     pods: Sequence[Manifest],
     events: Sequence[Manifest] = (),
@@ -67,10 +67,10 @@ def observe(
     replica_named: Callable[[str], str] = str,
     replicas: int = 0,
 ) -> PodHistory:
-    """Return the record updated with these pods and events; terminations of deleted pods are kept.
+    """Return the history updated with these pods and events; terminations of deleted pods are kept.
 
     Args:
-        record: the previous record; not changed.
+        history: the previous history; not changed.
         pods: the job's current pods, including terminating ones.
         events: core/v1 Events about the job and its pods that the server still has.
         now: our clock at the time of the observation.
@@ -79,39 +79,41 @@ def observe(
         replica_named: returns the replica name for a pod name.
         replicas: the number of pods that the job requests; 0: the existing ones are all.
     """
-    before = record
-    seen = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
-    record = _with_removals(record, seen, events, now)
-    newest = {pod.name: pod for pod in seen}
-    for pod in seen:
-        if newest[pod.name] is not pod and _is_told(record, pod):
+    before = history
+    parsed = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
+    history = _with_removals(history, parsed, events, now)
+    newest = {pod.name: pod for pod in parsed}
+    for pod in parsed:
+        if newest[pod.name] is not pod and _is_recorded(history, pod):
             continue  # another pod is this replica now, and its restarts are counted
-        record = _with_restarts(record, pod)
-        record = _with_returned(_with_revision(_with_terminations(record, pod, now), pod), pod)
-    for end in told_ends(events, container):
-        record = with_end_told(record, end)
+        history = _with_restarts(history, pod)
+        history = _with_returned(_with_revision(_with_terminations(history, pod, now), pod), pod)
+    for end in reported_ends(events, container):
+        history = with_reported_end(history, end)
     present = list(newest.values())
-    record = replace(record, held_up=_held_up(before, record, present, events, replica_named=replica_named))
-    record = replace(
-        _with_present(record, present), notices=_notices(record, events), queue=_said_by_queue(events) or record.queue
+    history = replace(history, held_up=_held_up(before, history, present, events, replica_named=replica_named))
+    history = replace(
+        _with_present(history, present),
+        notices=_notices(history, events),
+        queue=_queue_message(events) or history.queue,
     )
-    waits = _waits(record, present, events, replica_named=replica_named, replicas=replicas)
-    record = replace(record, waiting=_waiting(record, waits, now=now))
-    return bounded(_with_clocks(record, present, now=now, replicas=replicas))
+    waits = _waits(history, present, events, replica_named=replica_named, replicas=replicas)
+    history = replace(history, waiting=_waiting(history, waits, now=now))
+    return bounded(_with_clocks(history, present, now=now, replicas=replicas))
 
 
 def _created(pod: Pod) -> str:
     return pod.manifest["metadata"].get("creationTimestamp") or ""
 
 
-def _is_told(record: PodHistory, pod: Pod) -> bool:
-    return pod.is_over and any(one.pod_uid == pod.uid for one in record.terminations)
+def _is_recorded(history: PodHistory, pod: Pod) -> bool:
+    return pod.is_over and any(one.pod_uid == pod.uid for one in history.terminations)
 
 
-def _with_present(record: PodHistory, pods: Sequence[Pod]) -> PodHistory:
+def _with_present(history: PodHistory, pods: Sequence[Pod]) -> PodHistory:
     """Record which replicas are placed, terminating, running and finished now."""
     return replace(
-        record,
+        history,
         placed=tuple(pod.name for pod in pods if pod.is_placed),
         leaving=tuple(pod.uid for pod in pods if pod.is_leaving),
         running=tuple(pod.name for pod in pods if not pod.is_over and _is_in(pod, "running")),
@@ -123,14 +125,14 @@ def _is_in(pod: Pod, state: str) -> bool:
     return pod.training is not None and pod.training.state(state) is not None
 
 
-def _notices(record: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:
+def _notices(history: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:
     texts = [text_of(event, "message") for event in events if event.get("reason") == "NotApplied"]
-    return tuple(dict.fromkeys([*record.notices, *texts]))[:_MAX_NOTICES]
+    return tuple(dict.fromkeys([*history.notices, *texts]))[:_MAX_NOTICES]
 
 
-def _said_by_queue(events: Sequence[Manifest]) -> str:
-    told = (one for one in events if (one.get("involvedObject") or {}).get("kind") == WORKLOAD)
-    return next((_last_bytes(text_of(one, "message"), _MESSAGE_BYTES) for one in told), "")
+def _queue_message(events: Sequence[Manifest]) -> str:
+    reasons = (one for one in events if (one.get("involvedObject") or {}).get("kind") == WORKLOAD)
+    return next((_last_bytes(text_of(one, "message"), _MESSAGE_BYTES) for one in reasons), "")
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
@@ -141,21 +143,21 @@ def text_of(fields: Mapping[str, Any], name: str) -> str:
 # --- ends
 
 
-def _with_restarts(record: PodHistory, pod: Pod) -> PodHistory:
-    known = [entry.container for entry in record.restart_counts if entry.replica == pod.name]
+def _with_restarts(history: PodHistory, pod: Pod) -> PodHistory:
+    known = [entry.container for entry in history.restart_counts if entry.replica == pod.name]
     counts = {**dict.fromkeys(known, 0), **{one.name: one.restart_count for one in pod.containers}}
-    mine = tuple(_restarts(record, pod, name, count) for name, count in counts.items())
-    others = tuple(entry for entry in record.restart_counts if entry.replica != pod.name)
-    return replace(record, restart_counts=others + mine)
+    mine = tuple(_restarts(history, pod, name, count) for name, count in counts.items())
+    others = tuple(entry for entry in history.restart_counts if entry.replica != pod.name)
+    return replace(history, restart_counts=others + mine)
 
 
-def _restarts(record: PodHistory, pod: Pod, container: str, count: int) -> Restarts:
-    before = record.restarts_of(pod.name, container)
+def _restarts(history: PodHistory, pod: Pod, container: str, count: int) -> Restarts:
+    before = history.restarts_of(pod.name, container)
     if before is not None and before.pod_uid == pod.uid:
         return replace(before, count=max(before.count, count))
     crashes = [
         one.run + 1
-        for one in record.terminations
+        for one in history.terminations
         if (one.replica == pod.name and one.pod_uid != pod.uid and one.container in {container, ""})
         and (one.failed and not one.stopped)
     ]
@@ -166,42 +168,42 @@ def _restarts(record: PodHistory, pod: Pod, container: str, count: int) -> Resta
     )
 
 
-def _with_terminations(record: PodHistory, pod: Pod, now: datetime) -> PodHistory:
-    ends = [end for container in pod.containers for end in _ends(record, pod, container)]
-    if pod.phase == "Failed" and not _tells_a_failure(pod):
-        ends.append(_pod_end(record, pod))
+def _with_terminations(history: PodHistory, pod: Pod, now: datetime) -> PodHistory:
+    ends = [end for container in pod.containers for end in _ends(history, pod, container)]
+    if pod.phase == "Failed" and not _explains_failure(pod):
+        ends.append(_pod_end(history, pod))
     for end in ends:
-        record = _with_end(record, end, now)
-    return record
+        history = _with_end(history, end, now)
+    return history
 
 
-def _with_revision(record: PodHistory, pod: Pod) -> PodHistory:
+def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
     """Record the code revision that the pod has fetched."""
     ends = (one.state("terminated") or {} for one in pod.containers if one.name == sync_code.CONTAINER)
-    found = {sync_code.revision_in(text_of(end, "message")) for end in ends} - {""}
-    told = {revision: name for name, _, revision in (entry.partition(" ") for entry in record.revisions)}
-    for revision in found:
-        told[revision] = min(pod.name, told.get(revision, pod.name))
-    entries = tuple(sorted(f"{name} {revision}" for revision, name in told.items())[:_MAX_REVISIONS])
-    differ = [_DIFFER] if len(entries) > 1 and _DIFFER not in record.notices else []
-    return replace(record, revisions=entries, notices=(*record.notices, *differ))
+    fetched = {sync_code.revision_in(text_of(end, "message")) for end in ends} - {""}
+    revisions = {revision: name for name, _, revision in (entry.partition(" ") for entry in history.revisions)}
+    for revision in fetched:
+        revisions[revision] = min(pod.name, revisions.get(revision, pod.name))
+    entries = tuple(sorted(f"{name} {revision}" for revision, name in revisions.items())[:_MAX_REVISIONS])
+    differ = [_DIFFER] if len(entries) > 1 and _DIFFER not in history.notices else []
+    return replace(history, revisions=entries, notices=(*history.notices, *differ))
 
 
-def _with_returned(record: PodHistory, pod: Pod) -> PodHistory:
+def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
     """Record the return value of the pod's function; only rank 0 reports one."""
     ended = (pod.training.state("terminated") if pod.training else None) or {}
     message = text_of(ended, "message")
-    record = replace(record, returned=return_value_in(message) or record.returned)
-    is_cut = is_truncated(message) and _CUT not in record.notices
-    return replace(record, notices=(*record.notices, _CUT)) if is_cut else record
+    history = replace(history, returned=return_value_in(message) or history.returned)
+    is_cut = is_truncated(message) and _CUT not in history.notices
+    return replace(history, notices=(*history.notices, _CUT)) if is_cut else history
 
 
-def _tells_a_failure(pod: Pod) -> bool:
+def _explains_failure(pod: Pod) -> bool:
     """Return whether a container's end explains the pod's failure; an evicted pod or a lost node may leave none."""
     return any((one.state("terminated") or {}).get("exitCode") for one in pod.containers)
 
 
-def _ends(record: PodHistory, pod: Pod, container: Container) -> Iterator[Termination]:
+def _ends(history: PodHistory, pod: Pod, container: Container) -> Iterator[Termination]:
     """Yield the previous end and the current one.
 
     The kubelet numbers the previous end one lower than the current run, but with the same number while the container
@@ -210,14 +212,14 @@ def _ends(record: PodHistory, pod: Pod, container: Container) -> Iterator[Termin
     count = container.restart_count
     previous = container.last_terminated
     if previous:
-        yield _end(record, pod, container, previous, count if container.state("waiting") is not None else count - 1)
+        yield _end(history, pod, container, previous, count if container.state("waiting") is not None else count - 1)
     current = container.state("terminated")
     if current:
-        yield _end(record, pod, container, current, count)
+        yield _end(history, pod, container, current, count)
 
 
-def _end(record: PodHistory, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
-    restarts = record.restarts_of(pod.name, container.name)
+def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
+    restarts = history.restarts_of(pod.name, container.name)
     started, finished = ended.get("startedAt") or "", ended.get("finishedAt") or ""
     message = text_of(ended, "message")
     run_id = text_of(ended, "containerID").rpartition("/")[2][:12] or f"{started}+{finished}"
@@ -235,44 +237,46 @@ def _end(record: PodHistory, pod: Pod, container: Container, ended: Mapping[str,
         reason=text_of(ended, "reason"),
         message="" if return_value_in(message) else _last_bytes(message, _MESSAGE_BYTES),
         disruption=text_of({"": pod.disruption}, ""),
-        stopped=_was_stopped(record, pod, finished_at),
+        stopped=_was_stopped(history, pod, finished_at),
         started_at=_instant(started),
         finished_at=finished_at,
     )
 
 
-def _pod_end(record: PodHistory, pod: Pod) -> Termination:
+def _pod_end(history: PodHistory, pod: Pod) -> Termination:
     return Termination(
         replica=pod.name,
         pod_uid=pod.uid,
         key=f"{pod.uid}//",
         disruption=pod.disruption,
-        stopped=_was_stopped(record, pod, None),
+        stopped=_was_stopped(history, pod, None),
     )
 
 
-def _was_stopped(record: PodHistory, pod: Pod, finished_at: datetime | None) -> bool:
+def _was_stopped(history: PodHistory, pod: Pod, finished_at: datetime | None) -> bool:
     """Return whether the pod was already being deleted when it ended.
 
     Either it was observed terminating before, or it ended after the deletion. In the same second, the end may have
     caused the deletion.
     """
-    asked_at = pod.deletion_asked_at
-    return asked_at is not None and (pod.uid in record.leaving or finished_at is None or finished_at > asked_at)
+    requested_at = pod.deletion_requested_at
+    return requested_at is not None and (
+        pod.uid in history.leaving or finished_at is None or finished_at > requested_at
+    )
 
 
-def _with_end(record: PodHistory, end: Termination, now: datetime) -> PodHistory:
-    known = {one.key: one for one in record.terminations}
+def _with_end(history: PodHistory, end: Termination, now: datetime) -> PodHistory:
+    known = {one.key: one for one in history.terminations}
     before = known.get(end.key)
     if before is not None:
         # A pod-level reason may follow the container's end; a deletion after it changes nothing.
         known[end.key] = replace(before, disruption=end.disruption or before.disruption)
-        return replace(record, terminations=tuple(known.values()))
+        return replace(history, terminations=tuple(known.values()))
     if end.container and end.failed:
         known.pop(f"{end.pod_uid}//", None)
-        known.pop(told_key(end.replica), None)
+        known.pop(reported_key(end.replica), None)
     known[end.key] = replace(end, finished_at=end.finished_at or now)
-    return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
+    return _settled(replace(history, terminations=tuple(known.values())), known[end.key])
 
 
 def _held_up(
@@ -299,10 +303,10 @@ def _held_up(
     if is_new and (found := [one for one in waiting if one.replica not in failed and one.kind not in _PASSING]):
         return tuple(found)
     gone = waits_of_gone(events, {name_of(pod.manifest) for pod in pods})
-    told = ((replica_named(name), wait) for name, wait in gone.items())
+    reported = ((replica_named(name), wait) for name, wait in gone.items())
     return tuple(
         _timed(before, replica, "", wait, now=now, blocked=False)
-        for replica, wait in told
+        for replica, wait in reported
         if replica not in failed and not after.has_run(replica)
     )
 
@@ -311,16 +315,16 @@ def _gave_up(end: Termination) -> bool:
     return end.kind is ContainerKind.INIT and end.failed and not end.stopped
 
 
-def _settled(record: PodHistory, end: Termination) -> PodHistory:
+def _settled(history: PodHistory, end: Termination) -> PodHistory:
     """Restart the count of a crash loop after a run that lasted."""
     if end.started_at is None or end.ended_at - end.started_at < _LASTING:
-        return record
+        return history
     mine = (end.replica, end.container)
     restarts = tuple(
         replace(entry, settled=max(entry.settled, end.run + 1)) if (entry.replica, entry.container) == mine else entry
-        for entry in record.restart_counts
+        for entry in history.restart_counts
     )
-    return replace(record, restart_counts=restarts)
+    return replace(history, restart_counts=restarts)
 
 
 def _last_bytes(text: str, limit: int) -> str:
@@ -331,40 +335,40 @@ def _last_bytes(text: str, limit: int) -> str:
 # --- removals
 
 
-def _with_removals(record: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
+def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
     """Record running pods that are deleted; the operator's events name its own deletions, sometimes later."""
-    if not record.hears_operator and not created_pods(events):
-        return record
-    known = {one.pod_uid: one for one in record.removals}
-    for one in [*_leaving(pods), *_gone(record, pods, now)]:
+    if not history.hears_operator and not created_pods(events):
+        return history
+    known = {one.pod_uid: one for one in history.removals}
+    for one in [*_leaving(pods), *_gone(history, pods, now)]:
         known[one.pod_uid] = replace(one, asked_at=known.get(one.pod_uid, one).asked_at)
     swept, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
     removals = (one for one in known.values() if present.get(one.replica, one.pod_uid) == one.pod_uid)
-    return replace(record, hears_operator=True, removals=tuple(one for one in removals if one.replica not in swept))
+    return replace(history, hears_operator=True, removals=tuple(one for one in removals if one.replica not in swept))
 
 
 def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
     for pod in pods:
-        if pod.deletion_asked_at and (_is_in(pod, "running") or _ended_after(pod, pod.deletion_asked_at)):
+        if pod.deletion_requested_at and (_is_in(pod, "running") or _ended_after(pod, pod.deletion_requested_at)):
             yield Removal(
                 replica=pod.name,
                 pod_uid=pod.uid,
-                asked_at=pod.deletion_asked_at,
+                asked_at=pod.deletion_requested_at,
                 disruption=text_of({"": pod.disruption}, ""),
             )
 
 
-def _ended_after(pod: Pod, asked_at: datetime) -> bool:
+def _ended_after(pod: Pod, requested_at: datetime) -> bool:
     ended = pod.training.state("terminated") if pod.training else None
     finished_at = _instant((ended or {}).get("finishedAt"))
-    return finished_at is not None and finished_at > asked_at
+    return finished_at is not None and finished_at > requested_at
 
 
-def _gone(record: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
+def _gone(history: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
     """Yield the pods that ran at the last observation and no longer exist: deleted without a grace period."""
     present = {pod.uid for pod in pods}
-    uids = {entry.replica: entry.pod_uid for entry in record.restart_counts}
-    for name in record.running:
+    uids = {entry.replica: entry.pod_uid for entry in history.restart_counts}
+    for name in history.running:
         if uids.get(name, "") not in present:
             yield Removal(replica=name, pod_uid=uids.get(name, ""), asked_at=now)
 
@@ -373,7 +377,7 @@ def _gone(record: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Re
 
 
 def _waits(
-    record: PodHistory,
+    history: PodHistory,
     pods: Sequence[Pod],
     events: Sequence[Manifest],
     *,
@@ -382,19 +386,19 @@ def _waits(
 ) -> list[tuple[str, str, Wait]]:
     """Return each replica's wait, with the uid of its pod if it has one."""
     waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
-    present = {pod.name for pod in pods} | {entry.replica for entry in record.restart_counts}
+    present = {pod.name for pod in pods} | {entry.replica for entry in history.restart_counts}
     complete = len(pods) >= max(replicas, 1)
     refused = refusals(sorted(events, key=event_time), present, complete=complete, replica_named=replica_named)
     return waits + [(name, "", wait) for name, wait in dict(refused).items()]
 
 
-def _waiting(record: PodHistory, waits: Sequence[tuple[str, str, Wait]], *, now: datetime) -> tuple[Waiting, ...]:
+def _waiting(history: PodHistory, waits: Sequence[tuple[str, str, Wait]], *, now: datetime) -> tuple[Waiting, ...]:
     blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
-    timed = (_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
+    timed = (_timed(history, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
     return tuple(sorted(timed, key=lambda one: one.replica))
 
 
-def _timed(record: PodHistory, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
+def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
     """Set a wait's clock: the first observation of this kind of wait of this pod.
 
     A running init container usually waits for another replica: while that one is blocked, its own clock stands at 0.
@@ -408,7 +412,7 @@ def _timed(record: PodHistory, name: str, uid: str, wait: Wait, *, now: datetime
         message=_last_bytes(text_of({"": wait.message}, ""), _MESSAGE_BYTES),
         since=now,
     )
-    before = next((one for one in record.waiting if (one.replica, one.pod_uid) == (name, uid)), None)
+    before = next((one for one in history.waiting if (one.replica, one.pod_uid) == (name, uid)), None)
     if before is None or (wait.kind is WaitKind.INIT and blocked):
         return new
     return _continued(before, new)
@@ -428,16 +432,16 @@ def _is_vaguer(new: Waiting, before: Waiting) -> bool:
     return before.container == new.container and (before.reason, new.reason) == ("ErrImagePull", "ImagePullBackOff")
 
 
-def _with_clocks(record: PodHistory, pods: Sequence[Pod], *, now: datetime, replicas: int) -> PodHistory:
-    starts = [found for pod in pods if (found := _starts(pod))]
-    kinds = {wait.kind for wait in record.waiting}
+def _with_clocks(history: PodHistory, pods: Sequence[Pod], *, now: datetime, replicas: int) -> PodHistory:
+    starts = [runs_of_pod for pod in pods if (runs_of_pod := _starts(pod))]
+    kinds = {wait.kind for wait in history.waiting}
     is_queued = bool(kinds & {WaitKind.QUEUED, WaitKind.REFUSED}) or (not pods and WaitKind.FORBIDDEN not in kinds)
     runs = len(starts) >= max(replicas, len(pods), 1)
     return replace(
-        record,
-        queued_since=(record.queued_since or now) if is_queued else None,
-        first_running_at=record.first_running_at or min((found[0] for found in starts), default=None),
-        all_running_at=record.all_running_at or (max(found[-1] for found in starts) if runs else None),
+        history,
+        queued_since=(history.queued_since or now) if is_queued else None,
+        first_running_at=history.first_running_at or min((runs_of_pod[0] for runs_of_pod in starts), default=None),
+        all_running_at=history.all_running_at or (max(runs_of_pod[-1] for runs_of_pod in starts) if runs else None),
     )
 
 
@@ -458,30 +462,30 @@ def _instant(text: str | None) -> datetime | None:
     return instant if instant and instant.timestamp() > 0 else None
 
 
-def told_key(replica: str) -> str:
+def reported_key(replica: str) -> str:
     """Return the key of a reported end; an observed one replaces it."""
     return f"told/{replica}"
 
 
-def with_end_told(record: PodHistory, end: Termination) -> PodHistory:
-    """Return the record with the reported end of a replica whose failure was not observed."""
-    if any(one.replica == end.replica and one.failed for one in record.terminations):
-        return record
-    return replace(record, terminations=(*record.terminations, replace(end, key=told_key(end.replica))))
+def with_reported_end(history: PodHistory, end: Termination) -> PodHistory:
+    """Return the history with the reported end of a replica whose failure was not observed."""
+    if any(one.replica == end.replica and one.failed for one in history.terminations):
+        return history
+    return replace(history, terminations=(*history.terminations, replace(end, key=reported_key(end.replica))))
 
 
-def with_told(record: PodHistory, ends: Iterable[Termination], *, restarts: int, at: datetime) -> PodHistory:
-    """Return the record with the failures and restarts that the job's own status reports.
+def with_reported(history: PodHistory, ends: Iterable[Termination], *, restarts: int, at: datetime) -> PodHistory:
+    """Return the history with the failures and restarts that the job's own status reports.
 
     Args:
-        record: the observed record; not changed.
+        history: the observed history; not changed.
         ends: failures of containers, one per replica; one without an instant gets `at`.
         restarts: reported restarts; the observed number is used if it is higher.
         at: the job's end, or the time of the observation before it.
     """
     for end in ends:
-        record = with_end_told(record, replace(end, finished_at=end.finished_at or at))
-    return bounded(replace(record, restarts_told=max(record.restarts_told, restarts)))
+        history = with_reported_end(history, replace(end, finished_at=end.finished_at or at))
+    return bounded(replace(history, restarts_told=max(history.restarts_told, restarts)))
 
 
 _END = re.compile(
@@ -500,19 +504,19 @@ def deleted_pods(events: Sequence[Manifest]) -> set[str]:
     return _named(events, "SuccessfulDeletePod")
 
 
-def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
+def reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
     """Yield the container failures that the operator reports; `training` names the training container."""
     for event in sorted(events, key=event_time):
-        found = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
-        if found is None:
+        match = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
+        if match is None:
             continue
         at = event_time(event)
         yield Termination(
-            replica=found["pod"],
-            container=found["container"],
-            kind=ContainerKind.TRAINING if found["container"] == training else ContainerKind.SIDECAR,
-            exit_code=int(found["code"]),
-            message=found["text"].encode("utf-8", "replace").decode("utf-8"),
+            replica=match["pod"],
+            container=match["container"],
+            kind=ContainerKind.TRAINING if match["container"] == training else ContainerKind.SIDECAR,
+            exit_code=int(match["code"]),
+            message=match["text"].encode("utf-8", "replace").decode("utf-8"),
             finished_at=None if at == EARLIEST else at,
         )
 

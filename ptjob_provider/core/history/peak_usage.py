@@ -39,7 +39,7 @@ class PeakUsage(Record):
     disk: int | None = None
     samples: int = 0
 
-    def seen(self, measured: Mapping[str, Any]) -> PeakUsage:
+    def with_sample(self, measured: Mapping[str, Any]) -> PeakUsage:
         """Add a sample of the same pod: `cpu`, `memory` and `disk`, as far as known."""
         now = PeakUsage(
             peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
@@ -63,10 +63,10 @@ class PeakUsage(Record):
 
 def of_pods(pods: Iterable[tuple[str, PeakUsage]]) -> dict[str, PeakUsage]:
     """Return the usage of each replica from the usage of its pods."""
-    found: dict[str, PeakUsage] = {}
+    usage: dict[str, PeakUsage] = {}
     for replica, use in pods:
-        found[replica] = found[replica].then(use) if replica in found else use
-    return found
+        usage[replica] = usage[replica].then(use) if replica in usage else use
+    return usage
 
 
 def together(one: Mapping[str, PeakUsage], other: Mapping[str, PeakUsage]) -> dict[str, PeakUsage]:
@@ -89,8 +89,8 @@ def shown(uses: Mapping[str, PeakUsage], *, rank0: str) -> dict[str, Any] | None
 
 def to_text(uses: Mapping[str, PeakUsage], *, rank0: str) -> str:
     """Return the text of the usage annotation; "" without measurements."""
-    found = shown(uses, rank0=rank0)
-    return json.dumps(found["replicas"], separators=(",", ":")) if found else ""
+    peaks = shown(uses, rank0=rank0)
+    return json.dumps(peaks["replicas"], separators=(",", ":")) if peaks else ""
 
 
 def stored_in(job: Manifest) -> dict[str, PeakUsage]:

@@ -182,7 +182,7 @@ class PodHistory:
 
     Attributes:
         terminations: every observed container end, in the order of observation.
-        dropped: number of terminations left out because the record is bounded.
+        dropped: number of terminations left out because the history is bounded.
         waiting: current waits; at most one per pod.
         running: replicas whose training container runs now.
         finished: replicas whose training container has exited and will not restart.
@@ -232,14 +232,14 @@ class PodHistory:
 
         Where replicas differ, the named one's, else that of the first by name.
         """
-        told = [entry.partition(" ") for entry in self.revisions]
-        own = (revision for name, _, revision in told if name == replica)
-        return next(own, told[0][2] if told else "")
+        entries = [entry.partition(" ") for entry in self.revisions]
+        own = (revision for name, _, revision in entries if name == replica)
+        return next(own, entries[0][2] if entries else "")
 
     def had_pod(self, replica: str) -> bool:
         """Return whether a replica's pod, or all replicas' pods, were ever observed."""
-        seen: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
-        return self.all_running_at is not None or any(entry.replica == replica for entry in seen)
+        observed: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
+        return self.all_running_at is not None or any(entry.replica == replica for entry in observed)
 
     def is_blank(self, ended_at: datetime | None) -> bool:
         """Return whether nothing of the pods was observed of a job that ended at `ended_at`: nobody followed it.
@@ -264,7 +264,7 @@ class PodHistory:
         return lost
 
     def new_terminations_since(self, earlier: PodHistory) -> tuple[Termination, ...]:
-        """Return the ends after the earlier record; a record with new ends is worth storing."""
+        """Return the ends after the earlier history; a history with new ends is worth storing."""
         known = {termination.key for termination in earlier.terminations}
         return tuple(termination for termination in self.terminations if termination.key not in known)
 
@@ -282,14 +282,14 @@ class PodHistory:
         return entry is not None and entry.pod_uid == end.pod_uid and entry.count - end.restart_count <= 1
 
     def with_messages(self, messages: Mapping[str, str]) -> Self:
-        """Return the record with these messages added, by key, to ends without one."""
+        """Return the history with these messages added, by key, to ends without one."""
         ends = (replace(one, message=one.message or messages.get(one.key, "")) for one in self.terminations)
         return replace(self, terminations=tuple(ends))
 
     def restarts_of(self, replica: str, container: str) -> Restarts | None:
         """Return the counts of one container; None if it was never observed."""
-        found = (entry for entry in self.restart_counts if (entry.replica, entry.container) == (replica, container))
-        return next(found, None)
+        entries = (entry for entry in self.restart_counts if (entry.replica, entry.container) == (replica, container))
+        return next(entries, None)
 
     def is_superseded(self, termination: Termination) -> bool:
         """Return whether a later run of the container was observed; for a pod that ended as a whole, a later pod."""

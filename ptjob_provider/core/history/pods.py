@@ -96,7 +96,7 @@ class Pod:
         return bool(self.manifest["metadata"].get("deletionTimestamp"))
 
     @property
-    def deletion_asked_at(self) -> datetime | None:
+    def deletion_requested_at(self) -> datetime | None:
         """Return when its deletion was requested: deletionTimestamp minus the grace, which the kubelet sets to 0."""
         leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
         grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
@@ -109,8 +109,8 @@ class Pod:
 
     def condition(self, name: str) -> Mapping[str, Any]:
         """Return one condition; empty if the pod lacks it."""
-        found = (one for one in self.status.get("conditions") or () if one.get("type") == name)
-        return next(found, {})
+        conditions = (one for one in self.status.get("conditions") or () if one.get("type") == name)
+        return next(conditions, {})
 
     @property
     def is_placed(self) -> bool:
@@ -190,9 +190,9 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
         reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
         return Wait(kind=WaitKind.QUEUED, reason=reason, message=_placement(message))
     waits = [wait for one in pod.containers if (wait := _container_wait(one))]
-    telling = [wait for wait in waits if wait.reason not in _GENERIC]
-    if telling:
-        return telling[0]
+    specific = [wait for wait in waits if wait.reason not in _GENERIC]
+    if specific:
+        return specific[0]
     if waits or not pod.containers:
         generic = waits[0] if waits else Wait(kind=WaitKind.STARTING, reason="ContainerCreating")
         return _from_events(pod, events) or generic
@@ -216,8 +216,8 @@ def refusals(
             continue
         if reason not in _NOT_MADE | _NOTHING_MADE or _CONFLICT in message:
             continue
-        found = _FORBIDDEN_POD.search(message) if reason in _NOT_MADE else None
-        name, why = (replica_named(found["name"]), found["why"]) if found else ("", message)
+        match = _FORBIDDEN_POD.search(message) if reason in _NOT_MADE else None
+        name, why = (replica_named(match["name"]), match["why"]) if match else ("", message)
         if name in present or (not name and complete):
             continue
         kind = WaitKind.REFUSED if "exceeded quota" in why else WaitKind.FORBIDDEN
@@ -267,16 +267,16 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
     """Return the waits of deleted pods by name: the last event that explains why each did not start."""
-    told: dict[str, Wait] = {}
+    waits: dict[str, Wait] = {}
     for event in sorted(events, key=event_time):
         about = event.get("involvedObject") or {}
-        name, wait = about.get("name") or "", _told_wait(event)
+        name, wait = about.get("name") or "", _wait_in(event)
         if about.get("kind") == "Pod" and name and name not in present and wait is not None:
-            told[name] = wait
-    return told
+            waits[name] = wait
+    return waits
 
 
-def _told_wait(event: Manifest) -> Wait | None:
+def _wait_in(event: Manifest) -> Wait | None:
     """Parse an event as its pod's wait; None if it reports none, or only that one continues."""
     reason, message = event.get("reason") or "", event.get("message") or ""
     if reason == "FailedScheduling":
@@ -301,8 +301,8 @@ def event_time(event: Manifest) -> datetime:
     Only the first has whole seconds, so their texts do not sort. EARLIEST if all are missing.
     """
     series = event.get("series") or {}
-    told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return parse_instant(told) or EARLIEST
+    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return parse_instant(text) or EARLIEST
 
 
 def _lingering(pod: Pod) -> Wait | None:
@@ -316,5 +316,5 @@ def _lingering(pod: Pod) -> Wait | None:
 
 def _placement(message: str) -> str:
     """Return why the nodes do not fit, without the scheduler's further attempts (preemption, claims)."""
-    found = _NODES.match(message)
-    return found[0] if found else message.partition(" preemption:")[0]
+    match = _NODES.match(message)
+    return match[0] if match else message.partition(" preemption:")[0]

@@ -39,10 +39,10 @@ def below(root: Path, path: str) -> Path:
         SystemExit: the path leaves the claim, by `..` or through a link.
     """
     place, whole = root / path.lstrip("/"), root.resolve()
-    found = place.resolve()
-    if found != whole and whole not in found.parents:
+    resolved = place.resolve()
+    if resolved != whole and whole not in resolved.parents:
         raise SystemExit(f"{path} leads out of the claim")
-    return found
+    return resolved
 
 
 def listed(place: Path) -> list[dict[str, Any]]:

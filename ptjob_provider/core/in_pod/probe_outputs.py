@@ -197,8 +197,8 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) 
             troubles.add(name, error.strerror)
         except ValueError as error:
             troubles.add(name, error)
-    found = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
-    return _facts(problem=str(troubles), **found, **reader.facts(is_dir=is_dir))
+    facts = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
+    return _facts(problem=str(troubles), **facts, **reader.facts(is_dir=is_dir))
 
 
 def _facts(**found: "Any") -> "dict[str, Any]":

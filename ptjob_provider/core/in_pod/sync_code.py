@@ -86,7 +86,7 @@ class SyncFailed(Exception):
         self.needs_all = needs_all
 
 
-class Asked:
+class SyncOptions:
     """The requested source and its settings, read from the variables of either git-sync version."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -130,8 +130,8 @@ class Asked:
     @property
     def timeout(self) -> float:
         """Return the seconds that one try may take."""
-        found = re.fullmatch(_SECONDS, self.text("TIMEOUT", "SYNC_TIMEOUT"))
-        return float(found[1]) * _UNITS[found[2] or ""] if found else _TIMEOUT
+        match = re.fullmatch(_SECONDS, self.text("TIMEOUT", "SYNC_TIMEOUT"))
+        return float(match[1]) * _UNITS[match[2] or ""] if match else _TIMEOUT
 
     @property
     def attempts(self) -> int:
@@ -164,28 +164,28 @@ def is_folder_name(name: str) -> bool:
 
 def main(environ: Mapping[str, str]) -> int:
     """Fetch the code that the variables describe, and return the exit code."""
-    asked = Asked(environ)
-    secret = [value for value in (*asked.credentials, environ.get("RSYNC_PASSWORD", "")) if value]
+    options = SyncOptions(environ)
+    secret = [value for value in (*options.credentials, environ.get("RSYNC_PASSWORD", "")) if value]
     try:
         with tempfile.TemporaryDirectory(prefix="sync-") as folder:
-            fetched = _again(asked, Path(folder))
+            fetched = _again(options, Path(folder))
     except SyncFailed as error:
         _say(f"{FAILED}{error}", secret)
         return UNREACHABLE if error.temporary else 1
     _say(f"code: {fetched.get('git_revision') or fetched['source']} is in {fetched['path']}", secret)
     if environ.get(REPORT):
-        told = {name: fetched[name] for name in ("git_revision",) if name in fetched}
-        Path(environ[REPORT]).write_text(json.dumps(told))
+        report = {name: fetched[name] for name in ("git_revision",) if name in fetched}
+        Path(environ[REPORT]).write_text(json.dumps(report))
     return 0
 
 
-def _again(asked: Asked, folder: Path) -> dict[str, str]:
+def _again(options: SyncOptions, folder: Path) -> dict[str, str]:
     """Retry until a server answers, or the tries are used up."""
-    for attempt in range(1, asked.attempts + 1):
+    for attempt in range(1, options.attempts + 1):
         try:
-            return _rsync(asked, folder) if asked.environ.get(RSYNC_SOURCE) else _git(asked, folder)
+            return _rsync(options, folder) if options.environ.get(RSYNC_SOURCE) else _git(options, folder)
         except SyncFailed as error:
-            if not error.temporary or attempt == asked.attempts:
+            if not error.temporary or attempt == options.attempts:
                 raise
             _say(f"{error}; trying again", ())
             time.sleep(_PAUSE * attempt)
@@ -203,19 +203,19 @@ def revision_in(message: str) -> str:
 # --- git
 
 
-def _git(asked: Asked, folder: Path) -> dict[str, str]:
-    url = asked.text("REPO")
+def _git(options: SyncOptions, folder: Path) -> dict[str, str]:
+    url = options.text("REPO")
     if not url or url.startswith("-"):
         raise SyncFailed("GIT_SYNC_REPO names no repository")
-    target = _emptied(asked.root.resolve() / (asked.text("DEST", "LINK") or _folder_of(url)))
-    git = _Git(target, _git_environment(asked, url, folder), asked.timeout)
+    target = _emptied(options.root.resolve() / (options.text("DEST", "LINK") or _folder_of(url)))
+    git = _Git(target, _git_environment(options, url, folder), options.timeout)
     git("init", "--quiet")
     git("remote", "add", "--", "origin", url)
-    _checkout(git, asked)
-    if (submodules := asked.text("SUBMODULES") or "recursive") != "off":
+    _checkout(git, options)
+    if (submodules := options.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
         # Only our own setting decides the depth: a server may refuse what .gitmodules recommends.
-        git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(asked.depth))
+        git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(options.depth))
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
 
 
@@ -246,19 +246,19 @@ def _accepted(variable: str, value: str) -> str:
     return value
 
 
-def _checkout(git: _Git, asked: Asked) -> None:
+def _checkout(git: _Git, options: SyncOptions) -> None:
     """Check out the requested revision with as little history as possible."""
     fetch = ("fetch", "--quiet", "--no-recurse-submodules")
-    if asked.revision and not re.fullmatch(_SHA, asked.revision):
-        _checkout_from_history(git, asked.revision)
+    if options.revision and not re.fullmatch(_SHA, options.revision):
+        _checkout_from_history(git, options.revision)
         return
-    wanted = asked.revision or asked.branch or "HEAD"
+    wanted = options.revision or options.branch or "HEAD"
     try:
-        git(*fetch, *_depth(asked.depth), "--end-of-options", "origin", wanted)
+        git(*fetch, *_depth(options.depth), "--end-of-options", "origin", wanted)
     except SyncFailed as error:
-        if not asked.revision or error.temporary or re.search(_LASTING, str(error)):
+        if not options.revision or error.temporary or re.search(_LASTING, str(error)):
             raise
-        _checkout_from_history(git, asked.revision)  # a server may refuse to serve a commit by its hash
+        _checkout_from_history(git, options.revision)  # a server may refuse to serve a commit by its hash
         return
     git("checkout", "--quiet", "--detach", "FETCH_HEAD")
 
@@ -267,8 +267,8 @@ def _checkout_from_history(git: _Git, revision: str) -> None:
     git("fetch", "--quiet", "--tags", "--no-recurse-submodules", "origin")
     for name in (revision, f"origin/{revision}"):
         with contextlib.suppress(SyncFailed):
-            found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
-            git("checkout", "--quiet", "--detach", found)
+            commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
+            git("checkout", "--quiet", "--detach", commit)
             return
     raise SyncFailed(f"there is no such revision: {revision}")
 
@@ -303,10 +303,10 @@ def repository_name(source: str) -> str:
     return re.split(r"[/:]", path)[-1] or "code"
 
 
-def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
+def _git_environment(options: SyncOptions, url: str, folder: Path) -> dict[str, str]:
     """Return the environment for git: no prompts, and credentials for this one server only."""
     settings = [("credential.helper", ""), ("advice.detachedHead", "false"), ("safe.directory", "*")]
-    user, password = asked.credentials
+    user, password = options.credentials
     parts = urlsplit(url)
     if password and parts.scheme in {"http", "https"}:
         helper = (
@@ -319,50 +319,58 @@ def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
         for name, text in zip((f"GIT_CONFIG_KEY_{number}", f"GIT_CONFIG_VALUE_{number}"), pair, strict=True)
     }
     own = {"SYNC_USER": user or unquote(parts.username or "") or "git", "SYNC_PASS": password, "HOME": str(folder)}
-    found = {**asked.environ, **own, **numbered, "GIT_CONFIG_COUNT": str(len(settings)), "GIT_TERMINAL_PROMPT": "0"}
+    environment = {
+        **options.environ,
+        **own,
+        **numbered,
+        "GIT_CONFIG_COUNT": str(len(settings)),
+        "GIT_TERMINAL_PROMPT": "0",
+    }
     if re.match(_IS_SSH, url) and parts.scheme not in {"http", "https", "git", "file"}:
-        found |= {"GIT_SSH_COMMAND": shlex.join(_ssh(asked, folder)), **_account(asked.environ, folder)}
-    return found
+        environment |= {"GIT_SSH_COMMAND": shlex.join(_ssh(options, folder)), **_account(options.environ, folder)}
+    return environment
 
 
 # --- rsync
 
 
-def _rsync(asked: Asked, folder: Path) -> dict[str, str]:
-    source = asked.environ[RSYNC_SOURCE]
+def _rsync(options: SyncOptions, folder: Path) -> dict[str, str]:
+    source = options.environ[RSYNC_SOURCE]
     if source.startswith("-"):
         raise SyncFailed(f"{RSYNC_SOURCE} names no source")
-    asked.root.mkdir(parents=True, exist_ok=True)
-    environ = {**asked.environ, "HOME": str(folder)}
+    options.root.mkdir(parents=True, exist_ok=True)
+    environ = {**options.environ, "HOME": str(folder)}
     words = ["rsync", "--recursive", "--links", "--perms", "--times", "--timeout=60"]
     if "::" not in source and not source.startswith(("rsync://", "/", ".")):
-        words.append(f"--rsh={shlex.join(_ssh(asked, folder))}")
-        environ |= _account(asked.environ, folder)
-    _run([*words, "--", source, f"{asked.root}/"], environ, asked.timeout)
-    path = asked.root if source.endswith("/") else asked.root / re.split(r"[/:]", source)[-1]
+        words.append(f"--rsh={shlex.join(_ssh(options, folder))}")
+        environ |= _account(options.environ, folder)
+    _run([*words, "--", source, f"{options.root}/"], environ, options.timeout)
+    path = options.root if source.endswith("/") else options.root / re.split(r"[/:]", source)[-1]
     return {"path": str(path), "source": source}
 
 
 # --- ssh
 
 
-def _ssh(asked: Asked, folder: Path) -> list[str]:
+def _ssh(options: SyncOptions, folder: Path) -> list[str]:
     """Return the ssh command with the one key, and with host key verification unless disabled."""
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
-    if key := _key(asked):
+    if key := _key(options):
         own = folder / "key"
         own.touch(mode=0o600)
         own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")  # ssh requires a key file readable by its owner only
         words += ["-i", str(own), "-oIdentitiesOnly=yes"]
-    known = Path(asked.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or asked.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS)
-    told = asked.environ.get("GIT_KNOWN_HOSTS") or asked.text("SSH_KNOWN_HOSTS")
-    if told.lower() in {"false", "0"}:
+    known = Path(
+        options.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or options.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS
+    )
+    known_hosts = options.environ.get("GIT_KNOWN_HOSTS") or options.text("SSH_KNOWN_HOSTS")
+    if known_hosts.lower() in {"false", "0"}:
         return [*words, "-oStrictHostKeyChecking=no", f"-oUserKnownHostsFile={folder / 'hosts'}"]
     return [*words, "-oStrictHostKeyChecking=yes", f"-oUserKnownHostsFile={known}"]
 
 
-def _key(asked: Asked) -> Path | None:
-    named = asked.environ.get("GIT_SSH_KEY_FILE") or asked.text("SSH_KEY_FILE")
+def _key(options: SyncOptions) -> Path | None:
+    named = options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE")
     return next((path for path in map(Path, [*filter(None, [named]), *_beside(named)]) if path.is_file()), None)
 
 
@@ -402,21 +410,21 @@ def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> st
         raise SyncFailed(f"{words[0]} took longer than {timeout:g} s", temporary=True) from None
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
-    said = done.stderr.decode("utf-8", "replace").strip()
-    needs_all = bool(re.search(_NOT_SHALLOW, said))
-    raise SyncFailed(_explained(words[0], said), temporary=_is_temporary(said), needs_all=needs_all)
+    message = done.stderr.decode("utf-8", "replace").strip()
+    needs_all = bool(re.search(_NOT_SHALLOW, message))
+    raise SyncFailed(_explained(words[0], message), temporary=_is_temporary(message), needs_all=needs_all)
 
 
-def _is_temporary(said: str) -> bool:
-    return bool(re.search(_TEMPORARY, said)) and not re.search(_LASTING, said)
+def _is_temporary(message: str) -> bool:
+    return bool(re.search(_TEMPORARY, message)) and not re.search(_LASTING, message)
 
 
-def _explained(program: str, said: str) -> str:
+def _explained(program: str, message: str) -> str:
     """Prepend the required change to the program's own message."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(f"{_TEMPORARY}|{_LASTING}", line)] or lines[:1] or ["no word"]
-    advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, said)), "")
-    return f"{advice}{program} says “{telling[0].removeprefix('fatal: ')}”"
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    specific = [line for line in lines if re.search(f"{_TEMPORARY}|{_LASTING}", line)] or lines[:1] or ["no word"]
+    advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, message)), "")
+    return f"{advice}{program} says “{specific[0].removeprefix('fatal: ')}”"
 
 
 def _say(text: str, secret: Sequence[str]) -> None:

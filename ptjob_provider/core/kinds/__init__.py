@@ -45,7 +45,7 @@ def kind_of(job: Mapping[str, Any]) -> Kind:
     return named(job.get("kind") or DEFAULT.KIND)
 
 
-def asked_for(job: TrainingJob, *, preferred: str | None = None) -> Kind:
+def requested_kind(job: TrainingJob, *, preferred: str | None = None) -> Kind:
     """Return the kind to render a job as where the cluster's kinds are unknown."""
     return named(job.named_kind or preferred or DEFAULT.KIND)
 
@@ -62,7 +62,7 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     return replace(kind_of(job).read_status(job), time_limit=limit, is_taken_up=bool(job.get("status")))
 
 
-def status_seen(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
+def observed_status(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
     """Derive the job's status from its object and from its observed pods.
 
     A TrainJob's object shows a run by its ready pods alone, so it would be pending again while they end or while one of
@@ -102,8 +102,8 @@ def observe(
 ) -> PodHistory:
     """Return the job's record updated with these pods and events; see `history.observe`."""
     kind = kind_of(job)
-    told = kind.told(job)
-    seen = history.observe(
+    reported = kind.reported(job)
+    observed = history.observe(
         record,
         pods=pods,
         events=events,
@@ -114,16 +114,16 @@ def observe(
         replicas=replicas,
     )
     ended = kind.read_status(job).finished_at or now
-    if any(wait.kind is history.WaitKind.REFUSED for wait in seen.waiting):
-        seen = queue.judged(seen, kind.replicas(job))
-    seen = replace(seen, first_running_at=seen.first_running_at or kind.running_since(job))
-    return history.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
+    if any(wait.kind is history.WaitKind.REFUSED for wait in observed.waiting):
+        observed = queue.judged(observed, kind.replicas(job))
+    observed = replace(observed, first_running_at=observed.first_running_at or kind.running_since(job))
+    return history.with_reported(observed, reported.ends, restarts=reported.restarts, at=min(ended, now))
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
     """Return a function from a pod to its replica's name: by the job's object if possible, else by the pod."""
     kind = kind_of(job)
-    names = kind.told(job).pods
+    names = kind.reported(job).pods
     if not names:
         return kind.replica_of
     return lambda pod: names.get(pod["metadata"]["name"]) or kind.replica_of(pod)

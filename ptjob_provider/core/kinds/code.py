@@ -74,13 +74,13 @@ def with_code(template: Manifest, code: CodeSource, *, image: str, container: st
     Raises:
         InvalidSpec: a variable for the sync container has a value that is not allowed.
     """
-    found = find_container(template, container)
-    variables = [each for each in found.get("env") or [] if is_sync_variable(each["name"])]
+    training = find_container(template, container)
+    variables = [each for each in training.get("env") or [] if is_sync_variable(each["name"])]
     for each in variables:
         if allowed := refusal(each["name"], str(each.get("value") or "")):
             raise InvalidSpec.of(f"env[{each['name']}]", each["value"], allowed)
     pod = template["spec"]
-    sync = _container(code, variables, image=image, user=_user(pod, found, is_known=not code.image))
+    sync = _container(code, variables, image=image, user=_user(pod, training, is_known=not code.image))
     volumes: list[Manifest] = [{"name": _VOLUME, "emptyDir": {}}]
     if code.secret and code.is_over_ssh:
         source = {"secretName": code.secret, "defaultMode": _EVERYBODY_READS}
@@ -90,13 +90,13 @@ def with_code(template: Manifest, code: CodeSource, *, image: str, container: st
     return map_container({**template, "spec": grown}, container, _beside_code)
 
 
-def _beside_code(found: Manifest) -> Manifest:
-    working_dir = found.get("workingDir") or DEFAULT_WORKING_DIR
+def _beside_code(training: Manifest) -> Manifest:
+    working_dir = training.get("workingDir") or DEFAULT_WORKING_DIR
     place = {"name": _VOLUME, "mountPath": posixpath.join(working_dir, "code")}
-    mounts = named_over(found.get("volumeMounts") or [], [place], key="mountPath")
-    own = [each for each in found.get("env") or [] if not is_sync_variable(each["name"])]
+    mounts = named_over(training.get("volumeMounts") or [], [place], key="mountPath")
+    own = [each for each in training.get("env") or [] if not is_sync_variable(each["name"])]
     env = {"env": own} if own else {}
-    kept = {name: part for name, part in found.items() if name != "env"}
+    kept = {name: part for name, part in training.items() if name != "env"}
     return {**kept, **env, "workingDir": working_dir, "volumeMounts": mounts}
 
 
@@ -134,13 +134,13 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
     """
     if not isinstance(code, PackedCode):
         raise InvalidSpec.of("code", code.folder, "an address: a folder can only travel from the machine that has it")
-    pod, found = template["spec"], find_container(template, container)
-    command = found.get("command") or []
+    pod, training = template["spec"], find_container(template, container)
+    command = training.get("command") or []
     if in_command and not command:
         raise InvalidSpec.of("command", None, "a command: a TrainJob unpacks the folder of `code` in front of it")
     if taken := {each["name"] for each in pod.get("volumes") or []} & {_FOLDER_VOLUME, _ARCHIVE_VOLUME}:
         raise InvalidSpec.of("volumes", min(taken), "another name: the volumes of the folder of `code` are called so")
-    folder = found.get("workingDir") or FOLDER
+    folder = training.get("workingDir") or FOLDER
     python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
     unpack = [python, "-I", f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", code.digest, folder]
     target, source = (
@@ -153,7 +153,7 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
     ]
     grown = {**pod, "volumes": named_over(pod.get("volumes") or [], volumes)}
     if not in_command:
-        init = _unpacking(found, unpack, [target, source], user=_user(pod, found, is_known=False))
+        init = _unpacking(training, unpack, [target, source], user=_user(pod, training, is_known=False))
         grown["initContainers"] = [init, *(pod.get("initContainers") or [])]
 
     def inside(container: Manifest) -> Manifest:
@@ -207,7 +207,7 @@ def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
     is_placed = any(each["name"] in _PLACES for each in variables)
     source = {RSYNC_SOURCE: code.source} if code.rsync else {"GIT_SYNC_REPO": code.source}
     place = {} if is_placed or code.rsync else {"GIT_SYNC_DEST": repository_name(code.source)}
-    said = {
+    chosen = {
         "GIT_SYNC_BRANCH": code.branch,
         "GIT_SYNC_REV": code.revision,
         "GIT_SYNC_SUBMODULES": code.submodules,
@@ -219,9 +219,9 @@ def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
         "GIT_SYNC_ONE_TIME": "true",
         REPORT: _TERMINATION_LOG,
         **place,
-        **{name: str(value) for name, value in said.items() if value is not None},
+        **{name: str(value) for name, value in chosen.items() if value is not None},
     }
-    decided = {*_OURS, *(name for name, value in said.items() if value is not None)}
+    decided = {*_OURS, *(name for name, value in chosen.items() if value is not None)}
     theirs = [each for each in variables if each["name"] not in decided]
     first = [{"name": name, "value": value} for name, value in ours.items()]
     return named_over(named_over(first, _credentials(code)), theirs)
@@ -231,15 +231,15 @@ def _credentials(code: CodeSource) -> list[Manifest]:
     if code.secret is None:
         return []
     if code.is_over_ssh:
-        told = {"GIT_SYNC_SSH": "true", "GIT_SSH_KEY_FILE": f"{_SECRET_PATH}/ssh-privatekey"}
-        told["GIT_SSH_KNOWN_HOSTS_FILE"] = f"{_SECRET_PATH}/known_hosts"
-        return [{"name": name, "value": value} for name, value in told.items()]
+        settings = {"GIT_SYNC_SSH": "true", "GIT_SSH_KEY_FILE": f"{_SECRET_PATH}/ssh-privatekey"}
+        settings["GIT_SSH_KNOWN_HOSTS_FILE"] = f"{_SECRET_PATH}/known_hosts"
+        return [{"name": name, "value": value} for name, value in settings.items()]
     name, password = {"name": code.secret}, "RSYNC_PASSWORD" if code.rsync else "GIT_SYNC_PASSWORD"
-    found = [{"name": password, "valueFrom": {"secretKeyRef": {**name, "key": "password"}}}]
+    variables = [{"name": password, "valueFrom": {"secretKeyRef": {**name, "key": "password"}}}]
     if code.git:
         user = {"secretKeyRef": {**name, "key": "username", "optional": True}}
-        found.insert(0, {"name": "GIT_SYNC_USERNAME", "valueFrom": user})
-    return found
+        variables.insert(0, {"name": "GIT_SYNC_USERNAME", "valueFrom": user})
+    return variables
 
 
 # --- security context
@@ -294,13 +294,13 @@ def hidden(
     templates: Mapping[str, Manifest], code: CodeSource | None, *, secret: str, namespace: str
 ) -> tuple[dict[str, Manifest], Manifest | None]:
     """Return the templates, by role, without credentials, and the Secret with those and a folder; None for neither."""
-    found: dict[str, Manifest] = {}
+    sealed: dict[str, Manifest] = {}
     values = archive_of(code)
     for role, template in templates.items():
         named = with_archive_from(template, secret) if values else template
-        found[role], taken = credentials_taken_out(named, secret, role)
+        sealed[role], taken = credentials_taken_out(named, secret, role)
         values |= taken
-    return found, secret_of(secret, values, namespace=namespace)
+    return sealed, secret_of(secret, values, namespace=namespace)
 
 
 def secret_name(job: str, intent: str = "") -> str:

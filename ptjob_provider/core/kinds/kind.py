@@ -73,8 +73,8 @@ def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Itera
 def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
     """Return the job of this kind among the pod's owners."""
     owners = pod["metadata"].get("ownerReferences") or ()
-    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == kind), {})
-    return PodOwner(name=str(found.get("name") or ""), uid=str(found.get("uid") or ""))
+    owner: Mapping[str, Any] = next((each for each in owners if each.get("kind") == kind), {})
+    return PodOwner(name=str(owner.get("name") or ""), uid=str(owner.get("uid") or ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Reported:
     """Replica states reported by a job's own status, if its kind reports any.
 
     Attributes:
@@ -126,9 +126,9 @@ class Rendered:
     secret: Manifest | None = field(default=None, repr=False)
 
 
-def nothing_told(_job: Mapping[str, Any]) -> Told:
+def nothing_reported(_job: Mapping[str, Any]) -> Reported:
     """Return the empty report of a kind whose status has nothing about single replicas."""
-    return Told()
+    return Reported()
 
 
 class Kind(Protocol):
@@ -170,7 +170,7 @@ class Kind(Protocol):
     def DELETION(self) -> str:  # noqa: N802 - as above
         """Return the propagation policy of a deletion: `Foreground`, its pods first, if the operator supports it."""
 
-    def in_words_of(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:
+    def converted_for(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:
         """Return the object, or a patch, converted for a server with these fields in the kind's spec.
 
         Raises:
@@ -237,7 +237,7 @@ class Kind(Protocol):
     def replica_named(self, pod: str, /) -> str:
         """Return the replica name for a pod name."""
 
-    def told(self, job: Mapping[str, Any], /) -> Told:
+    def reported(self, job: Mapping[str, Any], /) -> Reported:
         """Return the replica states in the object's status, which outlive the pods."""
 
     def controllers(self, name: str, /) -> Sequence[tuple[str, str]]:

@@ -67,10 +67,10 @@ def requested_template(
     lower = [*_of_installation(under, role, container), *_of_pods(job.pod_template, container)]
     if job.manifest is not None:
         return overlaid(reduce(laid_over, [*lower, own]), job, job.role(role), container=container)
-    found = reduce(laid_over, [{"metadata": {"annotations": NO_ISTIO}}, own, *lower])
-    typed = overlaid(found, job, job.role(role), container=container)
-    is_said = job.shared_memory is not None or (under is not None and under.shared_memory is not None)
-    if is_said or _has_shared_memory(typed, container):
+    merged = reduce(laid_over, [{"metadata": {"annotations": NO_ISTIO}}, own, *lower])
+    typed = overlaid(merged, job, job.role(role), container=container)
+    is_chosen = job.shared_memory is not None or (under is not None and under.shared_memory is not None)
+    if is_chosen or _has_shared_memory(typed, container):
         return typed
     return with_shared_memory(typed, DEFAULT_SHARED_MEMORY, container=container)
 
@@ -118,7 +118,7 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
     """
     named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
     placed = {**named, "spec": {**named["spec"], **_pod_fields(job, fields, named["spec"])}}
-    ready = map_container(placed, container, lambda found: _container(found, job, fields))
+    ready = map_container(placed, container, lambda each: _container(each, job, fields))
     for volume in job.volumes or ():
         ready = _with_volume(ready, volume, container=container)
     for mounted in job.volume_mounts or ():
@@ -149,7 +149,7 @@ def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) ->
     )
 
 
-def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
+def _container(container: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
     changes = without_none(
         {
             "image": fields.image,
@@ -157,32 +157,32 @@ def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifes
             "command": None if fields.command is None else list(fields.command),
             "args": None if fields.args is None else list(fields.args),
             "workingDir": job.working_dir,
-            "env": None if fields.env is None else _env(found, fields),
-            "envFrom": None if job.env_from is None else added(found.get("envFrom") or [], job.env_from),
+            "env": None if fields.env is None else _env(container, fields),
+            "envFrom": None if job.env_from is None else added(container.get("envFrom") or [], job.env_from),
             "securityContext": job.container_security_context,
         }
     )
     if (fields.cpu, fields.memory, fields.gpus, fields.container_resources) == (None, None, None, None):
-        return {**found, **changes}
-    resources = _resources(found.get("resources") or {}, job, fields)
-    return {**_without(found, "resources"), **changes, **({"resources": resources} if resources else {})}
+        return {**container, **changes}
+    resources = _resources(container.get("resources") or {}, job, fields)
+    return {**_without(container, "resources"), **changes, **({"resources": resources} if resources else {})}
 
 
-def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
-    return named_over(found.get("env") or [], [variable.to_wire() for variable in fields.env or ()])
+def _env(container: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
+    return named_over(container.get("env") or [], [variable.to_wire() for variable in fields.env or ()])
 
 
-def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
-    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _asked({"resources": found})), DEFAULT_GPU)
+def _resources(current: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
+    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _requested_by({"resources": current})), DEFAULT_GPU)
     both = without_none({"cpu": fields.cpu, "memory": fields.memory})
     apart = fields.container_resources
-    requests = {**(found.get("requests") or {}), **both, **(apart.requests if apart else {})}
-    limits = {**(found.get("limits") or {}), **both, **(apart.limits if apart else {})}
+    requests = {**(current.get("requests") or {}), **both, **(apart.requests if apart else {})}
+    limits = {**(current.get("limits") or {}), **both, **(apart.limits if apart else {})}
     if fields.gpus is not None:
         requests = _without(requests, gpu)
         limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
     parts = {"requests": requests, "limits": limits}
-    return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
+    return {**_without(current, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
 
 
 def without_none(fields: Mapping[str, Any]) -> Manifest:
@@ -231,20 +231,20 @@ def without_nccl(
     """
     backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
     if backend is None:
-        return [found for _, found in roles], ()
-    told: list[str] = []
+        return [pods for _, pods in roles], ()
+    sentences: list[str] = []
 
     def changed(role: str, container: Manifest) -> Manifest:
         parts = {name: _replaced(container[name], backend) for name in ("command", "args") if container.get(name)}
         if all(parts[name] == container[name] for name in parts):
             return container
-        told.append(
+        sentences.append(
             f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
             f"backend_without_gpu={backend} says that there is no GPU"
         )
         return {**container, **parts}
 
-    return [map_containers(found, partial(changed, role)) for role, found in roles], tuple(told)
+    return [map_containers(pods, partial(changed, role)) for role, pods in roles], tuple(sentences)
 
 
 def _replaced(words: Sequence[str], backend: str) -> list[str]:
@@ -275,7 +275,7 @@ def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
 def with_shared_memory(template: Manifest, size: str, *, container: str) -> Manifest:
     """Return the template with /dev/shm of this size in the training container, or without one for NO_SHARED_MEMORY."""
     if size == NO_SHARED_MEMORY:
-        return map_container(template, container, lambda found: _without_mount(found, SHARED_MEMORY_PATH))
+        return map_container(template, container, lambda each: _without_mount(each, SHARED_MEMORY_PATH))
     pod = template["spec"]
     volumes = pod.get("volumes") or []
     name = _free_name("shared-memory", volumes)
@@ -291,8 +291,8 @@ def with_leading_env(template: Manifest, variables: Mapping[str, str], *, contai
     """
     ours = [{"name": name, "value": value} for name, value in variables.items()]
 
-    def change(found: Manifest) -> Manifest:
-        return {**found, "env": ours + [each for each in found.get("env") or [] if each["name"] not in variables]}
+    def change(training: Manifest) -> Manifest:
+        return {**training, "env": ours + [each for each in training.get("env") or [] if each["name"] not in variables]}
 
     return map_container(template, container, change)
 
@@ -300,19 +300,21 @@ def with_leading_env(template: Manifest, variables: Mapping[str, str], *, contai
 def with_log_tails(template: Manifest) -> Manifest:
     """Return the template with FallbackToLogsOnError for containers without a terminationMessagePolicy."""
     pod = template["spec"]
-    told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
-    return {**template, "spec": {**pod, **told}}
+    changed = {
+        key: [_with_log_tail(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)
+    }
+    return {**template, "spec": {**pod, **changed}}
 
 
-def _told(container: Manifest) -> Manifest:
+def _with_log_tail(container: Manifest) -> Manifest:
     if container.get("terminationMessagePolicy"):
         return container
     return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
 def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:
-    def change(found: Manifest) -> Manifest:
-        kept = _without_mount(found, added["mountPath"])
+    def change(each: Manifest) -> Manifest:
+        kept = _without_mount(each, added["mountPath"])
         return {**kept, "volumeMounts": [*(kept.get("volumeMounts") or []), added]}
 
     return map_container(template, container, change)
@@ -336,14 +338,14 @@ def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
 def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
     """Return the template with one container changed."""
     pod = template["spec"]
-    containers = [change(found) if found.get("name") == name else found for found in pod["containers"]]
+    containers = [change(each) if each.get("name") == name else each for each in pod["containers"]]
     return {**template, "spec": {**pod, "containers": containers}}
 
 
 def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
     """Return the template with every container changed except init containers."""
     pod = template["spec"]
-    return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
+    return {**template, "spec": {**pod, "containers": [change(each) for each in pod["containers"]]}}
 
 
 # --- reading
@@ -352,22 +354,22 @@ def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -
 def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the container of that name; if the kind requires none, the first."""
     containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
-    return next((found for found in containers if found.get("name") == name), containers[0])
+    return next((each for each in containers if each.get("name") == name), containers[0])
 
 
 def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
     """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
     claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
-    mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
-    return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
+    mounts = [each for each in volume_mounts(template, container=container) if not each.get("subPathExpr")]
+    return tuple(_mount(each, *claims[each["name"]]) for each in mounts if claims.get(each["name"], ("",))[0])
 
 
-def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
+def _mount(mount: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
     return Mount(
         claim=claim,
-        mount_path=found["mountPath"],
-        sub_path=found.get("subPath") or "",
-        read_only=read_only or bool(found.get("readOnly")),
+        mount_path=mount["mountPath"],
+        sub_path=mount.get("subPath") or "",
+        read_only=read_only or bool(mount.get("readOnly")),
     )
 
 
@@ -391,8 +393,8 @@ def count_gpus(template: Mapping[str, Any]) -> int:
     """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
     return sum(
         int(str(amount))
-        for found in template["spec"]["containers"]
-        for name, amount in _asked(found).items()
+        for each in template["spec"]["containers"]
+        for name, amount in _requested_by(each).items()
         if is_gpu(name) and str(amount).isdecimal()
     )
 
@@ -402,24 +404,24 @@ def is_gpu(resource: str) -> bool:
     return _GPU.fullmatch(resource) is not None
 
 
-def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    asked = container.get("resources") or {}
-    return {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+def _requested_by(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
 
 
 def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
     """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
-    found: dict[str, set[str] | None] = {}
+    secrets: dict[str, set[str] | None] = {}
     for container in (each for template in templates for each in _containers(template)):
         for variable in container.get("env") or ():
             if reference := (variable.get("valueFrom") or {}).get("secretKeyRef"):
-                keys = found.setdefault(reference["name"], set())
+                keys = secrets.setdefault(reference["name"], set())
                 if keys is not None:
                     keys.add(reference["key"])
         for source in container.get("envFrom") or ():
             if reference := source.get("secretRef"):
-                found[reference["name"]] = None
-    return found
+                secrets[reference["name"]] = None
+    return secrets
 
 
 def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -446,8 +448,8 @@ def named_over(lower: Iterable[Any], upper: Iterable[Any], *, key: str = "name")
 
 def added(lower: Iterable[Any], upper: Iterable[Any]) -> list[Any]:
     """Return the items of both lists, each once."""
-    found = list(lower)
-    return found + [item for item in upper if item not in found]
+    items = list(lower)
+    return items + [item for item in upper if item not in items]
 
 
 def _merged_containers(lower: Iterable[Any], upper: Iterable[Any]) -> list[Any]:
@@ -505,11 +507,11 @@ def check_labels(path: str, meta: Mapping[str, Any]) -> None:
 
 
 def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
-    found = meta.get(path.rpartition(".")[2]) or {}
-    for key, value in found.items():
+    pairs = meta.get(path.rpartition(".")[2]) or {}
+    for key, value in pairs.items():
         if value is not None and not isinstance(value, str):
             raise InvalidSpec.of(f"{path}.{key}", value, "a text: quote it")
-    return {key: value or "" for key, value in found.items()}
+    return {key: value or "" for key, value in pairs.items()}
 
 
 def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
@@ -550,10 +552,10 @@ def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -
     Raises:
         InvalidSpec: it is invalid or missing; the text names it by its path.
     """
-    found = owner.get(name)
-    if not isinstance(found, kind) or not found:
-        raise InvalidSpec.of(path, found, f"required: {_WORDS[kind]} that is not empty")
-    return found
+    value = owner.get(name)
+    if not isinstance(value, kind) or not value:
+        raise InvalidSpec.of(path, value, f"required: {_WORDS[kind]} that is not empty")
+    return value
 
 
 def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
@@ -562,9 +564,9 @@ def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None
     Raises:
         InvalidSpec: it is wrong; the text names the part by its path.
     """
-    found = owner.get(name)
-    if found is not None and not isinstance(found, kind):
-        raise InvalidSpec.of(path, found, _WORDS[kind])
+    value = owner.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise InvalidSpec.of(path, value, _WORDS[kind])
 
 
 def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

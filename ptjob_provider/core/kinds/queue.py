@@ -50,16 +50,16 @@ def owner_of(workload: Mapping[str, Any]) -> str:
 def as_event(workload: Mapping[str, Any]) -> Manifest | None:
     """Return a Workload's reason for waiting as a core/v1 Event; None if it has none."""
     meta, status = workload["metadata"], workload.get("status") or {}
-    found = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
     for name in _TELLING:
-        condition = found.get(name, {})
+        condition = conditions.get(name, {})
         if condition.get("status") == ("True" if name == "Evicted" else "False") and condition.get("message"):
             about = {"kind": WORKLOAD, "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
             reason = condition.get("reason") or name
             advice = f" ({reason}: {_IN_VAIN[reason]})" if reason in _IN_VAIN else ""
-            told = {"reason": reason, "message": f"{condition['message']}{advice}", "type": "Warning"}
+            reported = {"reason": reason, "message": f"{condition['message']}{advice}", "type": "Warning"}
             since = {"lastTimestamp": condition.get("lastTransitionTime")}
-            return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told, **since}
+            return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **reported, **since}
     return None
 
 
@@ -69,15 +69,15 @@ _REFUSAL = re.compile(
 _PODS = ("pods", "count/pods")
 
 
-def judged(record: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
-    """Return the record with the reason why waiting cannot help on each refused pod; `replicas` are all of the job."""
+def judged(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
+    """Return the history with the reason why waiting cannot help on each refused pod; `replicas` are all of the job."""
     waiting = (
         replace(wait, in_vain=_why_in_vain(wait.message, wait.replica, replicas))
         if wait.kind is WaitKind.REFUSED
         else wait
-        for wait in record.waiting
+        for wait in history.waiting
     )
-    return replace(record, waiting=tuple(waiting))
+    return replace(history, waiting=tuple(waiting))
 
 
 def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str:
@@ -88,23 +88,25 @@ def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str
 
 
 def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
-    found = _REFUSAL.search(message)
-    if found is None:
+    match = _REFUSAL.search(message)
+    if match is None:
         return ""
-    quota, limited = found["quota"], _amounts(found["limited"])
-    for resource, one in _amounts(found["requested"]).items():
+    quota, limited = match["quota"], _amounts(match["limited"])
+    for resource, one in _amounts(match["requested"]).items():
         allowed = limited[resource]
         if amount(one) > amount(allowed):
-            asked = f"less than the {one} requested at once"
-            return f"the quota {quota} allows {resource}={allowed} in all, {asked}, so waiting does not help"
-        total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
+            why = f"less than the {one} requested at once"
+            return f"the quota {quota} allows {resource}={allowed} in all, {why}, so waiting does not help"
+        total = sum((_requested_by(each, refused, replicas, resource, one) for each in replicas), Decimal())
         if total > amount(allowed):
             together = f"its {len(replicas)} replicas need {resource}={_text(total, one)} together, it allows {allowed}"
             return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
     return ""
 
 
-def _asked(replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str) -> Decimal:
+def _requested_by(
+    replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str
+) -> Decimal:
     """Return a replica's request: a refused pod's of the same role, else the one in the job's object."""
     if replica.role in {each.role for each in replicas if each.name == refused}:
         return amount(requested)

@@ -99,7 +99,7 @@ class Pods:
     template: Manifest
 
 
-def without_servers_word(manifest: Manifest) -> Manifest:
+def without_server_fields(manifest: Manifest) -> Manifest:
     """Return the manifest without the API server's own fields."""
     meta = {name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET}
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
@@ -128,10 +128,10 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
 
 
 def _stem(meta: Mapping[str, Any]) -> str:
-    found = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
-    if not found:
+    stem = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
+    if not stem:
         raise InvalidSpec.of("manifest.metadata.name", None, "required, unless `name` is given")
-    return str(found)
+    return str(stem)
 
 
 def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
@@ -265,15 +265,15 @@ def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, conta
         outputs: the declared outputs.
         container: the name of the training container.
     """
-    found = list(templates)
+    mounted = list(templates)
     for name in OUTPUT_FIELDS:
         text = getattr(outputs, name)
         if text is None or not text.startswith(SCHEME):
             continue
         address = PvcAddress.parse(text, field=name)
-        if mount_for(address, pod_template.claim_mounts(found[0], container=container)) is None:
-            found = _with_claim(found, address.claim, container)
-    return found
+        if mount_for(address, pod_template.claim_mounts(mounted[0], container=container)) is None:
+            mounted = _with_claim(mounted, address.claim, container)
+    return mounted
 
 
 def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container: str) -> ResolvedOutputs:
@@ -283,8 +283,10 @@ def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container:
         InvalidSpec: one is on no claim, or on a read-only one.
     """
     declared = {field: text for field in OUTPUT_FIELDS if (text := getattr(outputs, field)) is not None}
-    found = {field: resolved(template, text, field=field, container=container) for field, text in declared.items()}
-    return ResolvedOutputs(**found)
+    outputs_by_field = {
+        field: resolved(template, text, field=field, container=container) for field, text in declared.items()
+    }
+    return ResolvedOutputs(**outputs_by_field)
 
 
 def resolved(
@@ -302,23 +304,23 @@ def resolved(
     Raises:
         InvalidSpec: it is on no claim, or cannot be used there.
     """
-    seen = pod_template.claim_mounts(template, container=container)
+    mounts = pod_template.claim_mounts(template, container=container)
     working_dir = pod_template.find_container(template, container).get("workingDir")
-    found = resolve(text, field=field, mounts=seen, working_dir=working_dir, reads=reads)
+    output = resolve(text, field=field, mounts=mounts, working_dir=working_dir, reads=reads)
     paths = _mount_paths(template, container)
-    holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
+    holding = [path for path in paths if posixpath.commonpath([path, output.container_path]) == path]
     nearest = max(holding, key=len)  # of the claim that it is on, unless a nearer mount hides it
-    if nearest not in {_normal(mount.mount_path) for mount in seen}:
+    if nearest not in {_normal(mount.mount_path) for mount in mounts}:
         raise InvalidSpec.of(
             field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
         )
-    return found
+    return output
 
 
 def output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
     """Return the variables with the outputs' paths for the program."""
-    found = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
-    return {variable: output.container_path for variable, output in found.items() if output is not None}
+    by_variable = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
+    return {variable: output.container_path for variable, output in by_variable.items() if output is not None}
 
 
 def _with_claim(templates: Sequence[Manifest], claim: str, container: str) -> list[Manifest]:
@@ -356,17 +358,17 @@ def planned(
     Raises:
         InvalidSpec: there is no folder to show, or it is on no claim.
     """
-    asked = job.tensorboard
-    if asked is None:
+    requested = job.tensorboard
+    if requested is None:
         return None
-    if asked.logdir is not None:
-        claim, path = _folder(asked.logdir, template, container)
+    if requested.logdir is not None:
+        claim, path = _folder(requested.logdir, template, container)
     elif outputs.tfevents is not None:
         claim, path = outputs.tfevents.claim, outputs.tfevents.path
     else:
         raise InvalidSpec.of("tensorboard", "true", "set together with `tfevents` or `logdir`: a folder to show")
-    found = TensorBoardPlan(claim=claim, path=path, image=asked.image or image)
-    return found.served_as(asked.service_type) if asked.service_type else found
+    plan = TensorBoardPlan(claim=claim, path=path, image=requested.image or image)
+    return plan.served_as(requested.service_type) if requested.service_type else plan
 
 
 def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:
@@ -374,5 +376,5 @@ def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str
     if text.startswith(SCHEME):
         address = PvcAddress.parse(text, field="tensorboard.logdir", or_root=True)
         return address.claim, address.path
-    found = resolved(template, text, field="tensorboard.logdir", container=container, reads=True)
-    return found.claim, found.path
+    folder = resolved(template, text, field="tensorboard.logdir", container=container, reads=True)
+    return folder.claim, folder.path

@@ -218,7 +218,7 @@ async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awa
         return await send(told)
     except InvalidSpec:
         fields = await discovery.spec_fields(client, told)
-        otherwise = kinds.named(told["kind"]).in_words_of(told, fields) if fields else told
+        otherwise = kinds.named(told["kind"]).converted_for(told, fields) if fields else told
         if otherwise == told:
             raise
     return await send(otherwise)

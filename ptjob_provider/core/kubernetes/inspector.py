@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import Check, FileOptions, NodeUse, Shown
+    from ptjob_provider.core.inspector import Check, FileOptions, NodeUse, TensorBoardView
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.kubernetes.storage import ClaimPod
@@ -50,7 +50,7 @@ class ClusterSite:
         path = paths.events(ref.namespace)
         async with lease(self._config) as client:
             job = await _job(client, ref)
-            queued = await _said_by_queue(client, job) if job else []
+            queued = await _queue_message(client, job) if job else []
             if len(names) <= _FEW:
                 found = [
                     event
@@ -139,7 +139,7 @@ class ClusterSite:
             return await url_beside(client, ref)
 
     @asynccontextmanager
-    async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
+    async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
         """Show a folder of events at a local address; see `Site.tensorboard`."""
         async with lease(self._config) as client, shown(client, what) as address:
             yield address
@@ -159,7 +159,7 @@ async def _job(client: Client, ref: JobRef) -> Manifest | None:
     return found if found["metadata"]["uid"] == ref.uid else None
 
 
-async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
+async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
     """Return Kueue's reasons for the job's waiting, as events; none without a Kueue queue."""
     meta = job["metadata"]
     if QUEUE_LABEL not in (meta.get("labels") or {}):

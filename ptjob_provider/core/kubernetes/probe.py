@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, last_lines
-from ptjob_provider.core.diagnosis.classify import find
+from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.diagnosis.startup_failure import is_image_gone
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.history import PodHistory, WaitKind, observe
@@ -33,7 +33,7 @@ from ptjob_provider.core.outputs.contract import OutputReport
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ptjob_provider.core.diagnosis.classify import Finding
+    from ptjob_provider.core.diagnosis.classify import Classification
     from ptjob_provider.core.errors import PTJobError
     from ptjob_provider.core.history.pods import Wait
     from ptjob_provider.core.identity import Manifest
@@ -324,12 +324,12 @@ def _wait_advice(wait: Wait) -> str:
     return _WAITS.get(wait.kind, _WAITS[WaitKind.STUCK])
 
 
-def _end_advice(found: Finding) -> str:
+def _end_advice(found: Classification) -> str:
     exception, _, _ = found.detail.partition(":")
     return _ERRORS.get(exception) or _ENDS.get(found.cause, "see whether its node is well")
 
 
-def _finding(pod: Manifest) -> Finding:
+def _finding(pod: Manifest) -> Classification:
     record = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
     end = record.terminations[-1]  # a pod that failed has at least its own
-    return find(end, last_lines.lines_of(end.message))
+    return classify(end, last_lines.lines_of(end.message))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import FileOptions, Shown
+    from ptjob_provider.core.inspector import FileOptions, TensorBoardView
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.local.store import JobFiles
     from ptjob_provider.core.logs import LogLine
@@ -45,7 +45,7 @@ _GRACE = 5.0
 
 
 @asynccontextmanager
-async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
+async def shown(config: LocalConfig, what: TensorBoardView) -> AsyncIterator[str]:
     """Yield the address at which the folder is shown; the process is stopped afterwards.
 
     Raises:
@@ -228,7 +228,7 @@ class LocalSite:
         return ""
 
     @asynccontextmanager
-    async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
+    async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
         """Show a folder at a local address; see `Site.tensorboard`."""
         async with shown(self._config, what) as address:
             yield address

@@ -124,7 +124,7 @@ class Meter:
         self._before[uid] = load
         _, use = self._uses.get(uid, (replica, PeakUsage()))
         memory = max(load.memory, load.highest)
-        self._uses[uid] = replica, use.seen({"cpu": cpu, "memory": memory, "disk": load.written})
+        self._uses[uid] = replica, use.with_sample({"cpu": cpu, "memory": memory, "disk": load.written})
 
 
 def told(files: JobFiles) -> dict[str, PeakUsage]:

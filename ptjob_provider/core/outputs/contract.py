@@ -250,8 +250,8 @@ def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: date
     Raises:
         OutputsNotVerified: the report lacks a declared output.
     """
-    found = (_problem(*declared, oldest=not_before - CLOCK_SKEW) for declared in _declared(report, outputs))
-    return tuple(problem for problem in found if problem)
+    defects = (_problem(*declared, oldest=not_before - CLOCK_SKEW) for declared in _declared(report, outputs))
+    return tuple(problem for problem in defects if problem)
 
 
 def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
@@ -337,10 +337,10 @@ def _declared(report: OutputReport, outputs: ResolvedOutputs) -> Iterator[tuple[
 
 
 def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: datetime) -> OutputProblem | None:
-    found = _shortcoming(name, facts, oldest=oldest)
-    if found is None:
+    shortcoming = _shortcoming(name, facts, oldest=oldest)
+    if shortcoming is None:
         return None
-    cause, what = found
+    cause, what = shortcoming
     obstacle = f" ({facts.problem})" if facts.exists and facts.problem else ""
     return OutputProblem(
         output=name,

@@ -220,6 +220,6 @@ def build_result(
 def _place(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tuple[str, ...]) -> dict[str, Any] | None:
     if output is None or facts is None or not facts.exists:
         return None
-    found = facts.to_dict()
-    curves = {"curves": found["curves"]} if found["curves"] else {}
-    return {**output.to_dict(), **{name: found[name] for name in wanted}, **curves}
+    fields = facts.to_dict()
+    curves = {"curves": fields["curves"]} if fields["curves"] else {}
+    return {**output.to_dict(), **{name: fields[name] for name in wanted}, **curves}

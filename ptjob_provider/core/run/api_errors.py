@@ -45,11 +45,11 @@ class ApiErrors:
         self._timeout = timeout
         self._began: dict[object, float] = {}
 
-    async def answer(self, ask: Callable[[], Awaitable[T]], *, though_away: bool = True) -> T:
+    async def answer(self, request_once: Callable[[], Awaitable[T]], *, though_away: bool = True) -> T:
         """Retry a request until it is answered, and return the answer.
 
         Args:
-            ask: makes the request.
+            request_once: makes the request.
             though_away: also retry while the server does not answer.
 
         Raises:
@@ -60,7 +60,7 @@ class ApiErrors:
         try:
             while True:
                 try:
-                    found = await ask()
+                    answer = await request_once()
                 except JobNotFound:
                     raise
                 except ClusterUnavailable as error:
@@ -71,7 +71,7 @@ class ApiErrors:
                     await self._wait(request, error)
                 else:
                     self._answered(request)
-                    return found
+                    return answer
         finally:
             self._began.pop(request, None)
 

@@ -97,35 +97,35 @@ class Ownership(StrEnum):
     """Another owner's object: leave it unchanged."""
 
 
-def claim(
-    found: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None, intent: str = ""
+def ownership_of(
+    job: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None, intent: str = ""
 ) -> Ownership:
     """Decide whether an object with our name is this attempt's job.
 
     Args:
-        found: the object.
+        job: the object.
         phase: its phase.
         owner: the owner to compare with.
         record: the store's record when this try began; a finished job is ours only if the record holds its uid or the
             open intent to create it.
         intent: written by this try on what it creates: a short job may end before its create is answered.
     """
-    if not is_owned_by(found, owner):
+    if not is_owned_by(job, owner):
         return Ownership.FOREIGN
-    if found["metadata"].get("deletionTimestamp"):
+    if job["metadata"].get("deletionTimestamp"):
         return Ownership.HISTORY
-    is_just_made = bool(intent) and (found["metadata"].get("annotations") or {}).get(INTENT_ANNOTATION) == intent
-    if not phase.is_terminal or is_just_made or _is_recorded(found, record):
+    is_just_made = bool(intent) and (job["metadata"].get("annotations") or {}).get(INTENT_ANNOTATION) == intent
+    if not phase.is_terminal or is_just_made or _is_recorded(job, record):
         return Ownership.ADOPT
     return Ownership.HISTORY
 
 
-def spec_changed(found: Mapping[str, Any], spec_hash: str) -> bool:
+def spec_changed(job: Mapping[str, Any], spec_hash: str) -> bool:
     """Return whether the running job was created from a different specification than the requested one."""
-    return bool(found["metadata"].get("annotations", {}).get(SPEC_HASH_ANNOTATION) != spec_hash)
+    return bool(job["metadata"].get("annotations", {}).get(SPEC_HASH_ANNOTATION) != spec_hash)
 
 
-def _is_recorded(found: Mapping[str, Any], record: AttemptRecord | None) -> bool:
-    if record is None or record.ended or record.name != found["metadata"]["name"]:
+def _is_recorded(job: Mapping[str, Any], record: AttemptRecord | None) -> bool:
+    if record is None or record.ended or record.name != job["metadata"]["name"]:
         return False
-    return record.uid in {None, found["metadata"]["uid"]}
+    return record.uid in {None, job["metadata"]["uid"]}

@@ -75,7 +75,7 @@ _QUIET = 3.0
 """Seconds without pods after which an object kept by a foreign finalizer also counts as stopped."""
 
 _LONGEST_STOP_INTERVAL = 2.0
-_LOOK_TIMEOUT = 5.0
+_OBSERVE_TIMEOUT = 5.0
 
 
 async def stop_and_wait(
@@ -118,11 +118,11 @@ async def _is_removed(backend: Backend, ref: JobRef) -> bool:
 async def _where(backend: Backend, ref: JobRef) -> str:
     """Return the names of the remaining pods and their nodes, where the back-end has nodes."""
     try:
-        async with asyncio.timeout(_LOOK_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
-            seen = await anext(watch)
+        async with asyncio.timeout(_OBSERVE_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
+            observation = await anext(watch)
     except (TimeoutError, ClusterError):
         return ""
-    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in seen.pods]
+    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in observation.pods]
     named = [f"{name} on {node}" for name, node in places if node]
     return f" ({', '.join(named)})" if named else ""
 
@@ -161,12 +161,12 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_sin
         unless_left_since: keep a job that a last try left running at this instant or later, see `leave_running`.
     """
     try:
-        found = await backend.get(ref.kind, ref.namespace, ref.name)
+        job = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
         return False
-    if JobRef.of(found) != ref or kinds.read_status(found).phase.is_terminal:
+    if JobRef.of(job) != ref or kinds.read_status(job).phase.is_terminal:
         return False
-    left_at = unfollowed_since(found)
+    left_at = unfollowed_since(job)
     if unless_left_since is not None and left_at is not None and left_at >= unless_left_since:
         return False
     await backend.delete(ref)
@@ -179,11 +179,11 @@ async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobR
     if record is None or record.ended:
         return None
     try:
-        found = await backend.get(record.kind, record.namespace, record.name)
+        job = await backend.get(record.kind, record.namespace, record.name)
     except JobNotFound:
         return None
-    ref = JobRef.of(found)
-    return ref if is_owned_by(found, owner) and record.uid in {None, ref.uid} else None
+    ref = JobRef.of(job)
+    return ref if is_owned_by(job, owner) and record.uid in {None, ref.uid} else None
 
 
 def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
@@ -247,10 +247,10 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
     if not submission.tensorboard_url:
         return ""
     try:
-        found = await backend.get(ref.kind, ref.namespace, ref.name)
+        job = await backend.get(ref.kind, ref.namespace, ref.name)
     except ClusterError:  # the job exists nevertheless
         return ""
-    if kinds.kind_of(found).expires(found):
+    if kinds.kind_of(job).expires(job):
         return ""
     return f"{ref}: its TensorBoard stands until the job is deleted, which nothing does by itself"
 
@@ -258,19 +258,19 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
     """Delete an ended job, or set its TTL, according to the action; return whether it was deleted here."""
     try:
-        found = await backend.get(ref.kind, ref.namespace, ref.name)
+        job = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
         return False
-    if JobRef.of(found) != ref or found["metadata"].get("deletionTimestamp"):
+    if JobRef.of(job) != ref or job["metadata"].get("deletionTimestamp"):
         return False
     if action.deletes(succeeded=succeeded):
         await backend.delete(ref)
         return True
-    change = kinds.kind_of(found).expiring(found)
+    change = kinds.kind_of(job).expiring(job)
     try:
         if change is not None:
             await backend.patch(ref, change)
     finally:  # the TensorBoard stays only if the job's TTL removes it
-        if TensorBoardPlan.of(found) is not None:
+        if TensorBoardPlan.of(job) is not None:
             await backend.ensure_tensorboard(ref)
     return False

@@ -29,9 +29,9 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.outputs.contract import notes, problems, report_text
 from ptjob_provider.core.run import cleanup
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
-from ptjob_provider.core.run.outcome import Conclusion, Outcome, summarize
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome, summarize
 from ptjob_provider.core.run.progress import JobProgress
-from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_words, with_last_lines
+from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_lines_of_run, with_last_lines
 from ptjob_provider.core.run.submit import inspect_outputs
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
@@ -81,7 +81,7 @@ async def follow(
     mask: Callable[[str], str] = str,
     api_error_timeout: float = TIMEOUT,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Conclusion:
+) -> JobOutcome:
     """Follow the job until it has ended, and return its conclusion; cancelling leaves the job unchanged.
 
     On return nothing of the job runs, except replicas of a deleted job within their grace period, or with `leave_stuck`
@@ -170,7 +170,7 @@ class _Follower:
     def ref(self) -> JobRef:
         return self.submission.ref
 
-    async def run(self) -> Conclusion:
+    async def run(self) -> JobOutcome:
         try:
             # The watch stays open: its cache answers later questions about the job without requests.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
@@ -203,13 +203,13 @@ class _Follower:
         if self.known.has_begun:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT, is_read=is_read)
             if end.outcome is Outcome.FAILED and not end.stop:
-                await self._look_again()
+                await self._observe_ends()
             if end.outcome is Outcome.SUCCEEDED and self.known.runs:
-                await self._hear_of_others()
+                await self._observe_others()
 
     async def _is_read(self) -> bool:
         """Return whether rank 0 has written nothing that is unread and does not run."""
-        return self.submission.rank0 not in self.known.story.running and await self.log.is_read()
+        return self.submission.rank0 not in self.known.pods.running and await self.log.is_read()
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class _Follower:
                 if following.done():
                     await self._take(following.result())
                     following = None  # releases the observation: ten thousand may wait here
-                await self._say_why_it_waits(self.clock())
+                await self._report_wait(self.clock())
                 if end := self._end():
                     return end
                 await self._wake_operator()
@@ -232,11 +232,11 @@ class _Follower:
                 with contextlib.suppress(asyncio.CancelledError):
                     await following
 
-    async def _say_why_it_waits(self, now: datetime) -> None:
+    async def _report_wait(self, now: datetime) -> None:
         waiting, limits = self.known.waiting, None if self.hands_off else self.limits
-        if waiting.to_say(now):
+        if waiting.to_report(now):
             deadline = None if self.hands_off else self.deadline
-            ahead = diagnoses.outlook(self.known.story, limits=limits, deadline=deadline)
+            ahead = diagnoses.outlook(self.known.pods, limits=limits, deadline=deadline)
             if text := waiting.with_outlook(ahead):
                 self.sink.notice(f"{self.ref} waits: {text}")
             await self._keep_wait()
@@ -252,33 +252,35 @@ class _Follower:
         left = [(instant - now).total_seconds() for instant in instants if instant is not None]
         return max(0.0, min([_LONGEST, *left]))
 
-    async def _take(self, seen: Observation) -> None:
-        has_ends = await self._tell(seen)
+    async def _take(self, observation: Observation) -> None:
+        has_ends = await self._report(observation)
         if self.known.has_log:
             self.log.begin()
         if has_ends:
             await self._keep_record()
 
-    async def _tell(self, seen: Observation) -> bool:
+    async def _report(self, observation: Observation) -> bool:
         """Log what is new, and return whether containers have ended."""
-        news = self.known.take(seen, now=self.clock())
-        for text in news.sentences:
+        update = self.known.take(observation, now=self.clock())
+        for text in update.sentences:
             self.sink.notice(text)
         silent = self.known.silent()
         if not silent:
-            return news.has_ends
-        heard = await asyncio.gather(*(last_words(self.backend, self.ref, end, mask=self.mask) for end in silent))
-        for text in self.known.hear(silent, heard):
+            return update.has_ends
+        messages = await asyncio.gather(
+            *(last_lines_of_run(self.backend, self.ref, end, mask=self.mask) for end in silent)
+        )
+        for text in self.known.add_messages(silent, messages):
             self.sink.notice(text)
-        return news.has_ends or any(heard)
+        return update.has_ends or any(messages)
 
     async def _keep_record(self) -> None:
         if not self.hands_off:
-            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.story)})
+            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.pods)})
 
     async def _keep_wait(self) -> None:
         """Annotate the reason for waiting for lists, while nothing has run and no record is written."""
-        held = diagnoses.held_back(self.known.story)
+        held = diagnoses.held_back(self.known.pods)
         if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
             self.kept_wait = held
             await self._keep_record()
@@ -320,14 +322,14 @@ class _Follower:
         return self.known.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
 
     def _end(self) -> _End | None:
-        phase, has_been_seen = self.known.status.phase, self.known.record is not None
+        phase, is_observed = self.known.status.phase, self.known.record is not None
         if self.known.deleted:
-            return self._end_of_gone(self.known.story, self.clock())
+            return self._end_of_gone(self.known.pods, self.clock())
         if phase.is_terminal:
             return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
-        if self.hands_off or not has_been_seen:  # a job that was never observed may have ended
+        if self.hands_off or not is_observed:  # a job that was never observed may have ended
             return None
-        return self._end_by_us(self.known.story, self.clock())
+        return self._end_by_us(self.known.pods, self.clock())
 
     def _end_of_gone(self, record: history.PodHistory, now: datetime) -> _End:
         """Return the end of a deleted job: after the deadline, most likely deleted by an earlier follower."""
@@ -346,7 +348,7 @@ class _Follower:
 
     # --- conclusion --------------------------------------------------------------------------------------------------
 
-    async def _conclude(self, end: _End) -> Conclusion:
+    async def _conclude(self, end: _End) -> JobOutcome:
         if end.outcome is not Outcome.SUCCEEDED:
             why = self._with_tail(end.diagnosis or await self._diagnose_and_note())
             if end.leave:
@@ -356,56 +358,58 @@ class _Follower:
         try:
             report = await self._inspect()
         except OutputsNotVerified as error:
-            return Conclusion(outcome=Outcome.UNVERIFIED, status=status, cursor=self.log.cursor, detail=str(error))
+            return JobOutcome(outcome=Outcome.UNVERIFIED, status=status, cursor=self.log.cursor, detail=str(error))
         not_before = parse_instant(self.submission.first_started_at) or self.clock()
-        found = problems(report, self.submission.outputs, not_before=not_before) if report else ()
-        if found:
-            return self._failure(Outcome.FAILED, diagnoses.outputs_failed(found, replica=self.submission.rank0), report)
+        defects = problems(report, self.submission.outputs, not_before=not_before) if report else ()
+        if defects:
+            return self._failure(
+                Outcome.FAILED, diagnoses.outputs_failed(defects, replica=self.submission.rank0), report
+            )
         for note in notes(report, self.submission.outputs) if report else ():
             self.sink.notice(f"{self.ref}: {note}")
         result = self._result(status, report, None)
-        return Conclusion(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
+        return JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
 
-    async def _look_again(self) -> None:
+    async def _observe_ends(self) -> None:
         """Observe how the other replicas ended: the first observed end may be a consequence of the real cause."""
         await cleanup.settled(self.backend, self.ref, self.errors)
         async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
-            seen = await anext(watch)
-        if seen.job is not None:
-            await self._take(seen)
-            if diagnoses.lacks_reason(self.known.story):
-                told = await self.errors.answer(lambda: self.backend.reasons(self.ref))
-                await self._take(replace(seen, events=[*seen.events, *told]))
+            observation = await anext(watch)
+        if observation.job is not None:
+            await self._take(observation)
+            if diagnoses.lacks_reason(self.known.pods):
+                reasons = await self.errors.answer(lambda: self.backend.reasons(self.ref))
+                await self._take(replace(observation, events=[*observation.events, *reasons]))
 
-    async def _hear_of_others(self) -> None:
+    async def _observe_others(self) -> None:
         """Observe replicas that still ran when rank 0 ended, which alone decides: one may fail just after it."""
-        before = self.known.story
+        before = self.known.pods
         with contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(cleanup.SETTLE_TIMEOUT),
                 contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch,
             ):
-                async for seen in watch:
-                    await self._tell(seen)
+                async for observation in watch:
+                    await self._report(observation)
                     if self.keep_running_pods or not self.known.runs:
                         break
-        ranks, story = self.submission.ranks, self.known.story
-        if diagnoses.failed_replicas(story, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
+        ranks, after = self.submission.ranks, self.known.pods
+        if diagnoses.failed_replicas(after, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
             await self._keep_record()  # a replica that was only stopped is not worth a request
 
     async def _diagnose_and_note(self) -> Diagnosis:
         """Diagnose once and annotate the job: later readers have neither its pods nor their logs."""
         if self.known.noted is not None:
             return self.known.noted
-        found = self._with_tail(await self._diagnose())
+        diagnosis = self._with_tail(await self._diagnose())
         if not self.hands_off:
-            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: found.to_text()})
-        return found
+            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: diagnosis.to_text()})
+        return diagnosis
 
     async def _diagnose(self) -> Diagnosis:
         """Read more of the relevant log than the record holds, if readable."""
         tails = {self.submission.rank0: self.log.tail}
-        record, ranks = self.known.story, self.submission.ranks
+        record, ranks = self.known.pods, self.submission.ranks
         first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
         if not first.replica or first.replica in tails:
             return first
@@ -419,11 +423,11 @@ class _Follower:
         report: OutputReport | None = None,
         *,
         phase: JobPhase = JobPhase.FAILED,
-    ) -> Conclusion:
+    ) -> JobOutcome:
         why = self._with_tail(why)
         status = replace(self.known.status, phase=phase)
         result = self._result(status, report, why)
-        return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
+        return JobOutcome(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
 
     def _with_tail(self, why: Diagnosis) -> Diagnosis:
         return why if why.log_tail else replace(why, log_tail=self.log.tail, tail_of=self.submission.rank0)
@@ -439,7 +443,7 @@ class _Follower:
         return summarize(
             self.submission,
             status=status,
-            record=self.known.story,
+            record=self.known.pods,
             report=report,
             diagnosis=why,
             now=self.clock(),

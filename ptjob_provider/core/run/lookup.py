@@ -46,8 +46,8 @@ async def find_job(
         raise denied[0]
     if not served:
         raise JobNotFound("; ".join(map(str, missing.values())), code=404, reason="NotFound")
-    unseen = f"; not looked at: {'; '.join(map(str, denied))}" if denied else ""
-    text = f"{namespace} has no job {name} (looked for {', '.join(served)}){unseen}"
+    skipped = f"; not looked at: {'; '.join(map(str, denied))}" if denied else ""
+    text = f"{namespace} has no job {name} (looked for {', '.join(served)}){skipped}"
     raise JobNotFound(text, code=404, reason="NotFound") from missing[served[0]]
 
 
@@ -62,11 +62,11 @@ async def list_jobs(
     """
     if kind is not None:
         return list(await backend.list(kinds.named(kind).KIND, namespace, labels))
-    found: list[Manifest] = []
+    jobs: list[Manifest] = []
     refused: list[ClusterError] = []
     for each in kinds.KINDS:
         try:
-            found += await backend.list(each, namespace, labels)
+            jobs += await backend.list(each, namespace, labels)
         except ClusterError as error:
             if error.code not in {HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN} or error.retryable:
                 raise
@@ -74,4 +74,4 @@ async def list_jobs(
             refused.append(error)
     if len(refused) == len(kinds.KINDS):
         raise next((error for error in refused if isinstance(error, PermissionDenied)), refused[0])
-    return sorted(found, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+    return sorted(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]))

@@ -173,13 +173,13 @@ class Options:
         """Read JSON, or a JSON or YAML file. Its values may be secret: errors do not repeat them."""
         text = self.text(name) or "{}"
         try:
-            found = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
+            document = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
             why = getattr(error, "strerror", None) or "it is neither JSON nor YAML"
             raise InvalidSpec(f"{self.title(name)}: {why}; give JSON, or the path of a JSON or YAML file") from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise InvalidSpec(f"{self.title(name)}: a map is needed")
-        return found
+        return document
 
 
 def _gpus(text: str) -> Any:

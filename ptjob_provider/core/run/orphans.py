@@ -97,8 +97,8 @@ class LiveJob:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
-        said = {"phase": self.phase.value, "created_at": self.created_at.isoformat(), "instance": self.instance}
-        return {**self.ref.to_dict(), **said, "owner": dict(self.owner)}
+        fields = {"phase": self.phase.value, "created_at": self.created_at.isoformat(), "instance": self.instance}
+        return {**self.ref.to_dict(), **fields, "owner": dict(self.owner)}
 
     @property
     def is_left_by_wish(self) -> bool:
@@ -112,7 +112,7 @@ class LiveJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Orphan:
     """An orphaned job, or one whose task's state is unknown.
 
     Attributes:
@@ -152,11 +152,11 @@ def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
 
 async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
     """Return the jobs of the namespace that an orchestrator created and that use resources, oldest first."""
-    found = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
-    return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
+    jobs = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
+    return [LiveJob.of(job) for job in jobs if await _uses_something(backend, job)]
 
 
-def suspects(
+def candidates(
     jobs: Sequence[LiveJob],
     *,
     instance: Instance,
@@ -202,14 +202,14 @@ async def sweep(
     unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
     stop: bool = False,
     now: datetime | None = None,
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[Orphan]:
     """Yield the orphaned jobs of one namespace; with `stop`, each is stopped first.
 
     An error with one job is reported in its finding, and the search continues.
     """
     jobs = await live_jobs(backend, namespace)
     now = now or datetime.now(UTC)
-    for job in suspects(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
+    for job in candidates(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
         finding = await _judge(waiters, job, jobs)
         if finding is not None:
             yield await _stopped(backend, finding) if stop and finding.why else finding
@@ -224,15 +224,15 @@ async def _uses_something(backend: Backend, job: Manifest) -> bool:
     return not kinds.kind_of(job).stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
 
 
-async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Finding | None:
+async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orphan | None:
     try:
         why = reason(job, await waiters.state(job.owner), jobs)
     except ClusterError as error:
-        return Finding(job=job, error=f"whether its task waits is not known: {error}")
-    return Finding(job=job, why=why) if why else None
+        return Orphan(job=job, error=f"whether its task waits is not known: {error}")
+    return Orphan(job=job, why=why) if why else None
 
 
-async def _stopped(backend: Backend, finding: Finding) -> Finding:
+async def _stopped(backend: Backend, finding: Orphan) -> Orphan:
     ref = finding.job.ref
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS

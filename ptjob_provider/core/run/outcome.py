@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas, told_of
+from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas, failed_replicas_text
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.outputs.result import build_result, measure
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conclusion:
+class JobOutcome:
     """Result of following a job, as one value that crosses processes.
 
     Attributes:
@@ -78,7 +78,7 @@ class Conclusion:
         )
 
 
-def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
+def raise_for(ref: JobRef, conclusion: JobOutcome, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
     """Return if the job succeeded with valid outputs, else raise its error.
 
     Args:
@@ -104,14 +104,14 @@ def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, sho
     raise error(ref, conclusion.status, (why.without_log() if deletes else why).without_lines(shown))
 
 
-def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:
+def success_text(ref: JobRef, result: Mapping[str, Any]) -> str:
     """Return the closing sentence for a job that succeeded by rank 0; it names the replicas that failed.
 
     Args:
         ref: the job.
         result: the value of `result.build_result`, of this or an older version.
     """
-    failed = told_of(result.get("failed_replicas") or ())
+    failed = failed_replicas_text(result.get("failed_replicas") or ())
     return f"{ref} succeeded, but {failed}" if failed else f"{ref} succeeded"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history, kinds
-from ptjob_provider.core.diagnosis import Diagnosis, LastWords, WaitingNotice
+from ptjob_provider.core.diagnosis import Diagnosis, EndNotices, WaitingNotice
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -99,47 +99,49 @@ class JobProgress:
     runs: bool = False
     due: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
-    _asked: dict[str, int] = field(default_factory=dict)
-    _untold: set[str] = field(default_factory=set)
+    _tries: dict[str, int] = field(default_factory=dict)
+    _unreported: set[str] = field(default_factory=set)
     _size: Size = field(default_factory=Size)
-    _last_words: LastWords = field(init=False)
+    _end_notices: EndNotices = field(init=False)
 
     def __post_init__(self) -> None:
-        self._last_words = LastWords(besides=self.submission.rank0)
+        self._end_notices = EndNotices(besides=self.submission.rank0)
 
     @property
-    def story(self) -> history.PodHistory:
+    def pods(self) -> history.PodHistory:
         """Return the record; an empty one before the first observation."""
         return self.record or history.PodHistory()
 
     @property
     def has_begun(self) -> bool:
         """Return whether any pod may have run; a job that was suspended to its end has no log."""
-        return self.status.started_at is not None or bool(self.story.placed)
+        return self.status.started_at is not None or bool(self.pods.placed)
 
     @property
     def has_log(self) -> bool:
         """Return whether rank 0 has started to run."""
-        rank0, story = self.submission.rank0, self.story
-        ended = (end.replica for end in story.terminations)
-        return rank0 in story.running or rank0 in story.finished or rank0 in ended
+        rank0, pods = self.submission.rank0, self.pods
+        ended = (end.replica for end in pods.terminations)
+        return rank0 in pods.running or rank0 in pods.finished or rank0 in ended
 
-    def take(self, seen: Observation, *, now: datetime) -> ProgressUpdate:
+    def take(self, observation: Observation, *, now: datetime) -> ProgressUpdate:
         """Add an observation, and return what is new."""
-        if seen.job is None:
+        if observation.job is None:
             self.deleted, self.runs = True, False
             return ProgressUpdate()
-        self.noted = Diagnosis.stored_in(seen.job)
-        self.used = peak_usage.stored_in(seen.job)
-        self.due = kinds.due_at(seen.job)
-        self.submission = self._size.of(seen.job, self.submission)
-        before = self.record or history.stored_in(seen.job)
+        self.noted = Diagnosis.stored_in(observation.job)
+        self.used = peak_usage.stored_in(observation.job)
+        self.due = kinds.due_at(observation.job)
+        self.submission = self._size.of(observation.job, self.submission)
+        before = self.record or history.stored_in(observation.job)
         replicas = len(self.submission.ranks)
-        after = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
+        after = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
         after = self._masked(after)
-        status = kinds.status_seen(seen.job, after)
+        status = kinds.observed_status(observation.job, after)
         sentences = tuple(self._changes(before, after, status))
-        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now)
+        self.waiting.update(
+            diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now
+        )
         has_ends = after.terminations != before.terminations
         self.runs = bool(after.running)
         if status.phase.is_terminal:  # these ran until the end; the operator stops them at the same moment
@@ -149,29 +151,29 @@ class JobProgress:
 
     def silent(self) -> tuple[history.Termination, ...]:
         """Return the failed runs whose log should be read now: the pods' status lacks it, the pods may go soon."""
-        ends = () if self.deleted else self.story.silent_ends()
-        return tuple(end for end in ends if self._asked.get(end.key, 0) < _TRIES)[:_AT_ONCE]
+        ends = () if self.deleted else self.pods.silent_ends()
+        return tuple(end for end in ends if self._tries.get(end.key, 0) < _TRIES)[:_AT_ONCE]
 
-    def hear(self, asked: Sequence[history.Termination], messages: Sequence[str]) -> tuple[str, ...]:
+    def add_messages(self, ends: Sequence[history.Termination], messages: Sequence[str]) -> tuple[str, ...]:
         """Add the masked last lines of the requested runs, "" for none; return what is new for people."""
-        for end in asked:
-            self._asked[end.key] = self._asked.get(end.key, 0) + 1
-        self.record = self.story.with_messages({end.key: text for end, text in zip(asked, messages, strict=True)})
-        untold = [end for end in self.record.terminations if end.key in self._untold]
-        self._untold.clear()
-        return tuple(self._words(untold, self.status))
+        for end in ends:
+            self._tries[end.key] = self._tries.get(end.key, 0) + 1
+        self.record = self.pods.with_messages({end.key: text for end, text in zip(ends, messages, strict=True)})
+        unreported = [end for end in self.record.terminations if end.key in self._unreported]
+        self._unreported.clear()
+        return tuple(self._end_texts(unreported, self.status))
 
-    def _words(self, ends: Iterable[history.Termination], status: JobStatus) -> Iterator[str]:
+    def _end_texts(self, ends: Iterable[history.Termination], status: JobStatus) -> Iterator[str]:
         over_at = status.finished_at if status.phase is JobPhase.FAILED else None
-        words = self._last_words.of(ends, after_success=status.phase is JobPhase.SUCCEEDED, over_at=over_at)
+        words = self._end_notices.of(ends, after_success=status.phase is JobPhase.SUCCEEDED, over_at=over_at)
         return (f"{self.submission.ref}: {text}" for text in words)
 
     def _changes(self, before: history.PodHistory, after: history.PodHistory, status: JobStatus) -> Iterator[str]:
-        ref, told = self.submission.ref, set(before.notices)
-        yield from (f"{ref}: {text}" for text in after.notices if text not in told)
+        ref, known = self.submission.ref, set(before.notices)
+        yield from (f"{ref}: {text}" for text in after.notices if text not in known)
         new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
-        self._untold |= silent & {end.key for end in new}
-        yield from self._words((end for end in new if end.key not in silent), status)
+        self._unreported |= silent & {end.key for end in new}
+        yield from self._end_texts((end for end in new if end.key not in silent), status)
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # its reason follows, a moment later
             message = "" if status.phase is JobPhase.FAILED else status.message  # so does the diagnosis
             yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")

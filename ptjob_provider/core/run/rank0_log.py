@@ -184,7 +184,7 @@ async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Calla
     return tuple(tail.lines)
 
 
-async def last_words(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
+async def last_lines_of_run(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
     """Return the end of one run's log, masked, like a termination message; "" if it is no longer readable.
 
     Some kinds do not let pods put it into their status, and a node keeps a previous run's log only as long as the

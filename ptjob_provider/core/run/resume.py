@@ -39,7 +39,7 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.lookup import list_jobs
-from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, parse_instant
 
@@ -64,10 +64,10 @@ class AttemptResult:
     ref: JobRef
     attempt: int
     first_started_at: str
-    conclusion: Conclusion
+    conclusion: JobOutcome
 
     @classmethod
-    def of(cls, submission: Submission, conclusion: Conclusion) -> Self:
+    def of(cls, submission: Submission, conclusion: JobOutcome) -> Self:
         """Build the note from the end of a try's job."""
         return cls(
             ref=submission.ref,
@@ -98,8 +98,8 @@ class AttemptResult:
     def to_text(self) -> str:
         """Serialize the note for an annotation."""
         parts = {"ref": self.ref.to_dict(), "conclusion": self.conclusion.to_dict()}
-        told = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
-        return json.dumps(told, separators=(",", ":"))
+        fields = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> Self | None:
@@ -110,13 +110,13 @@ class AttemptResult:
                 ref=JobRef.from_dict(fields["ref"]),
                 attempt=int(fields["attempt"]),
                 first_started_at=fields["first_started_at"],
-                conclusion=Conclusion.from_dict(fields["conclusion"]),
+                conclusion=JobOutcome.from_dict(fields["conclusion"]),
             )
         except (ValueError, TypeError, KeyError):
             return None
 
 
-def _shortened(conclusion: Conclusion) -> Conclusion:
+def _shortened(conclusion: JobOutcome) -> JobOutcome:
     """Return the conclusion without cursor, curves and duplicate parts."""
     result = dict(conclusion.result or {}) if conclusion.outcome is Outcome.SUCCEEDED else None
     if result and result.get("tfevents"):
@@ -125,20 +125,20 @@ def _shortened(conclusion: Conclusion) -> Conclusion:
     return replace(conclusion, cursor=None, result=result, diagnosis=why.bounded() if why else None)
 
 
-TOLD = "told"
+REPORTED = "told"
 """Written on a job, as its TRY_ANNOTATION, by a try that is about to report its failure."""
 
 
-class RecalledAttempts:
+class ResumedAttempts:
     """In-process `AttemptStore` that starts with the state found in the cluster.
 
     Attributes:
-        told: the outcome to report again or deliver, where there is no job to read it from and nothing to train.
+        to_report: the outcome to report again or deliver, where there is no job to read it from and nothing to train.
     """
 
-    def __init__(self, record: AttemptRecord | None, *, told: AttemptResult | None = None) -> None:
+    def __init__(self, record: AttemptRecord | None, *, to_report: AttemptResult | None = None) -> None:
         self._record = record
-        self.told = told
+        self.to_report = to_report
 
     def load(self) -> AttemptRecord | None:
         """Return the resumed or last saved record."""
@@ -149,7 +149,7 @@ class RecalledAttempts:
         self._record = record
 
 
-async def recall(
+async def resume(
     backend: Backend,
     namespace: str,
     owner: Owner,
@@ -157,7 +157,7 @@ async def recall(
     is_repeated: bool,
     notes: Sequence[str] = (),
     replicas: Sequence[Manifest] = (),
-) -> RecalledAttempts:
+) -> ResumedAttempts:
     """Rebuild the attempt record from the owner's jobs and other traces.
 
     Args:
@@ -176,11 +176,11 @@ async def recall(
     newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     note = max((note for note in map(AttemptResult.read, notes) if note), key=lambda note: note.attempt, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
-        is_told = is_repeated and not note.retry_may_help
-        return RecalledAttempts(note.record(ended=True), told=note if is_told else None)
+        is_final = is_repeated and not note.retry_may_help
+        return ResumedAttempts(note.record(ended=True), to_report=note if is_final else None)
     if newest is not None:
-        return RecalledAttempts(_record(newest, is_repeated=is_repeated))
-    return RecalledAttempts(_running_on(replicas))
+        return ResumedAttempts(_record(newest, is_repeated=is_repeated))
+    return ResumedAttempts(_running_on(replicas))
 
 
 def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
@@ -192,7 +192,7 @@ def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
 
 def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
     """Return the newest attempt with running replicas but no job: the next attempt waits for them."""
-    found = [
+    records = [
         AttemptRecord(
             attempt=attempt_of(pod),
             name=owner.name,
@@ -205,7 +205,7 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
         for kind in kinds.KINDS.values()
         if (owner := kind.owner_of(pod)).name
     ]
-    return max(found, key=lambda record: record.attempt, default=None)
+    return max(records, key=lambda record: record.attempt, default=None)
 
 
 def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
@@ -216,7 +216,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         namespace=ref.namespace,
         uid=ref.uid,
         kind=ref.kind,
-        ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_untold(job))),
+        ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_unreported(job))),
         first_started_at=job["metadata"]["creationTimestamp"],
     )
 
@@ -227,8 +227,8 @@ def _is_settled(job: Manifest) -> bool:
     return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
 
 
-def _is_untold(job: Manifest) -> bool:
-    return (job["metadata"].get("annotations") or {}).get(TRY_ANNOTATION) != TOLD
+def _is_unreported(job: Manifest) -> bool:
+    return (job["metadata"].get("annotations") or {}).get(TRY_ANNOTATION) != REPORTED
 
 
 def _retry_may_help(job: Manifest) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ptjob_provider.core.errors import JobFailed, PTJobError
 from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished
 from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.outcome import raise_for, said_of_success
+from ptjob_provider.core.run.outcome import raise_for, success_text
 from ptjob_provider.core.run.submit import conclude_attempt, ensure_submitted
 from ptjob_provider.core.shared import cancelled
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Owner
     from ptjob_provider.core.run.attempts import AttemptStore
-    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.spec import TrainingJob
 
@@ -58,11 +58,11 @@ class Session:
             self.backend, job, owner=self.owner, store=self.store, api_error_timeout=self.api_error_timeout, **options
         )
 
-    async def follow(self, submission: Submission, **options: Any) -> Conclusion:
+    async def follow(self, submission: Submission, **options: Any) -> JobOutcome:
         """Follow the job to its end; the options are those of `follow`."""
         return await follow(self.backend, submission, api_error_timeout=self.api_error_timeout, **options)
 
-    def tell_submitted(self, submission: Submission, *, advice: str) -> None:
+    def report_submitted(self, submission: Submission, *, advice: str) -> None:
         """Report the submission, with an advice for an adopted job of another specification."""
         ref, how = submission.ref, "adopted" if submission.adopted else "submitted"
         self.tell(f"{ref} was {how}: {ref.kind}, uid {ref.uid}, attempt {submission.attempt}")
@@ -72,7 +72,7 @@ class Session:
     async def finish(
         self,
         ref: JobRef,
-        conclusion: Conclusion,
+        conclusion: JobOutcome,
         *,
         deliver: Callable[[dict[str, Any]], T],
         hands_off: bool = False,
@@ -98,7 +98,7 @@ class Session:
             await self._clean_up(ref, succeeded=False, hands_off=hands_off)
             raise
         result = dict(conclusion.result or {})
-        (self._warn if result.get("failed_replicas") else self.tell)(said_of_success(ref, result))
+        (self._warn if result.get("failed_replicas") else self.tell)(success_text(ref, result))
         delivered = deliver(result)
         await self._clean_up(ref, succeeded=True, hands_off=hands_off)
         return delivered
@@ -117,11 +117,13 @@ class Session:
             self._warn(f"{ref}: on_finish_action={action} could not be carried out: {error}")
 
 
-async def until_told(
-    told: asyncio.Event, work: Coroutine[Any, Any, T], stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]]
+async def until_stopped(
+    stop_requested: asyncio.Event,
+    work: Coroutine[Any, Any, T],
+    stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]],
 ) -> T:
     """Return the work's result, or, once `told` is set, that of `stop`; the work has ended or is cancelled then."""
-    main, waiting = asyncio.create_task(work), asyncio.create_task(told.wait())
+    main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
     try:
         await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
         return main.result() if main.done() else await stop(main)

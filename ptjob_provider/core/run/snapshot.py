@@ -121,43 +121,48 @@ async def look(
     """
     now = now or datetime.now(UTC)
     job = await find_job(backend, namespace, name, kind=kind, preferred=preferred)
-    seen = await _first(backend, JobRef.of(job))
-    if seen.job is None:
+    observation = await _first(backend, JobRef.of(job))
+    if observation.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
-    submission = Submission.of(seen.job)
-    before, replicas = history.stored_in(seen.job), len(submission.ranks)
-    record = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
-    status = kinds.status_seen(seen.job, record)
+    submission = Submission.of(observation.job)
+    before, replicas = history.stored_in(observation.job), len(submission.ranks)
+    record = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
+    status = kinds.observed_status(observation.job, record)
     waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
-    is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(seen.job) is None
+    is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(observation.job) is None
     if waiting or is_undiagnosed:
-        told = await backend.reasons(submission.ref)
-        record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now, replicas=replicas)
-    if waiting:
-        untold = [str(event["message"]) for event in told if event.get("reason") == "NotApplied"]
-        waiting = "; ".join(
-            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *untold]
+        reasons = await backend.reasons(submission.ref)
+        record = kinds.observe(
+            record, observation.job, observation.pods, [*observation.events, *reasons], now=now, replicas=replicas
         )
-    report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
+    if waiting:
+        unread = [str(event["message"]) for event in reasons if event.get("reason") == "NotApplied"]
+        waiting = "; ".join(
+            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *unread]
+        )
+    report, unverified = (
+        read_report((observation.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")),
+        "",
+    )
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
     return Snapshot(
         submission=submission,
-        owner=owner_of(seen.job),
-        instance=owner_in(seen.job).instance,
+        owner=owner_of(observation.job),
+        instance=owner_in(observation.job).instance,
         status=status,
-        priority=kinds.kind_of(seen.job).priority(seen.job) or _priority_class(seen.pods),
-        pods=seen.pods,
-        replica_of=kinds.replica_of(seen.job),
+        priority=kinds.kind_of(observation.job).priority(observation.job) or _priority_class(observation.pods),
+        pods=observation.pods,
+        replica_of=kinds.replica_of(observation.job),
         record=record,
         waiting=waiting,
-        diagnosis=_diagnose(seen, submission, status, record, report),
+        diagnosis=_diagnose(observation, submission, status, record, report),
         report=report,
         unverified=unverified,
-        used=peak_usage.together(peak_usage.stored_in(seen.job), await backend.usage(JobRef.of(job))),
-        conditions=(seen.job.get("status") or {}).get("conditions") or (),
-        replica_statuses=_replica_statuses(seen.job.get("status") or {}),
-        trainer_status=(seen.job.get("status") or {}).get("trainerStatus") or {},
+        used=peak_usage.together(peak_usage.stored_in(observation.job), await backend.usage(JobRef.of(job))),
+        conditions=(observation.job.get("status") or {}).get("conditions") or (),
+        replica_statuses=_replica_statuses(observation.job.get("status") or {}),
+        trainer_status=(observation.job.get("status") or {}).get("trainerStatus") or {},
         now=now,
     )
 
@@ -202,14 +207,14 @@ async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputRepo
 
 
 def _diagnose(
-    seen: Observation, submission: Submission, status: JobStatus, record: PodHistory, report: OutputReport | None
+    observation: Observation, submission: Submission, status: JobStatus, record: PodHistory, report: OutputReport | None
 ) -> Diagnosis | None:
-    job = seen.job or {}
+    job = observation.job or {}
     if status.phase is JobPhase.FAILED:
-        found = diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
-        left = {kinds.replica_of(job)(pod) for pod in seen.pods}
-        has_log = found.replica in left if found.replica else bool(left)
-        return found if has_log else found.without_log("its pod")
+        diagnosis = diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
+        left = {kinds.replica_of(job)(pod) for pod in observation.pods}
+        has_log = diagnosis.replica in left if diagnosis.replica else bool(left)
+        return diagnosis if has_log else diagnosis.without_log("its pod")
     not_before = parse_instant(submission.first_started_at)
     problems_found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
     return diagnoses.outputs_failed(problems_found, replica=submission.rank0) if problems_found else None

@@ -269,22 +269,18 @@ class _Submitter:
         return await self._replace(record)
 
     async def _resume(self, record: AttemptRecord) -> Submission:
-        found = await self._find(record.kind, record.namespace, record.name)
-        if found is None and record.uid is None:
+        job = await self._find(record.kind, record.namespace, record.name)
+        if job is None and record.uid is None:
             return await self._start(record.attempt)
-        if (
-            found is not None
-            and self._claim(found) is Ownership.ADOPT
-            and record.uid in {None, found["metadata"]["uid"]}
-        ):
-            return self._adopt(found)
+        if job is not None and self._ownership(job) is Ownership.ADOPT and record.uid in {None, job["metadata"]["uid"]}:
+            return self._adopt(job)
         return await self._replace(record)
 
     async def _replace(self, record: AttemptRecord) -> Submission:
-        found = await self._find(record.kind, record.namespace, record.name)
-        if found is not None and self._claim(found) is not Ownership.FOREIGN:
-            await self._stop(JobRef.of(found))
-        elif record.uid is not None and (found is None or found["metadata"]["uid"] != record.uid):
+        job = await self._find(record.kind, record.namespace, record.name)
+        if job is not None and self._ownership(job) is not Ownership.FOREIGN:
+            await self._stop(JobRef.of(job))
+        elif record.uid is not None and (job is None or job["metadata"]["uid"] != record.uid):
             ref = JobRef(kind=record.kind, namespace=record.namespace, name=record.name, uid=record.uid)
             await self._stop(ref)
         return await self._start(record.attempt + 1)
@@ -301,10 +297,10 @@ class _Submitter:
         except KindNotServed as error:
             return await self._start(attempt, self._rendered_otherwise(attempt, error))
         except ClusterUnavailable:
-            found = await self._find(self.kind, meta["namespace"], meta["name"])
-            if found is None or self._claim(found) is not Ownership.ADOPT:
+            job = await self._find(self.kind, meta["namespace"], meta["name"])
+            if job is None or self._ownership(job) is not Ownership.ADOPT:
                 raise
-            return self._adopt(found)
+            return self._adopt(job)
         try:
             created = await self._get(ref.kind, ref.namespace, ref.name)
         except JobNotFound as error:
@@ -328,31 +324,29 @@ class _Submitter:
 
     async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
         meta = rendered.manifest["metadata"]
-        found = await self._find(self.kind, meta["namespace"], meta["name"])
-        if found is None:
+        job = await self._find(self.kind, meta["namespace"], meta["name"])
+        if job is None:
             raise ClusterUnavailable(
                 f"{meta['namespace']}/{meta['name']}: the name was taken and is free again; try again"
             )
-        claim = self._claim(found)
-        if claim is Ownership.FOREIGN:
-            self._pass_over(found)
+        ownership = self._ownership(job)
+        if ownership is Ownership.FOREIGN:
+            self._pass_over(job)
             return await self._start(attempt + 1)
-        if claim is Ownership.ADOPT:
-            return self._adopt(found)
-        if self.exact_name or found["metadata"].get("deletionTimestamp"):
-            await self._stop(JobRef.of(found))
+        if ownership is Ownership.ADOPT:
+            return self._adopt(job)
+        if self.exact_name or job["metadata"].get("deletionTimestamp"):
+            await self._stop(JobRef.of(job))
         return await self._start(attempt + 1)
 
-    def _pass_over(self, found: Manifest) -> None:
+    def _pass_over(self, job: Manifest) -> None:
         """Skip another owner's job, and log it.
 
         Raises:
             JobAlreadyExists: no further attempt of this call gets another name.
         """
         self.taken += 1
-        text = (
-            f"{JobRef.of(found)}: the name belongs to a {found['kind']} that this task did not create: {_whose(found)}"
-        )
+        text = f"{JobRef.of(job)}: the name belongs to a {job['kind']} that this task did not create: {_whose(job)}"
         if self.exact_name:
             advice = "choose another name, or have its owner delete that job"
         elif self.taken == _MOST_NAMES:
@@ -375,16 +369,16 @@ class _Submitter:
             await self.sleep(_STOP_INTERVAL)
             waited += _STOP_INTERVAL
 
-    def _claim(self, found: Manifest) -> Ownership:
-        phase = kinds.read_status(found).phase
-        return attempts.claim(found, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
+    def _ownership(self, job: Manifest) -> Ownership:
+        phase = kinds.read_status(job).phase
+        return attempts.ownership_of(job, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
 
-    def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
-        meta = found["metadata"]
+    def _adopt(self, job: Manifest, *, adopted: bool = True) -> Submission:
+        meta = job["metadata"]
         self.secret_name = code.secret_name(meta["name"], (meta.get("annotations") or {}).get(INTENT_ANNOTATION, ""))
         created_at = meta["creationTimestamp"]
         self.first_started_at = self.first_started_at or created_at
-        submission = Submission.of(found, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
+        submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
         self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
         return submission
 
@@ -435,25 +429,25 @@ class _Submitter:
 
     def _render(self, attempt: int) -> kinds.Rendered:
         """Return the rendered job; rendered only once, because an installation's own code may take part."""
-        found = self.rendered.get((self.kind, attempt))
-        if found is None:
-            found = kinds.named(self.kind).render(
+        rendered = self.rendered.get((self.kind, attempt))
+        if rendered is None:
+            rendered = kinds.named(self.kind).render(
                 self.job,
                 owner=self.owner,
                 attempt=attempt,
                 exact_name=self.exact_name,
                 installation=self.installation,
             )
-            if found.secret is not None:
-                name = code.secret_name(found.manifest["metadata"]["name"], self.intent)
-                manifest, secret = code.with_secret_named(found.manifest, found.secret, name)
-                found = replace(found, manifest=manifest, secret=secret)
-            self.rendered[self.kind, attempt] = found
-        return found
+            if rendered.secret is not None:
+                name = code.secret_name(rendered.manifest["metadata"]["name"], self.intent)
+                manifest, secret = code.with_secret_named(rendered.manifest, rendered.secret, name)
+                rendered = replace(rendered, manifest=manifest, secret=secret)
+            self.rendered[self.kind, attempt] = rendered
+        return rendered
 
 
-def _whose(found: Manifest) -> str:
-    owner = owner_in(found)
+def _whose(job: Manifest) -> str:
+    owner = owner_in(job)
     if not owner.instance:
         return "it does not say who did"
     return f"it was created for {', '.join(f'{key}={value}' for key, value in owner.ids.items())} of {owner.instance!r}"

@@ -92,15 +92,15 @@ class CodeSource:
             InvalidSpec: it is neither; a part is unknown or invalid; an address contains a password.
         """
         given = parsers.mapping(field, cls.as_map(value))
-        found = parse_into(cls, given, prefix=f"{field}.")
-        named = [part for part in _SOURCES if getattr(found, part) is not None]
+        source = parse_into(cls, given, prefix=f"{field}.")
+        named = [part for part in _SOURCES if getattr(source, part) is not None]
         if len(named) != 1:
             raise InvalidSpec.of(field, sorted(given), "one of git, rsync and folder")
         excluded = {"git": (), "rsync": _OF_GIT, "folder": (*_OF_GIT, "secret", "image")}
         for part in excluded[named[0]]:
-            if getattr(found, part) is not None:
-                raise InvalidSpec.of(f"{field}.{part}", getattr(found, part), f"left out for {named[0]}")
-        return found
+            if getattr(source, part) is not None:
+                raise InvalidSpec.of(f"{field}.{part}", getattr(source, part), f"left out for {named[0]}")
+        return source
 
     @staticmethod
     def as_map(value: Any) -> Any:
@@ -117,8 +117,8 @@ class CodeSource:
     @classmethod
     def is_folder(cls, value: Any) -> bool:
         """Return whether a value, not parsed yet, is a folder of this machine."""
-        found = cls.as_map(value)
-        return isinstance(found, dict) and "folder" in found
+        source = cls.as_map(value)
+        return isinstance(source, dict) and "folder" in source
 
     @property
     def source(self) -> str:
@@ -133,11 +133,11 @@ class CodeSource:
         """
         if self.folder is None:
             return None
-        found = place / Path(self.folder).expanduser()
-        if not found.is_dir():
+        folder = place / Path(self.folder).expanduser()
+        if not folder.is_dir():
             allowed = f"a folder of this machine, or {_ALLOWED}"
-            raise InvalidSpec.of("code", self.folder, f"there is no folder {found.absolute()}; allowed: {allowed}")
-        return found
+            raise InvalidSpec.of("code", self.folder, f"there is no folder {folder.absolute()}; allowed: {allowed}")
+        return folder
 
     @property
     def is_over_ssh(self) -> bool:

@@ -155,8 +155,8 @@ class RoleFields:
             ):
                 chosen[name] = None
         if own.container_resources is None and job.container_resources is not None:
-            asked_again = [resource for name, resource in _places(gpu) if getattr(own, name) is not None]
-            chosen["container_resources"] = job.container_resources.without(*asked_again)
+            repeated = [resource for name, resource in _places(gpu) if getattr(own, name) is not None]
+            chosen["container_resources"] = job.container_resources.without(*repeated)
         if job.env is not None and own.env is not None:
             chosen["env"] = pods.merged(job.env, own.env)
         if job.node_selector is not None and own.node_selector is not None:
@@ -164,7 +164,7 @@ class RoleFields:
         return cls(**chosen)
 
 
-def check_asked_once(asked: TrainingJob | RoleFields, prefix: str, *, gpu: str) -> None:
+def check_asked_once(fields_of: TrainingJob | RoleFields, prefix: str, *, gpu: str) -> None:
     """Check that no resource is requested in two places.
 
     Raises:
@@ -172,12 +172,12 @@ def check_asked_once(asked: TrainingJob | RoleFields, prefix: str, *, gpu: str) 
     """
     for name, resource in _places(gpu):
         if (
-            getattr(asked, name) is not None
-            and asked.container_resources is not None
-            and resource in asked.container_resources
+            getattr(fields_of, name) is not None
+            and fields_of.container_resources is not None
+            and resource in fields_of.container_resources
         ):
             allowed = f"either {name} or {resource} in `container_resources`"
-            raise InvalidSpec.of(f"{prefix}{name}", getattr(asked, name), allowed)
+            raise InvalidSpec.of(f"{prefix}{name}", getattr(fields_of, name), allowed)
 
 
 def _places(gpu: str) -> tuple[tuple[str, str], ...]:

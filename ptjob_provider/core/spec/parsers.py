@@ -221,10 +221,10 @@ def env_source(path: str, value: Any) -> Mapping[str, Any]:
 
 def containers(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Parse a list of core/v1 Container objects with names."""
-    found = tuple(mapping(f"{field}[{index}]", item) for index, item in enumerate(sequence(field, value)))
-    for index, item in enumerate(found):
+    items = tuple(mapping(f"{field}[{index}]", item) for index, item in enumerate(sequence(field, value)))
+    for index, item in enumerate(items):
         text(f"{field}[{index}].name", item.get("name"))
-    return found
+    return items
 
 
 def pod_template(field: str, value: Any) -> Manifest:
@@ -232,11 +232,11 @@ def pod_template(field: str, value: Any) -> Manifest:
 
     Drops what only one pod can have: its name, its namespace, the API server's fields.
     """
-    found = load_object(value, field=field)
-    kind = found.get("kind", "Pod")
+    given = load_object(value, field=field)
+    kind = given.get("kind", "Pod")
     if kind not in {"Pod", "PodTemplate"}:
         raise InvalidSpec.of(f"{field}.kind", kind, one_of(("Pod", "PodTemplate")))
-    template = mapping(f"{field}.template", found.get("template")) if kind == "PodTemplate" else found
+    template = mapping(f"{field}.template", given.get("template")) if kind == "PodTemplate" else given
     for name in template:
         check_known(f"{field}.{name}", name, ("apiVersion", "kind", "metadata", "spec", "status"))
     meta = mapping(f"{field}.metadata", template.get("metadata") or {})

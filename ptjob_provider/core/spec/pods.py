@@ -47,12 +47,12 @@ class Resources:
         given = parsers.mapping(field, value)
         for part in given:
             check_known(f"{field}.{part}", part, ("requests", "limits"))
-        found = cls(
+        resources = cls(
             requests=_amounts(f"{field}.requests", given.get("requests") or {}),
             limits=_amounts(f"{field}.limits", given.get("limits") or {}),
         )
-        check_within(field, found.requests, found.limits)
-        return found
+        check_within(field, resources.requests, resources.limits)
+        return resources
 
     def without(self, *names: str) -> Resources:
         """Return all but these."""
@@ -184,8 +184,8 @@ def environment(field: str, value: Any) -> tuple[EnvVar, ...]:
 
 def merged(*layers: Iterable[EnvVar] | None) -> tuple[EnvVar, ...]:
     """Return the variables of all layers; a later layer's value replaces an earlier one in place."""
-    found = {variable.name: variable for layer in layers for variable in layer or ()}
-    return tuple(found.values())
+    by_name = {variable.name: variable for layer in layers for variable in layer or ()}
+    return tuple(by_name.values())
 
 
 def _variable(path: str, name: str, value: Any) -> EnvVar:
@@ -270,19 +270,19 @@ def _object_name(field: str, value: Any, *, what: str) -> str:
 
 def annotation_map(field: str, value: Any) -> dict[str, str]:
     """Parse annotations: qualified names, in any case, and any text."""
-    found = parsers.text_map(field, value)
-    for key in found:
+    annotations = parsers.text_map(field, value)
+    for key in annotations:
         qualified_name(field, key.lower())
-    return found
+    return annotations
 
 
 def label_map(field: str, value: Any) -> dict[str, str]:
     """Parse labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
-    found = parsers.text_map(field, value)
-    for key, item in found.items():
+    labels = parsers.text_map(field, value)
+    for key, item in labels.items():
         qualified_name(field, key)
         label_value(f"{field}.{key}", item)
-    return found
+    return labels
 
 
 def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -292,10 +292,10 @@ def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 
 def affinity(field: str, value: Any) -> Mapping[str, Any]:
     """Parse a core/v1 Affinity object; the API server validates its parts."""
-    found = parsers.mapping(field, value)
-    for key in found:
+    rules = parsers.mapping(field, value)
+    for key in rules:
         check_known(f"{field}.{key}", key, _AFFINITY)
-    return found
+    return rules
 
 
 def secret_names(field: str, value: Any) -> tuple[str, ...]:
@@ -309,10 +309,10 @@ def _name_of(item: Any) -> Any:
 
 
 def _toleration(path: str, item: Any) -> Mapping[str, Any]:
-    found = {key: part for key, part in parsers.mapping(path, item).items() if part is not None}
-    for key in found:
+    fields = {key: part for key, part in parsers.mapping(path, item).items() if part is not None}
+    for key in fields:
         check_known(f"{path}.{key}", key, tuple(_TOLERATION))
-    return {key: _TOLERATION[key](f"{path}.{key}", part) for key, part in found.items()}
+    return {key: _TOLERATION[key](f"{path}.{key}", part) for key, part in fields.items()}
 
 
 _SHORT = re.compile(r"(?P<claim>[^/:]+)(?:/(?P<sub_path>[^:]+))?:(?P<mount_path>/[^:]*)(?::(?P<mode>ro|rw))?")
@@ -385,12 +385,12 @@ def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
         InvalidSpec: one is invalid, or two share a path or a name.
     """
     items = parsers.sequence(field, value)
-    found = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
-    paths = [each.mount_path if isinstance(each, VolumeMount) else None for each in found]
+    parsed = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
+    paths = [each.mount_path if isinstance(each, VolumeMount) else None for each in parsed]
     _check_distinct(field, "mount_path", paths, "one mount per path")
-    names = [each.name if isinstance(each, PodVolume) else None for each in found]
+    names = [each.name if isinstance(each, PodVolume) else None for each in parsed]
     _check_distinct(field, "name", names, "one volume per name")
-    return found
+    return parsed
 
 
 def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -399,9 +399,9 @@ def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     Raises:
         InvalidSpec: one lacks a name or a path, or two share a path.
     """
-    found = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(parsers.sequence(field, value)))
-    _check_distinct(field, "mountPath", [each["mountPath"] for each in found], "one mount per path")
-    return found
+    mounts = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(parsers.sequence(field, value)))
+    _check_distinct(field, "mountPath", [each["mountPath"] for each in mounts], "one mount per path")
+    return mounts
 
 
 def volume(field: str, value: Any) -> VolumeMount | PodVolume:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.kind import nothing_told as told
+from ptjob_provider.core.kinds.kind import nothing_reported as reported
 from ptjob_provider.core.kinds.pytorchjob.read import (
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
@@ -30,7 +30,7 @@ from ptjob_provider.core.kinds.pytorchjob.render import (
     KIND,
     OPERATOR,
     PLURAL,
-    in_words_of,
+    converted_for,
     is_older,
     render,
     validate,
@@ -73,5 +73,5 @@ def expires(job: Mapping[str, Any]) -> bool:
 
 def _policy_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the run policy, which the old operator's CRD has at the top of the spec."""
-    found: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
-    return found
+    policy: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
+    return policy

@@ -42,16 +42,18 @@ def running_since(job: Mapping[str, Any]) -> datetime | None:
     `Running` turns False at the end and keeps its instant; suspending sets both its instant and its reason.
     """
     conditions = (job.get("status") or {}).get("conditions") or []
-    found = (each for each in conditions if each["type"] == "Running")
-    told: Mapping[str, Any] = next((each for each in found if not (each.get("reason") or "").endswith("Suspended")), {})
-    return parse_instant(told.get("lastTransitionTime"))
+    starts = (each for each in conditions if each["type"] == "Running")
+    start: Mapping[str, Any] = next(
+        (each for each in starts if not (each.get("reason") or "").endswith("Suspended")), {}
+    )
+    return parse_instant(start.get("lastTransitionTime"))
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from the back-end's object; an object without conditions is pending."""
     status = job.get("status") or {}
     true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
-    kind, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))
+    kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
     deciding = true.get(kind, {})
     ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
     return JobStatus(
@@ -73,8 +75,8 @@ HAS_LABELLED_PODS = True
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
-    found = manifest["spec"]["pytorchReplicaSpecs"]
-    roles = ((role.lower(), found[role]) for role in ROLES if role in found)
+    specs = manifest["spec"]["pytorchReplicaSpecs"]
+    roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
     return tuple(numbered(manifest["metadata"]["name"], roles))
 
 

@@ -25,7 +25,7 @@ from ptjob_provider.core.kinds.pod_template import (
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
+from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_server_fields
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import MAX_PODS, check_known
 from ptjob_provider.core.spec.pods import check_within, quantity
@@ -152,18 +152,18 @@ def _skeleton(job: TrainingJob) -> Manifest:
 def _given(manifest: Manifest) -> Manifest:
     given = copy.deepcopy(manifest)
     check_shape(given)
-    return without_servers_word(given)
+    return without_server_fields(given)
 
 
 def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the roles with their numbers of pods and their pods' templates."""
-    found = spec["pytorchReplicaSpecs"]
+    roles = spec["pytorchReplicaSpecs"]
     if job.workers is not None:
         is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
-        found = _resized(found, job.workers, elastic=is_elastic)
-    if job.master is not None and "Master" not in found:
+        roles = _resized(roles, job.workers, elastic=is_elastic)
+    if job.master is not None and "Master" not in roles:
         raise InvalidSpec.of("master", "set", "left out: the manifest has no Master; use `worker`")
-    return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in found.items()}
+    return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in roles.items()}
 
 
 def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manifest:
@@ -198,7 +198,7 @@ def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> M
     return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
-def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any], *, is_volcano: bool) -> Manifest | None:
+def _run_policy(given: Manifest, job: TrainingJob, replicas: Mapping[str, Any], *, is_volcano: bool) -> Manifest | None:
     typed = {
         "cleanPodPolicy": job.clean_pod_policy,
         "backoffLimit": job.backoff_limit,
@@ -207,23 +207,23 @@ def _run_policy(found: Manifest, job: TrainingJob, replicas: Mapping[str, Any], 
         "suspend": job.suspend,
     }
     defaults = _DEFAULTS if job.manifest is None else {}
-    unset = {name: part for name, part in defaults.items() if typed[name] is None and name not in found}
+    unset = {name: part for name, part in defaults.items() if typed[name] is None and name not in given}
     changes = without_none({**typed, **unset})
     if job.gang is not None:
-        others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
+        others = {k: v for k, v in (given.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
         size = {"minAvailable": sum(map(count, replicas.values()))} if job.gang else {}
         changes["schedulingPolicy"] = {**others, **size}
     if job.queue_name is not None and is_volcano:
-        policy: Manifest = changes.get("schedulingPolicy") or found.get("schedulingPolicy") or {}
+        policy: Manifest = changes.get("schedulingPolicy") or given.get("schedulingPolicy") or {}
         changes["schedulingPolicy"] = {**policy, "queue": job.queue_name}
-    return {**found, **changes} if changes else found or None
+    return {**given, **changes} if changes else given or None
 
 
-def _elastic_policy(found: Manifest | None, job: TrainingJob) -> Manifest | None:
-    policy = {**(found or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
+def _elastic_policy(given: Manifest | None, job: TrainingJob) -> Manifest | None:
+    policy = {**(given or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
     if job.nproc_per_node is not None:
         policy.pop("nProcPerNode", None)  # the same setting at its deprecated path
-    return policy if found is not None or job.elastic_policy is not None else None
+    return policy if given is not None or job.elastic_policy is not None else None
 
 
 def _elastic_wire(policy: ElasticPolicy) -> Manifest:
@@ -270,8 +270,8 @@ def _pods(manifest: Manifest) -> list[Pods]:
 def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
     """Return the manifest with new templates, one per role, rank 0's first."""
     spec, roles = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
-    found = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
-    changed = {role: {**replica, "template": found[role]} for role, replica in roles.items()}
+    by_role = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
+    changed = {role: {**replica, "template": by_role[role]} for role, replica in roles.items()}
     return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
 
 
@@ -349,11 +349,11 @@ def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
 
 
 def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
-    asked = {
+    requested = {
         part: {name: _quantity(f"{path}.{part}.{name}", size) for name, size in (resources.get(part) or {}).items()}
         for part in ("requests", "limits")
     }
-    check_within(path, asked["requests"], asked["limits"])
+    check_within(path, requested["requests"], requested["limits"])
 
 
 def _quantity(path: str, size: Any) -> str:
@@ -422,7 +422,7 @@ def is_older(job: Mapping[str, Any]) -> bool:
     return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 
 
-def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
+def converted_for(manifest: Manifest, fields: frozenset[str]) -> Manifest:
     """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
 
     Raises:
@@ -436,5 +436,5 @@ def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
         if run.get(name) is not False:
             raise InvalidSpec(f"{_FIELDS.get(name, f'runPolicy.{name}')}: {_WHY_NOT}")
     kept = {name: part for name, part in spec.items() if name != "runPolicy"}
-    told = {name: part for name, part in run.items() if name in _AT_THE_TOP}
-    return {**manifest, "spec": {**kept, **told}} if spec else manifest
+    moved = {name: part for name, part in run.items() if name in _AT_THE_TOP}
+    return {**manifest, "spec": {**kept, **moved}} if spec else manifest

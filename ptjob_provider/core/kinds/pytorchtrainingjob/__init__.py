@@ -19,10 +19,10 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     replica_named,
     replica_of,
     replicas,
+    reported,
     running_since,
     runtime_of,
     templates,
-    told,
 )
 from ptjob_provider.core.kinds.pytorchtrainingjob.render import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL, render
 
@@ -36,7 +36,7 @@ STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanUpPolicy": "U
 DELETION = "Foreground"
 
 
-def in_words_of(manifest: Manifest, _fields: frozenset[str]) -> Manifest:
+def converted_for(manifest: Manifest, _fields: frozenset[str]) -> Manifest:
     """Return the manifest: there is only one version."""
     return manifest
 

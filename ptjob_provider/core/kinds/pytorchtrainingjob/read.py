@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.history import ContainerKind, Termination
-from ptjob_provider.core.kinds.kind import Told, numbered, owner_in
+from ptjob_provider.core.kinds.kind import Reported, numbered, owner_in
 from ptjob_provider.core.kinds.pytorchtrainingjob.render import KIND, replica_specs, trainer_of
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
@@ -63,9 +63,9 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
 def running_since(job: Mapping[str, Any]) -> datetime | None:
     """Return the time of its running condition; None if it has none."""
     conditions = (job.get("status") or {}).get("conditions") or []
-    found = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
-    told: Mapping[str, Any] = next(found, {})
-    return parse_instant(told.get("lastTransitionTime"))
+    starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
+    start: Mapping[str, Any] = next(starts, {})
+    return parse_instant(start.get("lastTransitionTime"))
 
 
 def due_at(_job: Mapping[str, Any]) -> datetime | None:
@@ -100,8 +100,8 @@ def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
     """Return the pod's job: its owner if that is one, else the one in its label."""
-    found, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
-    return found if found.name else replace(found, name=str(labels.get(_OWNER) or ""))
+    owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
+    return owner if owner.name else replace(owner, name=str(labels.get(_OWNER) or ""))
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
@@ -148,29 +148,29 @@ _STOPPED = 143
 """Exit code of a container that obeys the signal of a pod's deletion."""
 
 
-def told(job: Mapping[str, Any]) -> Told:
+def reported(job: Mapping[str, Any]) -> Reported:
     """Return the replica states in the status, the only source of the pods' names."""
     status = job.get("status") or {}
     tasks = status.get("tasks") or ()
-    found = list(_replicas(job, tasks))
+    pods = list(_replicas(job, tasks))
     trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
     counted = sum(int(task.get("restartCount") or 0) for task in tasks)
-    return Told(
-        pods={str(pod["name"]): replica for _, replica, pod in found},
-        ends=tuple(end for role, replica, pod in found for end in _failure(replica, pod, trainers[role])),
+    return Reported(
+        pods={str(pod["name"]): replica for _, replica, pod in pods},
+        ends=tuple(end for role, replica, pod in pods for end in _failure(replica, pod, trainers[role])),
         restarts=counted or int(status.get("backoffCount") or 0),
     )
 
 
 def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
-    asked_for = {each.name for each in replicas(job)}
+    requested = {each.name for each in replicas(job)}
     for task in tasks:
         role = str(task.get("type") or "worker")
         for place, pod in enumerate(task.get("replicas") or ()):
             number = _INDEX.search(pod.get("name") or "")
             replica = f"{job['metadata']['name']}-{role}-{number[1] if number else place}"
-            if pod.get("name") and replica in asked_for:
+            if pod.get("name") and replica in requested:
                 yield role, replica, pod
 
 

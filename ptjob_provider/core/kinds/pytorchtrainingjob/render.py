@@ -17,7 +17,7 @@ from ptjob_provider.core.kinds.pod_template import (
     requested_template,
     without_none,
 )
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
+from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_server_fields
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -124,7 +124,7 @@ def _pods(manifest: Manifest) -> list[Pods]:
 def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
     for template in templates:
         check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
-    specs = [{**spec, "template": found} for spec, found in zip(replica_specs(manifest), templates, strict=True)]
+    specs = [{**spec, "template": template} for spec, template in zip(replica_specs(manifest), templates, strict=True)]
     return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
 
 
@@ -136,14 +136,14 @@ def _with_tensorboard(manifest: Manifest) -> Manifest:
     template = replica_specs(manifest)[0]["template"]
     image = plan.image or pod_template.find_container(template, trainer_of(template))["image"]
     fileset = f"t9k://pvc/{plan.claim}/{plan.path}"
-    told = {"image": image, "trainingLogFilesets": [fileset]}
-    return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": told}}
+    tensorboard = {"image": image, "trainingLogFilesets": [fileset]}
+    return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": tensorboard}}
 
 
 def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the roles of a job, rank 0's first."""
-    found: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
-    return found
+    specs: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
+    return specs
 
 
 def trainer_of(template: Mapping[str, Any]) -> str:
@@ -160,13 +160,13 @@ def _check_fields(job: TrainingJob) -> None:
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object."""
-    found = _skeleton(job) if job.manifest is None else _given(job.manifest)
-    spec = found["spec"]
+    manifest = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    spec = manifest["spec"]
     torchrun = torchrun_config(job, spec.get("torchrunConfig"))
     is_started = bool(torchrun and torchrun.get("enabled"))
-    is_asked_by_us = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
+    is_ours = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
     roles = [
-        _role(each, role, job, under, is_command=not is_started, is_asked_by_us=is_asked_by_us)
+        _role(each, role, job, under, is_command=not is_started, is_asked_by_us=is_ours)
         for each, role in _with_roles(_resized(spec, job.workers), job)
     ]
     changes = {
@@ -177,9 +177,9 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
         "scheduler": _scheduler(job, spec.get("scheduler")),
         "replicaSpecs": roles,
     }
-    said = {name: value for name, value in changes.items() if value}
+    given = {name: value for name, value in changes.items() if value}
     return pod_template.with_metadata(
-        {**found, "spec": {**spec, **said}}, labels=job.labels or {}, annotations=job.annotations or {}
+        {**manifest, "spec": {**spec, **given}}, labels=job.labels or {}, annotations=job.annotations or {}
     )
 
 
@@ -200,11 +200,11 @@ def _given(manifest: Manifest) -> Manifest:
     whole = []
     for index, item in enumerate(specs):
         path = f"spec.replicaSpecs[{index}]"
-        found = mapping(path, item)
-        template = part(found, "template", f"{path}.template")
+        role = mapping(path, item)
+        template = part(role, "template", f"{path}.template")
         check_pod_shape(f"{path}.template.spec", part(template, "spec", f"{path}.template.spec"))
-        whole.append({"type": "worker", **found})
-    return without_servers_word({**given, "metadata": meta, "spec": {**spec, "replicaSpecs": whole}})
+        whole.append({"type": "worker", **role})
+    return without_server_fields({**given, "metadata": meta, "spec": {**spec, "replicaSpecs": whole}})
 
 
 def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
@@ -254,42 +254,42 @@ def _role(
     return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}
 
 
-def _run_policy(job: TrainingJob, found: Mapping[str, Any]) -> Manifest:
-    clean = job.clean_pod_policy or (None if job.manifest or "cleanUpPolicy" in found else "Running")
-    said = {
+def _run_policy(job: TrainingJob, given: Mapping[str, Any]) -> Manifest:
+    clean = job.clean_pod_policy or (None if job.manifest or "cleanUpPolicy" in given else "Running")
+    typed = {
         "activeDeadlineSeconds": job.active_deadline_seconds,
         "backoffLimit": job.backoff_limit,
         "cleanUpPolicy": CLEAN_UP[clean] if clean else None,
     }
-    return {**found, **without_none(said)}
+    return {**given, **without_none(typed)}
 
 
-def _elastic(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+def _elastic(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
     policy = job.elastic_policy
     if policy is None:
-        return dict(found) if found is not None else None
-    said = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
-    return {**(found or {}), "enabled": True, **without_none(said)}
+        return dict(given) if given is not None else None
+    typed = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
+    return {**(given or {}), "enabled": True, **without_none(typed)}
 
 
-def _scheduler(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+def _scheduler(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
     if job.queue_name is None:
-        return dict(found) if found is not None else None
-    ours = (found or {}).get("t9kScheduler") or {}
-    return {**(found or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}
+        return dict(given) if given is not None else None
+    ours = (given or {}).get("t9kScheduler") or {}
+    return {**(given or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}
 
 
-def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
     """Return the torchrun configuration; None if torchrun does not start the program.
 
     Raises:
         InvalidSpec: T9k does not support a part of the elastic policy.
     """
     policy = job.elastic_policy
-    is_asked = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
-    if not is_asked:
-        return dict(found) if found is not None else None
-    config: Manifest = {**(found or {}), "enabled": True}
+    is_requested = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
+    if not is_requested:
+        return dict(given) if given is not None else None
+    config: Manifest = {**(given or {}), "enabled": True}
     if job.nproc_per_node is not None:
         config["procPerNode"] = str(job.nproc_per_node)
     elif "procPerNode" not in config:
@@ -298,8 +298,8 @@ def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manife
         for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
             if getattr(policy, name) is not None:
                 raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
-        said = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
-        config |= without_none(said)
+        typed = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
+        config |= without_none(typed)
     return config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.kind import nothing_told as told
+from ptjob_provider.core.kinds.kind import nothing_reported as reported
 from ptjob_provider.core.kinds.trainjob.read import (
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
@@ -28,7 +28,7 @@ from ptjob_provider.core.kinds.trainjob.render import (
     CONTAINER,
     KIND,
     PLURAL,
-    in_words_of,
+    converted_for,
     init_containers,
     render,
     runtime_of,

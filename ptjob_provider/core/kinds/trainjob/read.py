@@ -41,7 +41,7 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
     if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE:
         true.pop("Failed", None)
-    name, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))
+    name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
     if not name and _is_ready(status):
         phase = JobPhase.RUNNING
     deciding = true.get(name, {})
@@ -149,5 +149,5 @@ def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = pod["metadata"].get("labels") or {}
-    return found
+    labels: Mapping[str, Any] = pod["metadata"].get("labels") or {}
+    return labels

@@ -9,7 +9,7 @@ The fields of `trainer.kubeflow.org/v1alpha1` change with every minor release:
     2.1          nor security contexts             `podTemplateOverrides[]`, `metadata` and `spec` apart
     2.0          nor metadata, affinity, secrets   `podSpecOverrides[]`, with labels and annotations in the job's spec
 
-Jobs are rendered in the newest version; `in_words_of` converts them for an older server.
+Jobs are rendered in the newest version; `converted_for` converts them for an older server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ptjob_provider.core.kinds.pod_template import (
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_name, without_servers_word
+from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_name, without_server_fields
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping, sequence
 
@@ -132,7 +132,7 @@ _FIELDS = {
 _ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
 _CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
 
-_TOLD = ("name", "env", "volumeMounts")
+_CONFIGURED = ("name", "env", "volumeMounts")
 _GROUP = "trainer.kubeflow.org"
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
@@ -156,7 +156,7 @@ def render(
     requested = _requested(job, installation.template)
     requested = with_name(requested, this, longest=_longest_name(requested))
     made = rendered(
-        requested, [_pods(requested, this)], this, put_back=_with_template, finish=_told_rank(requested, job)
+        requested, [_pods(requested, this)], this, put_back=_with_template, finish=_rank_added(requested, job)
     )
     check_labels("metadata", made.manifest["metadata"])
     return made
@@ -177,8 +177,8 @@ def _check_fields(job: TrainingJob) -> None:
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object without its pods."""
-    found = _skeleton(job) if job.manifest is None else _given(job.manifest)
-    spec = found["spec"]
+    manifest = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    spec = manifest["spec"]
     trainer = {**mapping("spec.trainer", spec.get("trainer") or {})}
     if job.workers is not None:
         trainer["numNodes"] = job.workers
@@ -187,7 +187,7 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     runtime = reference(job.runtime or (under.runtime if under and job.manifest is None else None))
     changes = {"suspend": job.suspend, "activeDeadlineSeconds": job.active_deadline_seconds, "runtimeRef": runtime}
     queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
-    whole = {**found, "spec": {**spec, **without_none(changes), "trainer": trainer}}
+    whole = {**manifest, "spec": {**spec, **without_none(changes), "trainer": trainer}}
     return pod_template.with_metadata(whole, labels={**(job.labels or {}), **queue}, annotations=job.annotations or {})
 
 
@@ -202,8 +202,8 @@ def _given(manifest: Manifest) -> Manifest:
     spec = mapping("spec", given.get("spec"))
     mapping("spec.runtimeRef", spec.get("runtimeRef"))
     check_newest(spec)
-    whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_queues_word(spec)}
-    return without_servers_word(whole)
+    whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_kueue_patch(spec)}
+    return without_server_fields(whole)
 
 
 def _processes(number: int | str) -> Manifest:
@@ -239,11 +239,11 @@ def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manife
     return {**requested, "spec": with_template(requested["spec"], template)}
 
 
-def _told_rank(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
+def _rank_added(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
     """Return the change that adds the rank's variables; none for a user's own manifest."""
     if job.manifest is not None:
         return lambda template: template
-    return lambda template: pod_template.map_container(template, CONTAINER, lambda found: _with_rank(found, requested))
+    return lambda template: pod_template.map_container(template, CONTAINER, lambda each: _with_rank(each, requested))
 
 
 def _is_own(runtime: Mapping[str, Any]) -> bool:
@@ -264,7 +264,7 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
         return template
     if source.folder:
         grown = code.with_folder(template, source, container=CONTAINER, in_command=True)
-        return pod_template.map_container(grown, CONTAINER, _where_it_was)
+        return pod_template.map_container(grown, CONTAINER, _without_working_dir)
     if not has_own_runtime:
         raise InvalidSpec(
             f"code: a TrainJob can add no init container; name a runtime that has one called {SYNC_CONTAINER} with "
@@ -274,32 +274,34 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
         raise InvalidSpec(f"code.image: the runtime's init container {SYNC_CONTAINER} has it; leave it out")
     grown = code.with_code(template, source, image="", container=CONTAINER)
     pod = grown["spec"]
-    inits = [_told(each) for each in pod["initContainers"]]
-    return pod_template.map_container({**grown, "spec": {**pod, "initContainers": inits}}, CONTAINER, _where_it_was)
+    inits = [_only_configured(each) for each in pod["initContainers"]]
+    return pod_template.map_container(
+        {**grown, "spec": {**pod, "initContainers": inits}}, CONTAINER, _without_working_dir
+    )
 
 
-def _told(container: Mapping[str, Any]) -> Manifest:
+def _only_configured(container: Mapping[str, Any]) -> Manifest:
     if container["name"] != SYNC_CONTAINER:
         return dict(container)
-    return {name: container[name] for name in _TOLD}
+    return {name: container[name] for name in _CONFIGURED}
 
 
-def _where_it_was(container: Manifest) -> Manifest:
+def _without_working_dir(container: Manifest) -> Manifest:
     return {name: part for name, part in container.items() if name != "workingDir"}
 
 
 def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
     """Return the training container with the variables that `env://` needs: Trainer gives them to torchrun alone."""
     name, trainer = requested["metadata"]["name"], requested["spec"]["trainer"]
-    found: dict[str, Manifest] = {
+    rank: dict[str, Manifest] = {
         "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
         "MASTER_PORT": {"value": str(_MASTER_PORT)},
         "WORLD_SIZE": {"value": str(_nodes(requested) * int(trainer.get("numProcPerNode") or 1))},
         "RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
     }
     given = container.get("env") or []
-    said = {each["name"] for each in given}
-    ours = [{"name": variable, **value} for variable, value in found.items() if variable not in said]
+    names = {each["name"] for each in given}
+    ours = [{"name": variable, **value} for variable, value in rank.items() if variable not in names]
     return {**container, "env": [*ours, *given]}
 
 
@@ -307,12 +309,12 @@ def template_of(spec: Mapping[str, Any]) -> Manifest:
     """Return a job's pods as a pod template with the training container; expects the newest version."""
     trainer = spec.get("trainer") or {}
     own = {name: trainer[place] for name, place in _TRAINER.items() if trainer.get(place) is not None}
-    found: Manifest = {"spec": {"containers": [{"name": CONTAINER, **own}]}}
+    template: Manifest = {"spec": {"containers": [{"name": CONTAINER, **own}]}}
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
             if entry.get("name") == STEP:
-                found = laid_over(found, pod_template_of(entry))
-    return found
+                template = laid_over(template, pod_template_of(entry))
+    return template
 
 
 def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manifest:
@@ -326,10 +328,10 @@ def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manif
     pod = template["spec"]
     _check_pod(pod)
     own = next(each for each in pod["containers"] if each.get("name") == CONTAINER)
-    said = {place: own[name] for name, place in _TRAINER.items() if own.get(name) is not None}
+    typed = {place: own[name] for name, place in _TRAINER.items() if own.get(name) is not None}
     kept = {name: part for name, part in (spec.get("trainer") or {}).items() if name not in _TRAINER.values()}
     patch = _patch(template, pod)
-    whole = {**spec, "trainer": {**kept, **said}}
+    whole = {**spec, "trainer": {**kept, **typed}}
     patches = _patches(spec.get(PATCHES) or [], patch)
     return {**whole, PATCHES: patches} if patches else {name: whole[name] for name in whole if name != PATCHES}
 
@@ -345,18 +347,18 @@ def _patch(template: Mapping[str, Any], pod: Mapping[str, Any]) -> Manifest:
 def _patches(given: list[Manifest], patch: Manifest) -> list[Manifest]:
     if not patch:
         return given
-    found, is_said = [], False
+    patches, is_placed = [], False
     for each in given:
         entries = replicated_jobs(each)
         mine = [entry for entry in entries if entry.get("name") == STEP]
         if not mine:
-            found.append(each)
+            patches.append(each)
             continue
         others = [entry for entry in entries if entry not in mine]
-        ours = [] if is_said else [patch_of(patch)]
-        found.append(with_replicated_jobs(each, [*ours, *others]))
-        is_said = True
-    return found if is_said else [*found, with_replicated_jobs({"manager": MANAGER}, [patch_of(patch)])]
+        ours = [] if is_placed else [patch_of(patch)]
+        patches.append(with_replicated_jobs(each, [*ours, *others]))
+        is_placed = True
+    return patches if is_placed else [*patches, with_replicated_jobs({"manager": MANAGER}, [patch_of(patch)])]
 
 
 def _check_pod(pod: Mapping[str, Any]) -> None:
@@ -432,7 +434,7 @@ def check_newest(spec: Mapping[str, Any]) -> None:
             )
 
 
-def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
+def without_kueue_patch(spec: Mapping[str, Any]) -> Manifest:
     """Return a job's spec without Kueue's patch, which its webhook adds to every job and refuses twice.
 
     Raises:
@@ -451,7 +453,7 @@ def version_of(fields: Iterable[str]) -> str:
     return next((version for field, version in known.items() if field in set(fields)), "")
 
 
-def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
+def converted_for(manifest: Manifest, fields: frozenset[str]) -> Manifest:
     """Return the job converted for a server with these fields in a TrainJob's spec.
 
     Raises:
@@ -472,10 +474,10 @@ def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
 
 def replicated_jobs(patch: Mapping[str, Any]) -> list[Manifest]:
     """Return a patch's changes of the runtime's replicated jobs."""
-    found: Any = patch
+    part: Any = patch
     for name in ("trainingRuntimeSpec", "template", "spec"):
-        found = found.get(name) or {}
-    return list(found.get("replicatedJobs") or ())
+        part = part.get(name) or {}
+    return list(part.get("replicatedJobs") or ())
 
 
 def pod_template_of(entry: Mapping[str, Any]) -> Manifest:
@@ -516,9 +518,9 @@ def _override(entry: Mapping[str, Any], where: str) -> Manifest:
 
 def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
     """Return the labels and annotations that 2.0 has in the job's spec, for its pods as well."""
-    found: Manifest = {}
+    meta: Manifest = {}
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
             for name, part in (pod_template_of(entry).get("metadata") or {}).items():
-                found[name] = {**(spec.get(name) or {}), **found.get(name, {}), **part}
-    return found
+                meta[name] = {**(spec.get(name) or {}), **meta.get(name, {}), **part}
+    return meta

@@ -155,7 +155,7 @@ class JobCache:
         replica = self._replica_of(pod)
         uid = pod["metadata"]["uid"]
         _, before = self._used.get(uid, (replica, PeakUsage()))
-        self._used[uid] = replica, before.seen(measured)
+        self._used[uid] = replica, before.with_sample(measured)
 
     # --- read by followers
 

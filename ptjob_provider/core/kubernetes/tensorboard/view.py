@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import Shown
+    from ptjob_provider.core.inspector import TensorBoardView
     from ptjob_provider.core.kubernetes.client.http import Client
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard:
 
 
 @asynccontextmanager
-async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
+async def shown(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
     """Yield the address at which the folder is shown; whatever was started is deleted afterwards.
 
     Raises:
@@ -170,12 +170,12 @@ async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str]:
+async def _tunnelled(client: Client, what: TensorBoardView, pod: str) -> AsyncIterator[str]:
     async with tunnel(client, what.namespace, pod, port=objects.PORT, local_port=what.port) as port:
         yield f"http://127.0.0.1:{port}/"
 
 
-async def _beside(client: Client, what: Shown) -> str:
+async def _beside(client: Client, what: TensorBoardView) -> str:
     """Return the pod of the job's TensorBoard that shows the folder; "" if there is none, now or soon.
 
     Arena's is used, too: a job without a plan of its own may have one. A deleted one may still be terminating, without
@@ -210,7 +210,7 @@ async def _stands(client: Client, job: Manifest) -> bool:
 
 
 @asynccontextmanager
-async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
+async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
     """Start a pod that shows the folder, and yield its name once it is ready."""
     try:
         claim = await client.get(paths.claims(what.namespace, what.plan.claim))
