@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.apiserver import MERGE
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def suspended_job(namespace: str, number: int) -> Manifest:
     )
     ids = {"dag_id": "bench", "task_id": "train", "run_id": "manual__2026", "map_index": str(number)}
     owner = Owner(instance="benchmark", ids=ids, labels={"try_number": "1"})
-    manifest = pytorchjob.render(job, owner=owner, attempt=1).manifest
+    manifest = PYTORCHJOB.render(job, owner=owner, attempt=1).manifest
     manifest["spec"]["runPolicy"]["managedBy"] = OTHER_CONTROLLER
     return manifest
 

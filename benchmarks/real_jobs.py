@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks import many_jobs, many_pods
 from benchmarks.polling import until
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import TrainingJob
 
@@ -68,7 +68,7 @@ def _job(namespace: str, number: int, program: str) -> Manifest:
         termination_grace_period_seconds=1,
     )
     ids = {"dag_id": "bench", "task_id": "talk", "run_id": "manual__2026", "map_index": str(number)}
-    return pytorchjob.render(job, owner=Owner(instance="benchmark", ids=ids, labels={}), attempt=1).manifest
+    return PYTORCHJOB.render(job, owner=Owner(instance="benchmark", ids=ids, labels={}), attempt=1).manifest
 
 
 async def _runs(server: ApiServer, namespace: str, pod: str) -> bool:

@@ -23,7 +23,7 @@ from cluster.layout import Layout
 from cluster.tenants import namespace_in, service_account
 from demo.stack import Stack, StackConfig
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import TrainingJob
 from task_run import TaskRun
@@ -104,7 +104,7 @@ def _manifest(namespace: str, number: int, *, runs: bool) -> Manifest:
     )
     ids = {"dag_id": DAG_ID, "task_id": TASK_ID, "run_id": str(number)}
     owner = Owner(instance="benchmark", ids=ids, labels={"try_number": "1"})
-    manifest = pytorchjob.render(job, owner=owner, attempt=1).manifest
+    manifest = PYTORCHJOB.render(job, owner=owner, attempt=1).manifest
     if not runs:
         manifest["spec"]["runPolicy"]["managedBy"] = many_jobs.OTHER_CONTROLLER
     return manifest

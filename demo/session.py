@@ -15,7 +15,7 @@ from demo.processes import StackFailed
 from demo.stack import StackConfig
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,8 +81,8 @@ def clean_up(place: Place, console: Console) -> None:
 async def stop_jobs(place: Place) -> None:
     """Stop running jobs; pods may use their grace period to end."""
     backend = place.backend()
-    for job in await backend.list(pytorchjob.KIND, place.namespace, {}):
-        if not pytorchjob.read_status(job).phase.is_terminal:
+    for job in await backend.list(PYTORCHJOB.KIND, place.namespace, {}):
+        if not PYTORCHJOB.read_status(job).phase.is_terminal:
             await backend.delete(JobRef.of(job))
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.spec import TrainingJob
 
@@ -54,12 +54,12 @@ class Machine:
         command = ["python", "-c", program]
         job = TrainingJob.parse(name=name, image="none", command=command, workers=2, **fields)
         owner = Owner(instance="test", ids=IDS, labels={"try_number": "2"})
-        return await self.backend.submit(pytorchjob.render(job, owner=owner, attempt=1, exact_name=True).manifest)
+        return await self.backend.submit(PYTORCHJOB.render(job, owner=owner, attempt=1, exact_name=True).manifest)
 
     async def _finish(self, name: str) -> None:
-        (ref,) = [JobRef.of(job) for job in await self.backend.list(pytorchjob.KIND, "default", {"release": name})]
+        (ref,) = [JobRef.of(job) for job in await self.backend.list(PYTORCHJOB.KIND, "default", {"release": name})]
         async for seen in self.backend.watch(ref):
-            if seen.job is None or pytorchjob.read_status(seen.job).phase.is_terminal:
+            if seen.job is None or PYTORCHJOB.read_status(seen.job).phase.is_terminal:
                 return
 
     def clear(self) -> None:
@@ -67,5 +67,5 @@ class Machine:
         asyncio.run(self._clear())
 
     async def _clear(self) -> None:
-        for job in await self.backend.list(pytorchjob.KIND, "default", {}):
+        for job in await self.backend.list(PYTORCHJOB.KIND, "default", {}):
             await self.backend.delete(JobRef.of(job))

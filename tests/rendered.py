@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER, recorded
 
@@ -28,7 +28,7 @@ def render(
     if "manifest" not in values:
         values = {"name": "digits", "image": IMAGE, **values}
     job = TrainingJob.parse(**values)
-    return pytorchjob.render(job, owner=owner, attempt=attempt, exact_name=exact_name, installation=installation)
+    return PYTORCHJOB.render(job, owner=owner, attempt=attempt, exact_name=exact_name, installation=installation)
 
 
 def over(story: str, **values: Any) -> dict[str, Any]:

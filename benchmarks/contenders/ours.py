@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.contender import Assignment, Ears, serve
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def _watched(backend: Backend, ref: JobRef, ears: Ears) -> None:
     async with aclosing(backend.watch(ref)) as seen:
         async for observation in seen:
             ears.count("observations")
-            if observation.job is None or pytorchjob.read_status(observation.job).phase.is_terminal:
+            if observation.job is None or PYTORCHJOB.read_status(observation.job).phase.is_terminal:
                 ears.ended(ref.name)
                 return
             del observation  # like the follower: no reference to the last observation remains

@@ -14,7 +14,7 @@ import yaml
 from cluster.tenants import service_account
 from ptjob_provider.airflow.connection import Access
 from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def kubeconfig(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def jobs(access: Access, namespace: str) -> int:
     """Return how many jobs the back-end finds."""
-    return len(asyncio.run(access.place().backend.list(pytorchjob.KIND, namespace, {})))
+    return len(asyncio.run(access.place().backend.list(PYTORCHJOB.KIND, namespace, {})))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -27,7 +27,7 @@ from cluster.fixtures import skip_because
 from demo.processes import end_processes
 from demo.stack import COMPONENTS
 from ptjob_provider.core.identity import label_value
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from task_run import runs, title, until
 
@@ -106,7 +106,7 @@ class Training:
         """The jobs that exist for it."""
         backend = LocalBackend(LocalConfig(root=self.lab.root))
         of_run = {"run_id": label_value(self.task.run_id)}
-        return [job["metadata"]["uid"] for job in asyncio.run(backend.list(pytorchjob.KIND, "default", of_run))]
+        return [job["metadata"]["uid"] for job in asyncio.run(backend.list(PYTORCHJOB.KIND, "default", of_run))]
 
     def release(self) -> None:
         """Let its job end well, a moment after it has begun at the earliest."""

@@ -21,7 +21,7 @@ from ptjob_provider.cli.output import Refused
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome, raise_for
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -550,7 +550,7 @@ def phase(machine: Machine, name: str) -> str:
 
 def annotations(machine: Machine, name: str) -> dict[str, str]:
     """Return what is written on the job."""
-    job = asyncio.run(machine.backend.get(pytorchjob.KIND, "default", name))
+    job = asyncio.run(machine.backend.get(PYTORCHJOB.KIND, "default", name))
     assert JobRef.of(job).name == name
     return dict(job["metadata"].get("annotations") or {})
 

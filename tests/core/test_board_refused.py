@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import ClusterError, PermissionDenied, PTJobError
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 from ptjob_provider.core.kubernetes.informer import followed
 from ptjob_provider.core.kubernetes.informer.informer import JobInformer
@@ -43,7 +43,7 @@ def backend() -> KubernetesBackend:
 
 
 def phase(seen: Observation) -> JobPhase | None:
-    return pytorchjob.read_status(seen.job).phase if seen.job else None
+    return PYTORCHJOB.read_status(seen.job).phase if seen.job else None
 
 
 async def again(backend: KubernetesBackend, ref: JobRef) -> AsyncGenerator[Observation, None]:

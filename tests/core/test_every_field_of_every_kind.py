@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
-from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
+from ptjob_provider.core.kinds import PYTORCHJOB, PYTORCHTRAININGJOB, TRAINJOB
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, Installation, TrainingJob
 from ptjob_provider.core.spec.job import RoleFields, job_template
@@ -29,7 +29,7 @@ OLD = "the old operator's PyTorchJob"
 OLD_FIELDS = frozenset(
     {"pytorchReplicaSpecs", "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
 )
-KINDS = {"PyTorchJob": pytorchjob, "TrainJob": trainjob, "PyTorchTrainingJob": pytorchtrainingjob, OLD: pytorchjob}
+KINDS = {"PyTorchJob": PYTORCHJOB, "TrainJob": TRAINJOB, "PyTorchTrainingJob": PYTORCHTRAININGJOB, OLD: PYTORCHJOB}
 
 PARTS: Mapping[str, Mapping[str, Any]] = {
     "elastic_policy": {

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ptjob_provider.core.kinds.pytorchjob import read_status
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local.objects import ended, needs_settling
 from ptjob_provider.core.local.operator import with_condition
 from rows import each_row
@@ -79,5 +79,5 @@ def test_a_job_that_was_never_supervised_has_failed() -> None:
     found = ended({}, NOW)
 
     job = {"metadata": {"name": "j"}, "status": found["status"]}
-    assert read_status(job).reason == "SupervisorLost"
+    assert PYTORCHJOB.read_status(job).reason == "SupervisorLost"
     assert found["pods"] == []

@@ -11,7 +11,7 @@ import pytest
 from fakes import ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, Orphan, sweep
 from rows import each_row
 
@@ -174,7 +174,7 @@ async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story
     (finding,) = await swept(backend)
 
     assert finding.stopped
-    assert backend.patches == [pytorchjob.STOP_RUNNING_PODS]
+    assert backend.patches == [PYTORCHJOB.STOP_RUNNING_PODS]
     assert backend.jobs
 
 

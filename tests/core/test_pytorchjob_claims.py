@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pod_template, pytorchjob, rendering
+from ptjob_provider.core.kinds import PYTORCHJOB, pod_template, rendering
 from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
@@ -75,8 +75,8 @@ def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
 
 
 def mounts(name: str) -> tuple[Mount, ...]:
-    rank0 = pytorchjob.rank0_template(recorded(name))
-    return pod_template.claim_mounts(rank0, container=pytorchjob.CONTAINER)
+    rank0 = PYTORCHJOB.rank0_template(recorded(name))
+    return pod_template.claim_mounts(rank0, container=PYTORCHJOB.CONTAINER)
 
 
 def test_mounts_are_those_of_rank_0s_training_container() -> None:
@@ -98,7 +98,7 @@ def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
         mount["mountPath"] = path
 
     declared = Outputs(model="/models/m.pt", tfevents="/data/logs")
-    outputs = rendering.resolve_outputs(pytorchjob.rank0_template(manifest), declared, container=pytorchjob.CONTAINER)
+    outputs = rendering.resolve_outputs(PYTORCHJOB.rank0_template(manifest), declared, container=PYTORCHJOB.CONTAINER)
 
     assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
     assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")

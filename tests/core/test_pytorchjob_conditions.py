@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ptjob_provider.core.kinds.pytorchjob import due_at, read_status
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.status import JobPhase
 from recorded import recorded
 from rows import each_row
@@ -32,21 +32,24 @@ def test_the_phase_follows_from_the_types_of_the_true_conditions(
     story: str, phase: JobPhase, reason: str, finished_at: datetime | None
 ) -> None:
     """Failed beats Succeeded, both beat Suspended, Restarting and Running; the reason is told but decides nothing."""
-    status = read_status(recorded(f"pytorchjob-{story}"))
+    status = PYTORCHJOB.read_status(recorded(f"pytorchjob-{story}"))
 
     assert (status.phase, status.reason, status.finished_at) == (phase, reason, finished_at)
 
 
 def test_the_message_is_the_deciding_conditions() -> None:
     """What the operator says about the end is kept word for word."""
-    status = read_status(recorded("pytorchjob-failed"))
+    status = PYTORCHJOB.read_status(recorded("pytorchjob-failed"))
 
     assert status.message == "PyTorchJob digits-failed is failed because 1 Worker replica(s) failed."
 
 
 def test_creation_and_start_are_told_where_they_are_known() -> None:
     """The object's creation always, the operator's start from the version on that writes it."""
-    now, old = read_status(recorded("pytorchjob-running")), read_status(recorded("pytorchjob-old-operator"))
+    now, old = (
+        PYTORCHJOB.read_status(recorded("pytorchjob-running")),
+        PYTORCHJOB.read_status(recorded("pytorchjob-old-operator")),
+    )
 
     assert (now.created_at, now.started_at) == (at(0, 0), at(0, 1))
     assert (old.created_at, old.started_at) == (at(0, 0), None)
@@ -57,14 +60,17 @@ def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
     fresh = recorded("pytorchjob-created")
     del fresh["status"]
 
-    statuses = [read_status(job) for job in (fresh, {**fresh, "status": {}}, {**fresh, "status": {"conditions": None}})]
+    statuses = [
+        PYTORCHJOB.read_status(job)
+        for job in (fresh, {**fresh, "status": {}}, {**fresh, "status": {"conditions": None}})
+    ]
 
     assert {(status.phase, status.reason, status.message) for status in statuses} == {(JobPhase.PENDING, "", "")}
 
 
 def test_an_object_without_a_creation_time_has_none() -> None:
     """A manifest that was never submitted can be read, too."""
-    assert read_status({"metadata": {"name": "x"}}).created_at is None
+    assert PYTORCHJOB.read_status({"metadata": {"name": "x"}}).created_at is None
 
 
 def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:
@@ -74,7 +80,7 @@ def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:
         job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 90}
     del created["status"]
 
-    assert due_at(running) == at(1, 31)
-    assert due_at(created) is None
-    assert due_at(failed) is None
-    assert due_at(recorded("pytorchjob-old-operator")) is None
+    assert PYTORCHJOB.due_at(running) == at(1, 31)
+    assert PYTORCHJOB.due_at(created) is None
+    assert PYTORCHJOB.due_at(failed) is None
+    assert PYTORCHJOB.due_at(recorded("pytorchjob-old-operator")) is None

@@ -8,7 +8,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB, pytorchjob
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ NEW = frozenset({"elasticPolicy", "nprocPerNode", "pytorchReplicaSpecs", "runPol
 def manifest(**given: Any) -> Manifest:
     """Return a PyTorchJob as it is rendered."""
     job = TrainingJob.parse(**{"name": "digits", "image": "i", **given})
-    return pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1).manifest
+    return PYTORCHJOB.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1).manifest
 
 
 def test_the_run_policy_stands_at_the_top_of_the_spec() -> None:
     """All of it that the old operator knows."""
     job = manifest(backoff_limit=2, active_deadline_seconds=60, suspend=False)
 
-    spec = pytorchjob.converted_for(job, OLD)["spec"]
+    spec = PYTORCHJOB.converted_for(job, OLD)["spec"]
 
     assert spec.keys() <= OLD
     assert {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"} == {
@@ -46,9 +46,9 @@ def test_the_training_operators_words_are_left_as_they_are() -> None:
     job = manifest()
     note = {"metadata": {"annotations": {"a": "b"}}}
 
-    assert pytorchjob.converted_for(job, NEW) is job
-    assert pytorchjob.converted_for(job, frozenset()) is job
-    assert pytorchjob.converted_for(note, OLD) is note
+    assert PYTORCHJOB.converted_for(job, NEW) is job
+    assert PYTORCHJOB.converted_for(job, frozenset()) is job
+    assert PYTORCHJOB.converted_for(note, OLD) is note
 
 
 @pytest.mark.parametrize(
@@ -63,25 +63,25 @@ def test_the_training_operators_words_are_left_as_they_are() -> None:
 def test_what_the_old_operator_cannot_say_is_refused(given: Any, name: str) -> None:
     """A server that prunes would drop it silently."""
     with pytest.raises(InvalidSpec, match=f"^{name}: .*old PyTorch operator"):
-        pytorchjob.converted_for(manifest(**given), OLD)
+        PYTORCHJOB.converted_for(manifest(**given), OLD)
 
 
 def test_what_is_changed_at_the_end_is_said_there_too() -> None:
     """And what an old job says of its end is read there."""
-    old = pytorchjob.converted_for(manifest(), OLD)
+    old = PYTORCHJOB.converted_for(manifest(), OLD)
 
-    assert pytorchjob.STOP_RUNNING_PODS is not None
-    assert pytorchjob.converted_for(pytorchjob.STOP_RUNNING_PODS, OLD) == {"spec": {"cleanPodPolicy": "Running"}}
-    assert pytorchjob.stops_by_itself(old)
-    assert pytorchjob.expiring(old) is None
-    assert pytorchjob.expiring({"spec": {}}) is not None
+    assert PYTORCHJOB.STOP_RUNNING_PODS is not None
+    assert PYTORCHJOB.converted_for(PYTORCHJOB.STOP_RUNNING_PODS, OLD) == {"spec": {"cleanPodPolicy": "Running"}}
+    assert PYTORCHJOB.stops_by_itself(old)
+    assert PYTORCHJOB.expiring(old) is None
+    assert PYTORCHJOB.expiring({"spec": {}}) is not None
 
 
 def test_an_object_in_the_old_words_is_known_and_so_are_its_pods() -> None:
     """The old operator labels them otherwise."""
     new = manifest()
-    old = pytorchjob.converted_for(new, OLD)
+    old = PYTORCHJOB.converted_for(new, OLD)
 
-    assert [pytorchjob.is_older(found) for found in (new, old, {})] == [False, True, False]
-    assert pytorchjob.pod_selector("digits", older=True) == "pytorch-job-name=digits"
-    assert pytorchjob.pod_selector(older=True) == "pytorch-job-name"
+    assert [PYTORCHJOB.is_older(found) for found in (new, old, {})] == [False, True, False]
+    assert PYTORCHJOB.pod_selector("digits", older=True) == "pytorch-job-name=digits"
+    assert PYTORCHJOB.pod_selector(older=True) == "pytorch-job-name"

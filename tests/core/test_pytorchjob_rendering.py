@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import is_owned_by, owner_labels
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.manifest import dump_manifest, load_manifest
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.spec import TrainingJob
@@ -166,7 +166,7 @@ def test_rendering_changes_nothing_that_it_was_given() -> None:
     """The job's manifest is the same before and after, so that two attempts can be made of it."""
     job = TrainingJob.parse(manifest=recorded("manifest-rich"), model="pvc://logs/x", cpu=2, labels={"a": "b"})
 
-    pytorchjob.render(job, owner=OWNER, attempt=1)
+    PYTORCHJOB.render(job, owner=OWNER, attempt=1)
 
     assert job.manifest == recorded("manifest-rich")
 

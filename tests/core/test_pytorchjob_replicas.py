@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from ptjob_provider.core.kinds import Replica
-from ptjob_provider.core.kinds.pytorchjob import is_restarted, pod_selector, replicas
+from ptjob_provider.core.kinds import PYTORCHJOB, Replica
 from recorded import recorded
 
 
@@ -11,7 +10,7 @@ def test_the_master_is_rank_0_and_the_workers_follow() -> None:
     job["spec"]["pytorchReplicaSpecs"] = dict(reversed(job["spec"]["pytorchReplicaSpecs"].items()))
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
 
-    assert replicas(job) == (
+    assert PYTORCHJOB.replicas(job) == (
         Replica(name="digits-nccl-master-0", role="master", index=0, rank=0, gpus=1),
         Replica(name="digits-nccl-worker-0", role="worker", index=0, rank=1, gpus=1),
         Replica(name="digits-nccl-worker-1", role="worker", index=1, rank=2, gpus=1),
@@ -22,18 +21,18 @@ def test_without_a_master_worker_0_is_rank_0() -> None:
     """An elastic job's ranks are its workers' indexes."""
     job = recorded("manifest-elastic")
 
-    assert [(each.name, each.rank) for each in replicas(job)] == [
+    assert [(each.name, each.rank) for each in PYTORCHJOB.replicas(job)] == [
         ("digits-grows-worker-0", 0),
         ("digits-grows-worker-1", 1),
     ]
-    assert replicas(job)[0].name == "digits-grows-worker-0"
+    assert PYTORCHJOB.replicas(job)[0].name == "digits-grows-worker-0"
 
 
 def test_a_worker_that_the_job_was_scaled_by_is_not_started_again() -> None:
     """Whoever follows its log comes to an end."""
     job = recorded("manifest-elastic")
 
-    assert [is_restarted(job, f"digits-grows-worker-{index}") for index in (1, 2)] == [True, False]
+    assert [PYTORCHJOB.is_restarted(job, f"digits-grows-worker-{index}") for index in (1, 2)] == [True, False]
 
 
 def test_a_role_that_does_not_say_how_many_has_one_pod() -> None:
@@ -41,7 +40,7 @@ def test_a_role_that_does_not_say_how_many_has_one_pod() -> None:
     job = recorded("manifest-elastic")
     del job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
 
-    assert len(replicas(job)) == 1
+    assert len(PYTORCHJOB.replicas(job)) == 1
 
 
 def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
@@ -55,10 +54,10 @@ def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
     ]
     roles["Worker"]["replicas"] = 3
 
-    assert [each.gpus for each in replicas(job)] == [3, 1, 1, 1]
-    assert sum(each.gpus for each in replicas(job)) == 6
+    assert [each.gpus for each in PYTORCHJOB.replicas(job)] == [3, 1, 1, 1]
+    assert sum(each.gpus for each in PYTORCHJOB.replicas(job)) == 6
 
 
 def test_the_pods_of_a_job_are_found_by_the_operators_label() -> None:
     """As training-operator writes it since 1.4."""
-    assert pod_selector("digits") == "training.kubeflow.org/job-name=digits"
+    assert PYTORCHJOB.pod_selector("digits") == "training.kubeflow.org/job-name=digits"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds.pytorchjob import replicas, validate
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.kinds.pytorchjob import validate
 from ptjob_provider.core.manifest import load_manifest
 from recorded import DATA, recorded
 from rendered import render
@@ -274,4 +275,4 @@ def test_nothing_but_an_invalid_spec_comes_out_of_a_broken_manifest(
         return
 
     validate(rendered)
-    assert replicas(rendered)
+    assert PYTORCHJOB.replicas(rendered)

@@ -14,8 +14,7 @@ from ptjob_provider.core.diagnosis import Cause, diagnose
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.history import ContainerKind, PodHistory, from_text, to_text
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import Replica
-from ptjob_provider.core.kinds import pytorchtrainingjob as t9k
+from ptjob_provider.core.kinds import PYTORCHTRAININGJOB, Replica
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.kubernetes.logs import runs
 from ptjob_provider.core.spec import Installation, TrainingJob
@@ -68,7 +67,9 @@ GUIDES: Manifest = {
 def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
     """Return the object of a job's first attempt."""
     job = TrainingJob.parse(**given)
-    return t9k.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
+    return PYTORCHTRAININGJOB.render(
+        job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation
+    ).manifest
 
 
 def first(manifest: Manifest) -> Manifest:
@@ -179,7 +180,7 @@ def test_roles_that_differ_are_two() -> None:
         for role in found["spec"]["replicaSpecs"]
     ]
     assert cpus == [("master", 1, "8"), ("worker", 2, "2")]
-    assert [replica.name.removeprefix(found["metadata"]["name"]) for replica in t9k.replicas(found)] == [
+    assert [replica.name.removeprefix(found["metadata"]["name"]) for replica in PYTORCHTRAININGJOB.replicas(found)] == [
         "-master-0",
         "-worker-0",
         "-worker-1",
@@ -208,7 +209,7 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
     job = TrainingJob.parse(
         manifest=GUIDES, shared_memory="1Gi", workers=2, tfevents="log", queue_name="q", labels={"team": "a"}
     )
-    found = t9k.render(job, owner=OWNER, attempt=2)
+    found = PYTORCHTRAININGJOB.render(job, owner=OWNER, attempt=2)
 
     assert found.outputs.tfevents is not None
     assert found.outputs.tfevents.uri == "pvc://tutorial/tutorial-examples/job/pytorchtrainingjob/ddp/log"
@@ -349,20 +350,22 @@ def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: Jo
     ]
     job = {"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}, "status": {**status, "conditions": conditions}}
 
-    found = t9k.read_status(job)
+    found = PYTORCHTRAININGJOB.read_status(job)
 
     assert (found.phase, found.reason) == (phase, reason)
     assert (found.started_at is None) is (phase in {JobPhase.PENDING, JobPhase.SUSPENDED})
-    assert t9k.due_at(job) is None
-    assert t9k.running_since(job) is None
+    assert PYTORCHTRAININGJOB.due_at(job) is None
+    assert PYTORCHTRAININGJOB.running_since(job) is None
 
 
 def test_it_runs_since_its_condition_says_so() -> None:
     """One that is not true says nothing of when it ran."""
     since = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
 
-    assert t9k.running_since({"status": {"conditions": [since]}}) == parse_instant("2026-11-20T10:05:00Z")
-    assert t9k.running_since({"status": {"conditions": [{**since, "status": "False"}]}}) is None
+    assert PYTORCHTRAININGJOB.running_since({"status": {"conditions": [since]}}) == parse_instant(
+        "2026-11-20T10:05:00Z"
+    )
+    assert PYTORCHTRAININGJOB.running_since({"status": {"conditions": [{**since, "status": "False"}]}}) is None
 
 
 def pod(name: str, *, label: str = "", uid: str = "") -> Manifest:
@@ -377,11 +380,11 @@ JOB, POD = "torch-mnist-trainingjob", "torch-mnist-trainingjob-5b373-worker-0"
 
 def test_a_pod_is_the_replica_that_its_name_says() -> None:
     """Without the letters that are drawn for each run."""
-    assert t9k.replica_of(pod(POD, label=JOB)) == f"{JOB}-worker-0"
-    assert t9k.replica_of(pod(POD, uid="u")) == f"{JOB}-worker-0"
-    assert t9k.replica_of(pod(POD)) == POD
-    assert t9k.replica_of(pod("other-5b373-worker-0", label=JOB)) == "other-5b373-worker-0"
-    assert (t9k.pod_selector(JOB), t9k.pod_selector()) == (
+    assert PYTORCHTRAININGJOB.replica_of(pod(POD, label=JOB)) == f"{JOB}-worker-0"
+    assert PYTORCHTRAININGJOB.replica_of(pod(POD, uid="u")) == f"{JOB}-worker-0"
+    assert PYTORCHTRAININGJOB.replica_of(pod(POD)) == POD
+    assert PYTORCHTRAININGJOB.replica_of(pod("other-5b373-worker-0", label=JOB)) == "other-5b373-worker-0"
+    assert (PYTORCHTRAININGJOB.pod_selector(JOB), PYTORCHTRAININGJOB.pod_selector()) == (
         f"tensorstack.dev/owner-name={JOB}",
         "tensorstack.dev/owner-name",
     )
@@ -399,16 +402,18 @@ def test_a_pod_belongs_to_the_job_that_owns_it_or_that_its_label_names() -> None
 
 def test_the_replicas_are_numbered_through_all_roles() -> None:
     """The first is rank 0."""
-    assert t9k.replicas(GUIDES) == (Replica(name=f"{JOB}-worker-0", role="worker", index=0, rank=0, gpus=4),)
-    assert t9k.is_restarted(GUIDES, f"{JOB}-worker-0")
-    assert t9k.rank0_template(GUIDES) in list(t9k.templates(GUIDES))
+    assert PYTORCHTRAININGJOB.replicas(GUIDES) == (
+        Replica(name=f"{JOB}-worker-0", role="worker", index=0, rank=0, gpus=4),
+    )
+    assert PYTORCHTRAININGJOB.is_restarted(GUIDES, f"{JOB}-worker-0")
+    assert PYTORCHTRAININGJOB.rank0_template(GUIDES) in list(PYTORCHTRAININGJOB.templates(GUIDES))
 
 
 def test_a_worker_that_the_job_was_scaled_by_is_not_made_again() -> None:
     """Whoever follows its log comes to an end."""
     job = tasks()
 
-    assert [t9k.is_restarted(job, f"{JOB}-worker-{index}") for index in (2, 3)] == [True, False]
+    assert [PYTORCHTRAININGJOB.is_restarted(job, f"{JOB}-worker-{index}") for index in (2, 3)] == [True, False]
 
 
 def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
@@ -420,7 +425,7 @@ def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
         "status": {"containerStatuses": [{"name": "sidecar", "state": {}}, {"name": "pytorch", "state": state}]},
     }
 
-    run = runs.newest(found, t9k.CONTAINER)
+    run = runs.newest(found, PYTORCHTRAININGJOB.CONTAINER)
 
     assert run is not None
     assert (run.container, run.pod) == ("pytorch", POD)
@@ -428,12 +433,12 @@ def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
 
 def test_what_is_changed_of_a_job_that_exists() -> None:
     """It is paused, and cleaned up; nothing limits an ended one's life, and its words are one version's."""
-    assert t9k.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
-    assert t9k.STOP_RUNNING_PODS is not None
-    assert t9k.stops_by_itself(t9k.STOP_RUNNING_PODS)
-    assert not t9k.stops_by_itself(GUIDES)
-    assert (t9k.expiring(GUIDES), t9k.expires(GUIDES)) == (None, False)
-    assert t9k.converted_for(GUIDES, frozenset()) is GUIDES
+    assert PYTORCHTRAININGJOB.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
+    assert PYTORCHTRAININGJOB.STOP_RUNNING_PODS is not None
+    assert PYTORCHTRAININGJOB.stops_by_itself(PYTORCHTRAININGJOB.STOP_RUNNING_PODS)
+    assert not PYTORCHTRAININGJOB.stops_by_itself(GUIDES)
+    assert (PYTORCHTRAININGJOB.expiring(GUIDES), PYTORCHTRAININGJOB.expires(GUIDES)) == (None, False)
+    assert PYTORCHTRAININGJOB.converted_for(GUIDES, frozenset()) is GUIDES
 
 
 def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
@@ -443,7 +448,7 @@ def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
         name="digits", image="digits:1", workers=2, worker={"cpu": "2"}, code="https://git.example/x.git", env=env
     )
 
-    first, again = (t9k.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
+    first, again = (PYTORCHTRAININGJOB.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
 
     specs = first.manifest["spec"]["replicaSpecs"]
     assert [spec["template"]["spec"]["initContainers"][0]["name"] for spec in specs] == ["init-code"] * 2
@@ -532,8 +537,8 @@ def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> Non
     both = replica("x-0", 1, container="proxy")
     both["containers"].append({"name": "pytorch", "exitCode": 5})
 
-    [of_both] = t9k.reported(tasks(both)).ends
-    [of_one] = t9k.reported(tasks(replica("x-0", 1, container="proxy"))).ends
+    [of_both] = PYTORCHTRAININGJOB.reported(tasks(both)).ends
+    [of_one] = PYTORCHTRAININGJOB.reported(tasks(replica("x-0", 1, container="proxy"))).ends
 
     assert (of_both.container, of_both.exit_code, of_both.kind) == ("pytorch", 5, ContainerKind.TRAINING)
     assert (of_one.container, of_one.kind) == ("proxy", ContainerKind.SIDECAR)
@@ -555,7 +560,7 @@ def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
     job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
     replica_of = kinds.replica_of(job)
 
-    assert t9k.reported(job).pods == {"drawn-1": f"{JOB}-worker-1", "drawn-0": f"{JOB}-worker-0"}
+    assert PYTORCHTRAININGJOB.reported(job).pods == {"drawn-1": f"{JOB}-worker-1", "drawn-0": f"{JOB}-worker-0"}
     assert [replica_of(pod(name, label=JOB)) for name in ("drawn-1", POD)] == [f"{JOB}-worker-1", f"{JOB}-worker-0"]
-    assert t9k.reported(tasks(replica("abc"), replica("def"))).pods["def"] == f"{JOB}-worker-1"
-    assert kinds.replica_of(GUIDES) is t9k.replica_of
+    assert PYTORCHTRAININGJOB.reported(tasks(replica("abc"), replica("def"))).pods["def"] == f"{JOB}-worker-1"
+    assert kinds.replica_of(GUIDES) == PYTORCHTRAININGJOB.replica_of

@@ -10,7 +10,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, diagnose
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import JobRef, Manifest
-from ptjob_provider.core.kinds import Replica, trainjob
+from ptjob_provider.core.kinds import TRAINJOB, Replica
 from ptjob_provider.core.status import JobPhase, parse_instant
 from rows import each_row
 
@@ -53,7 +53,7 @@ def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **sp
 )
 def test_the_true_condition_decides_and_else_the_ready_nodes(found: Manifest, phase: JobPhase, reason: str) -> None:
     """A job that was suspended once keeps a condition that is False, which says nothing."""
-    status = trainjob.read_status(found)
+    status = TRAINJOB.read_status(found)
 
     assert (status.phase, status.reason) == (phase, reason)
     assert (status.finished_at is not None) is phase.is_terminal
@@ -77,7 +77,7 @@ def test_of_a_job_that_is_complete_and_failed_the_condition_that_came_first_deci
     """
     both = [("Failed", "True", reason), ("Complete", "True", "AllJobsCompleted")]
 
-    status = trainjob.read_status(job(*(reversed(both) if is_reversed else both)))
+    status = TRAINJOB.read_status(job(*(reversed(both) if is_reversed else both)))
 
     assert (status.phase, status.reason) == (phase, deciding)
 
@@ -85,12 +85,12 @@ def test_of_a_job_that_is_complete_and_failed_the_condition_that_came_first_deci
 def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
     """That is what its own deadline counts from; while it is suspended it has not."""
     starts = [
-        trainjob.read_status(found).started_at
+        TRAINJOB.read_status(found).started_at
         for found in (job(), job(("Suspended", "True", "Suspended")), job(("Suspended", "False", "Resumed")))
     ]
 
     assert starts == [parse_instant(CREATED), None, parse_instant(LATER)]
-    assert trainjob.due_at(job(activeDeadlineSeconds=60)) is None
+    assert TRAINJOB.due_at(job(activeDeadlineSeconds=60)) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
 
 def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
     """Trainer says so by the condition's reason, in other words than training-operator."""
-    status = trainjob.read_status(job(("Failed", "True", "DeadlineExceeded")))
+    status = TRAINJOB.read_status(job(("Failed", "True", "DeadlineExceeded")))
 
     found = diagnose(PodHistory(), status, ranks={})
 
@@ -139,28 +139,28 @@ WHOLE = pod(
 
 def test_a_pod_is_the_replica_of_its_completion_index() -> None:
     """Its own name ends in letters that are drawn anew for the next pod of the index."""
-    assert trainjob.replica_of(WHOLE) == "digits-node-0-1"
-    assert trainjob.replica_of(pod()) == "digits-node-0-1-x7kqp"
+    assert TRAINJOB.replica_of(WHOLE) == "digits-node-0-1"
+    assert TRAINJOB.replica_of(pod()) == "digits-node-0-1-x7kqp"
 
 
 def test_a_pod_belongs_to_the_job_that_it_names() -> None:
     """Its owner is a Job, whose owner is a JobSet, and neither is ours to read."""
     assert kinds.is_pod_of(WHOLE, REF)
     assert not kinds.is_pod_of(pod(), REF)
-    assert trainjob.pod_selector("digits") == "jobset.sigs.k8s.io/jobset-name=digits"
-    assert trainjob.pod_selector() == "jobset.sigs.k8s.io/jobset-name"
+    assert TRAINJOB.pod_selector("digits") == "jobset.sigs.k8s.io/jobset-name=digits"
+    assert TRAINJOB.pod_selector() == "jobset.sigs.k8s.io/jobset-name"
 
 
 def test_the_nodes_of_a_job_are_its_replicas() -> None:
     """Rank 0 is index 0; a job that does not say how many has one."""
     trainer = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}
 
-    assert trainjob.replicas(job(trainer=trainer)) == (
+    assert TRAINJOB.replicas(job(trainer=trainer)) == (
         Replica(name="digits-node-0-0", role="node", index=0, rank=0, gpus=4),
         Replica(name="digits-node-0-1", role="node", index=1, rank=1, gpus=4),
     )
-    assert len(trainjob.replicas(job())) == 1
-    assert trainjob.is_restarted(job(), "digits-node-0-0")
+    assert len(TRAINJOB.replicas(job())) == 1
+    assert TRAINJOB.is_restarted(job(), "digits-node-0-0")
 
 
 def test_the_secrets_of_its_variables_are_known() -> None:
@@ -168,12 +168,12 @@ def test_the_secrets_of_its_variables_are_known() -> None:
     env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]
 
     assert kinds.secrets_in_env(job(trainer={"env": env})) == {"hub": {"token"}}
-    assert trainjob.rank0_template(job(trainer={"image": "i"}))["spec"]["containers"][0]["image"] == "i"
+    assert TRAINJOB.rank0_template(job(trainer={"image": "i"}))["spec"]["containers"][0]["image"] == "i"
 
 
 def test_what_is_changed_of_a_trainjob_that_exists() -> None:
     """Only whether it is suspended: JobSet stops by itself what runs, and nothing limits an ended job's life."""
-    assert trainjob.suspended(suspend=True) == {"spec": {"suspend": True}}
-    assert (trainjob.STOP_RUNNING_PODS, trainjob.expiring(job())) == (None, None)
-    assert not trainjob.expires(job())
-    assert trainjob.stops_by_itself(job())
+    assert TRAINJOB.suspended(suspend=True) == {"spec": {"suspend": True}}
+    assert (TRAINJOB.STOP_RUNNING_PODS, TRAINJOB.expiring(job())) == (None, None)
+    assert not TRAINJOB.expires(job())
+    assert TRAINJOB.stops_by_itself(job())

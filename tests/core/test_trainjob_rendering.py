@@ -10,7 +10,7 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
-from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds import TRAINJOB, trainjob
 from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.kinds.trainjob.render import (
@@ -76,7 +76,7 @@ OWN: Manifest = {
 def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
     """Return the object of a job's first attempt."""
     job = TrainingJob.parse(**given)
-    return trainjob.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
+    return TRAINJOB.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
 
 
 def of_pods(manifest: Manifest) -> Manifest:
@@ -285,7 +285,7 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
         manifest=OWN, workers=5, image="other:2", active_deadline_seconds=60, queue_name="team", model="/out/m.pt"
     )
 
-    found = trainjob.render(job, owner=OWNER, attempt=1)
+    found = TRAINJOB.render(job, owner=OWNER, attempt=1)
 
     spec = found.manifest["spec"]
     assert (spec["trainer"]["numNodes"], spec["trainer"]["image"]) == (5, "other:2")
@@ -375,7 +375,7 @@ def test_the_installation_is_under_every_job() -> None:
 def test_the_hash_is_of_what_was_asked_for() -> None:
     """Not of the attempt; another image is another specification."""
     hashes = [
-        trainjob.render(TrainingJob.parse(**{**BASE, **more}), owner=OWNER, attempt=attempt).spec_hash
+        TRAINJOB.render(TrainingJob.parse(**{**BASE, **more}), owner=OWNER, attempt=attempt).spec_hash
         for more, attempt in (({}, 1), ({}, 2), ({"image": "digits:2"}, 1))
     ]
 
@@ -387,7 +387,7 @@ def test_a_job_that_is_owned_goes_with_its_owner() -> None:
     reference: dict[str, str | bool] = {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
     owner = Owner(instance="test", ids={}, labels={}, reference=reference)
 
-    found = trainjob.render(TrainingJob.parse(**BASE), owner=owner, attempt=1).manifest
+    found = TRAINJOB.render(TrainingJob.parse(**BASE), owner=owner, attempt=1).manifest
 
     assert found["metadata"]["ownerReferences"] == [reference]
 
@@ -436,7 +436,7 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
     assert "workingDir" not in training
     names = [each["name"] for each in found["spec"]["trainer"]["env"]]
     assert ("EPOCHS" in names, "GIT_SYNC_BRANCH" in names) == (True, False)
-    assert trainjob.runtime_of(found) == kinds.Runtime(
+    assert TRAINJOB.runtime_of(found) == kinds.Runtime(
         kind="TrainingRuntime", name="ours", init_containers=("init-code",)
     )
 
@@ -452,7 +452,7 @@ def test_a_runtime_of_the_namespace_is_ones_own_whatever_it_is_called() -> None:
 def test_credentials_of_the_code_go_into_a_secret() -> None:
     """And the job's hash is the same whatever its name is."""
     job = TrainingJob.parse(**BASE, **CODE, env={"GIT_SYNC_PASSWORD": "s3cr3t"})
-    first, second = (trainjob.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
+    first, second = (TRAINJOB.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
 
     assert first.secret is not None
     assert first.secret["stringData"] == {"node.GIT_SYNC_PASSWORD": "s3cr3t"}

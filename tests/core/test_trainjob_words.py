@@ -8,7 +8,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
-from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds import TRAINJOB
 from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
 
@@ -23,12 +23,12 @@ V2_3 = frozenset({*COMMON, "runtimePatches", "activeDeadlineSeconds"})
 def rendered(**given: Any) -> Manifest:
     """Return a TrainJob in the newest words."""
     job = TrainingJob.parse(**{"name": "digits", "kind": "TrainJob", "image": "i", "shared_memory": False, **given})
-    return trainjob.render(job, owner=OWNER, attempt=1, exact_name=True).manifest
+    return TRAINJOB.render(job, owner=OWNER, attempt=1, exact_name=True).manifest
 
 
 def spec(fields: frozenset[str], **given: Any) -> Manifest:
     """Return the spec in the words of a server with these fields."""
-    found: Manifest = trainjob.converted_for(rendered(**given), fields)["spec"]
+    found: Manifest = TRAINJOB.converted_for(rendered(**given), fields)["spec"]
     return found
 
 
@@ -36,8 +36,8 @@ def test_the_newest_words_are_left_as_they_are() -> None:
     """Also where nothing is known of the server."""
     job = rendered(volumes=["data:/data"])
 
-    assert trainjob.converted_for(job, V2_3) is job
-    assert trainjob.converted_for(job, frozenset()) is job
+    assert TRAINJOB.converted_for(job, V2_3) is job
+    assert TRAINJOB.converted_for(job, frozenset()) is job
 
 
 def test_2_1_has_overrides_of_the_pod_template() -> None:
@@ -96,14 +96,14 @@ def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], giv
 def test_a_manifest_in_the_words_of_an_older_version_is_refused(name: str) -> None:
     """It would lose them to the job's own overrides on an old server, and a new one does not know them."""
     spec = {"runtimeRef": {"name": "torch-distributed"}, name: [{"serviceAccountName": "trainer"}]}
-    given = {"apiVersion": trainjob.API_VERSION, "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": spec}
+    given = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": spec}
 
     with pytest.raises(InvalidSpec, match=f"^spec.{name}: .*runtimePatches"):
-        trainjob.render(TrainingJob.parse(manifest=given), owner=OWNER, attempt=1)
+        TRAINJOB.render(TrainingJob.parse(manifest=given), owner=OWNER, attempt=1)
 
 
 def test_a_job_without_patches_has_no_overrides() -> None:
     """Nothing is said of pods where nothing was asked."""
     bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
 
-    assert trainjob.converted_for(bare, V2_0) == bare
+    assert TRAINJOB.converted_for(bare, V2_0) == bare

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import upstream
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OWNER, without_additions
 
@@ -70,7 +70,7 @@ def test_the_examples_are_all_there(examples: dict[Path, dict[str, Any]]) -> Non
 def test_every_example_keeps_its_meaning(examples: dict[Path, dict[str, Any]]) -> None:
     """Rendered from its file, each example is itself and the permitted additions, field by field."""
     for file, given in examples.items():
-        rendered = pytorchjob.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
+        rendered = PYTORCHJOB.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
 
         assert without_additions(rendered.manifest, given) == given, file
         assert rendered.manifest["metadata"]["name"].startswith(given["metadata"]["name"][:40]), file
@@ -82,7 +82,7 @@ def test_every_rendered_example_is_what_the_crd_allows(
 ) -> None:
     """Nothing that we add is unknown to the API server or of a wrong type."""
     for file in examples:
-        rendered = pytorchjob.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
+        rendered = PYTORCHJOB.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
 
         assert list(violations(rendered.manifest, schema)) == []
 

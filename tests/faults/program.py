@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster.images import INIT_IMAGE
 from faults.schedule import Story
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.spec import TrainingJob
 
@@ -95,7 +95,7 @@ def neighbour(namespace: str) -> Manifest:
     """Return a job of somebody else's that waits all the time."""
     waits = TrainingJob.parse(name=NEIGHBOUR, namespace=namespace, image=INIT_IMAGE, command=["true"], suspend=True)
     owner = Owner(instance="faults", ids={"task_id": NEIGHBOUR}, labels={})
-    return pytorchjob.render(waits, owner=owner, attempt=1).manifest
+    return PYTORCHJOB.render(waits, owner=owner, attempt=1).manifest
 
 
 def stem(schedule: Schedule) -> str:

@@ -17,7 +17,7 @@ from faults.api_server import ANNOTATION
 from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Traffic
 from faults.proxy import FaultProxy, by_kind
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.spec import TrainingJob
@@ -239,7 +239,7 @@ async def a_job(server: ApiServer, script: str = "") -> JobRef:
     what = {"image": INIT_IMAGE, "command": ["sh", "-c", script], "suspend": not script, "shared_memory": "1Mi"}
     job = TrainingJob.parse(name="j", namespace=server.namespace, **what)
     owner = Owner(instance="faults", ids={"task_id": secrets.token_hex(8)}, labels={})
-    ref = await server.create_job(pytorchjob.render(job, owner=owner, attempt=1).manifest)
+    ref = await server.create_job(PYTORCHJOB.render(job, owner=owner, attempt=1).manifest)
     if not script:  # of a job about which nothing is said, events are asked for
         await until(server, ref, lambda phase: phase is JobPhase.SUSPENDED)
     return ref
@@ -259,7 +259,7 @@ async def watched(
 async def until(server: ApiServer, ref: JobRef, holds: Callable[[JobPhase], bool]) -> None:
     """Return when that holds of the job's phase."""
     async with asyncio.timeout(PATIENCE):
-        while not holds(pytorchjob.read_status(await server.job(ref.name)).phase):  # noqa: ASYNC110 - as above
+        while not holds(PYTORCHJOB.read_status(await server.job(ref.name)).phase):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.1)
 
 

@@ -16,7 +16,7 @@ from faults.other import OtherInstallation
 from faults.proxy import FaultProxy
 from faults.schedule import Schedule, Story
 from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.rank0_log import catch_up
@@ -258,7 +258,7 @@ class Trial:
         return left
 
     async def _running(self, created: list[str]) -> list[str]:
-        pods = [pod for name in created for pod in await self._server.pods(pytorchjob.pod_selector(name))]
+        pods = [pod for name in created for pod in await self._server.pods(PYTORCHJOB.pod_selector(name))]
         return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] not in {"Succeeded", "Failed"}]
 
 

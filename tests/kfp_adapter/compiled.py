@@ -9,7 +9,7 @@ import yaml
 from kfp import compiler, dsl
 
 from kfp_cluster.in_pod.launcher_stand_in import compiled
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.request import Request
 from same_fields import OWNER
@@ -62,6 +62,6 @@ def arrived(driven: Driven) -> dict[str, Any]:
 def rank0(asked: Request, installation: TrainingJob | None = None) -> dict[str, Any]:
     """Return rank 0's pod of the job that a step makes."""
     template = Installation(template=asked.template(installation))
-    manifest = pytorchjob.render(asked.job, owner=OWNER, attempt=1, installation=template).manifest
+    manifest = PYTORCHJOB.render(asked.job, owner=OWNER, attempt=1, installation=template).manifest
     found: dict[str, Any] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     return found

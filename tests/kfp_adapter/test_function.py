@@ -16,7 +16,7 @@ from kfp import dsl, local
 from function_table import FUNCTIONS, cases, check, returned_by
 from kfp_adapter.compiled import compile_pipeline, inputs
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.kfp.component import pytorchjob_op
@@ -58,7 +58,7 @@ def test_a_function_gets_the_pipelines_values(tmp_path: Path, monkeypatch: pytes
     dsl.pipeline(name="functions")(pipeline)()
 
     backend = LocalBackend(LocalConfig(root=tmp_path / "jobs"))
-    (job,) = asyncio.run(backend.list(pytorchjob.KIND, "default", {}))
+    (job,) = asyncio.run(backend.list(PYTORCHJOB.KIND, "default", {}))
     name = job["metadata"]["name"]
     result = asyncio.run(look(backend, "default", name)).to_dict()
     assert name.startswith("fit-")

@@ -18,7 +18,7 @@ from kfp_adapter.compiled import compile_pipeline
 from kfp_adapter.conftest import LocalStep
 from kfp_adapter.driver_stand_in import Driven
 from kfp_cluster.in_pod.launcher_stand_in import Refused, compiled, download, placeholders, with_defaults
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.kfp.component import pytorchjob_op
 
 SHOWS = """
@@ -92,7 +92,7 @@ def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Pat
     assert trained["uri"] == given["outputs"]["artifacts"]["trained_model"]["artifacts"][0]["uri"]
     assert trained["metadata"]["uri"] == "pvc://models/run-1/m.pt"
     assert (tmp_path / "report").is_file()
-    (job,) = asyncio.run(local_step.backend.list(pytorchjob.KIND, "default", {}))
+    (job,) = asyncio.run(local_step.backend.list(PYTORCHJOB.KIND, "default", {}))
     assert job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
 
 

@@ -19,7 +19,7 @@ from kubernetes import client
 
 from kfp_adapter.compiled import compile_pipeline
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 
@@ -166,7 +166,7 @@ class Machine:
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(self.folder / "artifacts"))
         dsl.pipeline(name="loops")(define)()
         backend = LocalBackend(LocalConfig(root=self.folder / "jobs"))
-        return list(asyncio.run(backend.list(pytorchjob.KIND, "default", {})))
+        return list(asyncio.run(backend.list(PYTORCHJOB.KIND, "default", {})))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from kfp_adapter.conftest import CANARY
 from ptjob_provider.core.identity import JobRef, attempt_of
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.kfp import step
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ run({**given, **{name: SimpleNamespace() for name in ("trained_model", "metrics"
 
 
 def jobs(local_step: LocalStep) -> list[dict[str, Any]]:
-    return list(asyncio.run(local_step.backend.list(pytorchjob.KIND, "default", {})))
+    return list(asyncio.run(local_step.backend.list(PYTORCHJOB.KIND, "default", {})))
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ from kfp_cluster.seen import JobsSeen, jobs_seen
 from kfp_cluster.step_pod import Try, programs, step_pod
 from kfp_cluster.stock_role import RUNNER, STOCK, documented
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.kfp.component import pytorchjob_op
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Lab:
     def live_jobs(self, run: str) -> list[JobRef]:
         """Return those that have not ended and that nobody has deleted."""
         alive = [job for job in self.jobs(run) if not job["metadata"].get("deletionTimestamp")]
-        return [JobRef.of(job) for job in alive if not pytorchjob.read_status(job).phase.is_terminal]
+        return [JobRef.of(job) for job in alive if not PYTORCHJOB.read_status(job).phase.is_terminal]
 
     def job(self, run: str) -> Manifest:
         """Return the only job of a run, as soon as there is one."""

@@ -12,7 +12,7 @@ from benchmarks import many_jobs
 from benchmarks.apiserver import reached
 from cluster_world import config_of
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.informer import WatchScope
 from ptjob_provider.core.shared import open_keys
@@ -78,7 +78,7 @@ async def until(backend: KubernetesBackend, job: Manifest, holds: Callable[[Obse
 
 
 def phase(seen: Observation) -> JobPhase | None:
-    return pytorchjob.read_status(seen.job).phase if seen.job else None
+    return PYTORCHJOB.read_status(seen.job).phase if seen.job else None
 
 
 def boards() -> list[Any]:

@@ -16,7 +16,7 @@ from cluster_world import PATIENCE, config_of
 from kubernetes_backend.finished import prepared_volume
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import Instance, JobRef, Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, delete_if_unfinished
 from ptjob_provider.core.run.orphans import Orphan, sweep
@@ -82,7 +82,7 @@ class Site:
             "spec": {"runPolicy": policy, "pytorchReplicaSpecs": roles},
         }
         job = TrainingJob.parse(namespace=self.namespace, manifest=manifest)
-        rendered = pytorchjob.render(job, owner=OWNER, attempt=1)
+        rendered = PYTORCHJOB.render(job, owner=OWNER, attempt=1)
         return asyncio.run(self.backend.submit(rendered.manifest))
 
     def job(self, ref: JobRef) -> Manifest:
@@ -119,7 +119,7 @@ class Site:
 
 
 def read_phase(job: Manifest) -> str:
-    return pytorchjob.read_status(job).phase.value
+    return PYTORCHJOB.read_status(job).phase.value
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ import upstream
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend.dry_run import dry_run, lost
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.manifest import load_manifest
 from ptjob_provider.core.spec import TrainingJob
@@ -34,7 +34,7 @@ def arrived(cluster: Cluster, namespace: str) -> Arrived:
 
     async def submit(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         job = TrainingJob.parse(manifest=file, namespace=namespace)
-        manifest = pytorchjob.render(job, owner=OWNER, attempt=1).manifest
+        manifest = PYTORCHJOB.render(job, owner=OWNER, attempt=1).manifest
         async with asyncio.timeout(PATIENCE), lease(config_of(cluster.layout.kubeconfig)) as client:
             return manifest, await dry_run(client, manifest)
 

@@ -22,7 +22,7 @@ from kubernetes_backend import crd_schema, typed_fields
 from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.specs import Specs
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.spec import TrainingJob
@@ -148,7 +148,7 @@ class Drawn:
 
 def _accepted(spec: dict[str, Any]) -> tuple[TrainingJob, dict[str, Any]]:
     job = TrainingJob.parse(**spec)
-    return job, pytorchjob.render(job, owner=OWNER, attempt=1).manifest
+    return job, PYTORCHJOB.render(job, owner=OWNER, attempt=1).manifest
 
 
 def refusals(drawn: Drawn, server: Server) -> str:

@@ -12,7 +12,7 @@ from cluster_world import PATIENCE, config_of
 from fakes import MemoryStore
 from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
@@ -67,7 +67,7 @@ class Site:
 
     async def end_of(self, ref: JobRef) -> None:
         """Wait until the job has ended."""
-        await self.until(ref, lambda job: job is None or pytorchjob.read_status(job).phase.is_terminal)
+        await self.until(ref, lambda job: job is None or PYTORCHJOB.read_status(job).phase.is_terminal)
 
     async def until(self, ref: JobRef, holds: Callable[[dict[str, Any] | None], bool]) -> None:
         """Wait until something holds of the job's object."""
@@ -80,7 +80,7 @@ class Site:
     async def live(self) -> list[str]:
         """Return the uids of the jobs that have not ended."""
         jobs = await self.backend.list("PyTorchJob", self.namespace, {})
-        return [job["metadata"]["uid"] for job in jobs if not pytorchjob.read_status(job).phase.is_terminal]
+        return [job["metadata"]["uid"] for job in jobs if not PYTORCHJOB.read_status(job).phase.is_terminal]
 
 
 @pytest.fixture

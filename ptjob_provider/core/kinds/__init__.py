@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import history
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.kinds import pod_template, pytorchjob, pytorchtrainingjob, queue, trainjob
+from ptjob_provider.core.kinds import pod_template, queue
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, Rendered, Replica, Runtime
+from ptjob_provider.core.kinds.pytorchjob import PyTorchJob
+from ptjob_provider.core.kinds.pytorchtrainingjob import PyTorchTrainingJob
+from ptjob_provider.core.kinds.trainjob import TrainJob
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -20,12 +23,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobStatus
 
-_ALL: tuple[Kind, ...] = (pytorchjob, trainjob, pytorchtrainingjob)
+PYTORCHJOB, TRAINJOB, PYTORCHTRAININGJOB = PyTorchJob(), TrainJob(), PyTorchTrainingJob()
 
-KINDS: Mapping[str, Kind] = {each.KIND: each for each in _ALL}
+KINDS: Mapping[str, Kind] = {each.KIND: each for each in (PYTORCHJOB, TRAINJOB, PYTORCHTRAININGJOB)}
 """Known kinds by name."""
 
-DEFAULT: Kind = pytorchjob
+DEFAULT: Kind = PYTORCHJOB
 """Kind of a job that names none."""
 
 

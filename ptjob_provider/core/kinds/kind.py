@@ -1,16 +1,14 @@
-"""Interface of a job kind: all differences between CRDs that are used outside of `kinds`.
-
-A kind is a package or module of this folder with these names; `kinds.KINDS` lists them. They are pure functions: a
-job's object and its pods come in as the API server wrote them.
-"""
+"""Interface of a job kind, and the values that it returns; `kinds.KINDS` lists the kinds."""
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.pod_template import count, count_gpus
+from ptjob_provider.core.spec import Installation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import Termination
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.outputs.contract import ResolvedOutputs
-    from ptjob_provider.core.spec import Installation, TrainingJob
+    from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobStatus
 
 DEFAULT_NAMESPACE = "default"
@@ -108,6 +106,25 @@ class Reported:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a job, with an object of its own.
+
+    Attributes:
+        job: the specification.
+        owner: its owner.
+        number: 1 for the first.
+        exact_name: use the job's name unchanged, without a hash of owner and attempt.
+        installation: additions to every job.
+    """
+
+    job: TrainingJob
+    owner: Owner
+    number: int
+    exact_name: bool = False
+    installation: Installation = field(default_factory=Installation)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rendered:
     """One attempt's object, ready to submit, with its outputs and the hash of the specification.
 
@@ -126,56 +143,45 @@ class Rendered:
     secret: Manifest | None = field(default=None, repr=False)
 
 
-def nothing_reported(_job: Mapping[str, Any]) -> Reported:
-    """Return the empty report of a kind whose status has nothing about single replicas."""
-    return Reported()
+class Kind(ABC):
+    """One kind of job: all differences between CRDs that are used outside of `kinds`, with their defaults.
 
+    The methods are pure functions: a job's object and its pods come in as the API server wrote them.
 
-class Kind(Protocol):
-    """Interface of one kind."""
+    Attributes:
+        KIND: its name, as in objects and references.
+        API_VERSION: group and version.
+        PLURAL: the resource's name in paths.
+        OPERATOR: the operator that serves the kind, as a person would search for it.
+        CONTAINER: the name of the training container; without a container of this name, the pod's first one trains.
+        HAS_FIXED_POD_NAMES: a replica's pod has the replica's name.
+        HAS_LABELLED_PODS: every version of the operator puts our labels on a job's pods.
+        POD_LABEL: the operator's label of a job's pods, with the job's name.
+        OLD_POD_LABEL: the same of an older operator, see `is_older`; "" where there is none.
+        STOP_RUNNING_PODS: the patch that makes the operator stop the remaining pods of an ended job; None if it always
+            does.
+        DELETION: the propagation policy of a deletion: `Foreground`, its pods first, if the operator supports it.
+    """
 
-    @property
-    def KIND(self) -> str:  # noqa: N802 - a module has it as a constant
-        """Return the kind's name, as in objects and references."""
+    KIND: str
+    API_VERSION: str
+    PLURAL: str
+    OPERATOR: str
+    CONTAINER: str
+    HAS_FIXED_POD_NAMES = False
+    HAS_LABELLED_PODS = True
+    POD_LABEL: str
+    OLD_POD_LABEL = ""
+    STOP_RUNNING_PODS: Manifest | None = None
+    DELETION = "Foreground"
 
-    @property
-    def API_VERSION(self) -> str:  # noqa: N802 - as above
-        """Return group and version."""
-
-    @property
-    def PLURAL(self) -> str:  # noqa: N802 - as above
-        """Return the resource's name in paths."""
-
-    @property
-    def OPERATOR(self) -> str:  # noqa: N802 - as above
-        """Return the name of the operator that serves the kind, as a person would search for it."""
-
-    @property
-    def CONTAINER(self) -> str:  # noqa: N802 - as above
-        """Return the name of the training container; without a container of this name, the pod's first one."""
-
-    @property
-    def HAS_FIXED_POD_NAMES(self) -> bool:  # noqa: N802 - as above
-        """Return whether a replica's pod has the replica's name."""
-
-    @property
-    def HAS_LABELLED_PODS(self) -> bool:  # noqa: N802 - as above
-        """Return whether every version of the operator puts our labels on a job's pods."""
-
-    @property
-    def STOP_RUNNING_PODS(self) -> Manifest | None:  # noqa: N802 - as above
-        """Return the patch that makes the operator stop the remaining pods of an ended job; None if it always does."""
-
-    @property
-    def DELETION(self) -> str:  # noqa: N802 - as above
-        """Return the propagation policy of a deletion: `Foreground`, its pods first, if the operator supports it."""
-
-    def converted_for(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:
+    def converted_for(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:  # noqa: ARG002 - one version
         """Return the object, or a patch, converted for a server with these fields in the kind's spec.
 
         Raises:
             InvalidSpec: a part has no equivalent; the text names the field.
         """
+        return manifest
 
     def render(
         self,
@@ -186,68 +192,97 @@ class Kind(Protocol):
         exact_name: bool = False,
         installation: Installation | None = None,
     ) -> Rendered:
-        """Return the object of one attempt.
+        """Return the object of one attempt; the arguments are the fields of `Attempt`.
 
         Raises:
             InvalidSpec: the kind does not support a field, or the operator would refuse it; the text names the field.
         """
+        installation = installation or Installation()
+        return self.rendered(
+            Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+        )
 
-    def runtime_of(self, manifest: Mapping[str, Any], /) -> Runtime | None:
+    @abstractmethod
+    def rendered(self, attempt: Attempt, /) -> Rendered:
+        """Return the object of one attempt, see `render`."""
+
+    def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
         """Return the runtime that an object names; None if it needs none, or an unknown kind of one."""
+        return None
 
+    @abstractmethod
     def read_status(self, job: Mapping[str, Any], /) -> JobStatus:
         """Derive the job's status from its object."""
 
-    def running_since(self, job: Mapping[str, Any], /) -> datetime | None:
+    def running_since(self, _job: Mapping[str, Any], /) -> datetime | None:
         """Return the start of the job's current run; None if it has not started or does not report it."""
+        return None
 
-    def due_at(self, job: Mapping[str, Any], /) -> datetime | None:
-        """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
+    def due_at(self, _job: Mapping[str, Any], /) -> datetime | None:
+        """Return the end of the job's own deadline, if its operator may miss it; None if there is none."""
+        return None
 
+    @abstractmethod
     def replicas(self, manifest: Mapping[str, Any], /) -> tuple[Replica, ...]:
         """Return all replicas, rank 0 first."""
 
-    def is_restarted(self, job: Mapping[str, Any], replica: str, /) -> bool:
-        """Return whether a failed replica of this name may run again."""
+    def is_restarted(self, _job: Mapping[str, Any], _replica: str, /) -> bool:
+        """Return whether a failed replica of this name may run again; True where no object of ours shows it."""
+        return True
 
-    def stops_by_itself(self, job: Mapping[str, Any], /) -> bool:
+    def stops_by_itself(self, _job: Mapping[str, Any], /) -> bool:
         """Return whether the operator stops the remaining pods when the job ends."""
+        return True
 
+    @abstractmethod
     def suspended(self, *, suspend: bool) -> Manifest:
         """Return the patch that suspends or resumes a job."""
 
-    def expiring(self, job: Mapping[str, Any], /) -> Manifest | None:
+    def expiring(self, _job: Mapping[str, Any], /) -> Manifest | None:
         """Return the patch that sets an ended job's TTL; None if it has one, or cannot have one."""
+        return None
 
-    def expires(self, job: Mapping[str, Any], /) -> bool:
+    def expires(self, _job: Mapping[str, Any], /) -> bool:
         """Return whether its operator deletes the job some time after its end."""
+        return False
 
-    def is_older(self, job: Mapping[str, Any], /) -> bool:
+    def is_older(self, _job: Mapping[str, Any], /) -> bool:
         """Return whether the object is of an older operator with other pod labels."""
+        return False
 
     def pod_selector(self, name: str = "", /, *, older: bool = False) -> str:
-        """Return the label selector of a job's pods, or of all jobs', optionally with an older operator's labels."""
+        """Return the label selector of a job's pods, or of all jobs', optionally with an older operator's label."""
+        label = (older and self.OLD_POD_LABEL) or self.POD_LABEL
+        return f"{label}={name}" if name else label
 
     def owner_of(self, pod: Mapping[str, Any], /) -> PodOwner:
         """Return the job that the pod belongs to."""
+        return owner_in(pod, self.KIND)
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
         """Return the pod's replica name, as far as it shows; see `kinds.replica_of`."""
+        return str(pod["metadata"]["name"])
 
     def replica_named(self, pod: str, /) -> str:
         """Return the replica name for a pod name."""
+        return pod
 
-    def reported(self, job: Mapping[str, Any], /) -> Reported:
-        """Return the replica states in the object's status, which outlive the pods."""
+    def reported(self, _job: Mapping[str, Any], /) -> Reported:
+        """Return the replica states in the object's status, which outlive the pods; most kinds report none."""
+        return Reported()
 
-    def controllers(self, name: str, /) -> Sequence[tuple[str, str]]:
+    def controllers(self, _name: str, /) -> Sequence[tuple[str, str]]:
         """Return kind and name of each object between a job and its pods: their events explain missing pods."""
+        return ()
+
+    @abstractmethod
+    def templates(self, manifest: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]]:
+        """Return the templates of all roles, rank 0's first, as far as the job's object defines them."""
 
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
         """Return the template of rank 0's pod, as far as the job's object defines it."""
+        return next(iter(self.templates(manifest)))
 
+    @abstractmethod
     def priority(self, manifest: Mapping[str, Any], /) -> str:
         """Return the priority class or number; "" if the object has none."""
-
-    def templates(self, manifest: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]]:
-        """Return the templates of all roles, as far as the job's object defines them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import posixpath
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -35,7 +35,6 @@ from ptjob_provider.core.outputs.contract import (
     mount_for,
     resolve,
 )
-from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.pods import namespace as check_namespace
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.kinds.kind import Attempt
     from ptjob_provider.core.spec import Outputs, TrainingJob
 
 
@@ -59,25 +59,6 @@ _SERVER_SET = (
     *("uid", "resourceVersion", "generation", "managedFields", "selfLink"),
     *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One attempt at a job, with an object of its own.
-
-    Attributes:
-        job: the specification.
-        owner: its owner.
-        number: 1 for the first.
-        exact_name: use the job's name unchanged, without a hash of owner and attempt.
-        installation: additions to every job.
-    """
-
-    job: TrainingJob
-    owner: Owner
-    number: int
-    exact_name: bool = False
-    installation: Installation = field(default_factory=Installation)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TIMEOUT = 5.0
 
 async def let_arena_delete(client: Client, ref: JobRef) -> None:
     """Create the ConfigMap if permitted; idempotent."""
-    if ref.kind != pytorchjob.KIND:
+    if ref.kind != PYTORCHJOB.KIND:
         return
     try:
         async with asyncio.timeout(_TIMEOUT):
@@ -37,7 +37,7 @@ async def let_arena_delete(client: Client, ref: JobRef) -> None:
 
 def config_map(ref: JobRef) -> Manifest:
     """Return the ConfigMap from which Arena reads a job's objects."""
-    owner = {"apiVersion": pytorchjob.API_VERSION, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    owner = {"apiVersion": PYTORCHJOB.API_VERSION, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -5,15 +5,25 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.kind import numbered, owner_in
-from ptjob_provider.core.kinds.pytorchjob.render import KIND, ROLES
+from ptjob_provider.core.kinds.kind import Kind, numbered
+from ptjob_provider.core.kinds.pytorchjob.render import (
+    API_VERSION,
+    CONTAINER,
+    DEFAULT_TTL,
+    KIND,
+    ROLES,
+    converted_for,
+    is_older,
+    render,
+)
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from ptjob_provider.core.kinds.kind import PodOwner, Replica
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Replica
 
 _DECISIONS = (
     ("Failed", JobPhase.FAILED),
@@ -27,115 +37,105 @@ _DECISIONS = (
 Restarting stays true after an end, so both ends come before it."""
 
 
-def due_at(job: Mapping[str, Any]) -> datetime | None:
-    """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
-    seconds = (job["spec"].get("runPolicy") or job["spec"]).get("activeDeadlineSeconds")
-    status = read_status(job)
-    if seconds is None or status.started_at is None or status.phase.is_terminal:
-        return None
-    return status.started_at + timedelta(seconds=seconds)
+class PyTorchJob(Kind):
+    """PyTorchJob of `kubeflow.org/v1`; conditions' reasons differ from version to version, so only types count."""
+
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "pytorchjobs"
+    OPERATOR = "the training-operator"
+    CONTAINER = CONTAINER
+    HAS_FIXED_POD_NAMES = True
+    POD_LABEL = "training.kubeflow.org/job-name"
+    OLD_POD_LABEL = "pytorch-job-name"
+    STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}  # noqa: RUF012 - never changed
+    """The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
+
+    rendered = staticmethod(render)
+    converted_for = staticmethod(converted_for)
+    is_older = staticmethod(is_older)
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from the back-end's object; an object without conditions is pending."""
+        status = job.get("status") or {}
+        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
+        deciding = true.get(kind, {})
+        ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+            started_at=parse_instant(status.get("startTime")),
+            finished_at=parse_instant(ended),
+        )
+
+    def running_since(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the start of the job's current run; None if it has not started.
+
+        `Running` turns False at the end and keeps its instant; suspending sets both its instant and its reason.
+        """
+        conditions = (job.get("status") or {}).get("conditions") or []
+        starts = (each for each in conditions if each["type"] == "Running")
+        start: Mapping[str, Any] = next(
+            (each for each in starts if not (each.get("reason") or "").endswith("Suspended")), {}
+        )
+        return parse_instant(start.get("lastTransitionTime"))
+
+    def due_at(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
+        seconds = _policy_of(job).get("activeDeadlineSeconds")
+        status = self.read_status(job)
+        if seconds is None or status.started_at is None or status.phase.is_terminal:
+            return None
+        return status.started_at + timedelta(seconds=seconds)
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
+        specs = manifest["spec"]["pytorchReplicaSpecs"]
+        roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
+        return tuple(numbered(manifest["metadata"]["name"], roles))
+
+    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
+        """Return whether a failed replica may be restarted; False if the job no longer has it."""
+        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
+        if role is None:
+            return False
+        policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
+        return bool(policy != "Never")
+
+    def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
+        """Return whether its policy makes the operator stop the remaining pods when the job ends."""
+        return _policy_of(job).get("cleanPodPolicy") in {"Running", "All"}
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"runPolicy": {"suspend": suspend}}}
+
+    def expiring(self, job: Mapping[str, Any]) -> Manifest | None:
+        """Return the patch that sets the default TTL on an ended job; None if it has one."""
+        if self.expires(job):
+            return None
+        return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
+
+    def expires(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the job has a TTL, after which its operator deletes it."""
+        return _policy_of(job).get("ttlSecondsAfterFinished") is not None
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the pods' priority class, or the gang's."""
+        policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
+        pod = self.rank0_template(manifest).get("spec") or {}
+        return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the template of every role, rank 0's first."""
+        roles = manifest["spec"]["pytorchReplicaSpecs"]
+        yield from (roles[role]["template"] for role in ROLES if role in roles)
 
 
-def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return the start of the job's current run; None if it has not started.
-
-    `Running` turns False at the end and keeps its instant; suspending sets both its instant and its reason.
-    """
-    conditions = (job.get("status") or {}).get("conditions") or []
-    starts = (each for each in conditions if each["type"] == "Running")
-    start: Mapping[str, Any] = next(
-        (each for each in starts if not (each.get("reason") or "").endswith("Suspended")), {}
-    )
-    return parse_instant(start.get("lastTransitionTime"))
-
-
-def read_status(job: Mapping[str, Any]) -> JobStatus:
-    """Derive the job's status from the back-end's object; an object without conditions is pending."""
-    status = job.get("status") or {}
-    true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
-    kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-    deciding = true.get(kind, {})
-    ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
-    return JobStatus(
-        phase=phase,
-        reason=deciding.get("reason") or "",
-        message=deciding.get("message") or "",
-        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
-        started_at=parse_instant(status.get("startTime")),
-        finished_at=parse_instant(ended),
-    )
-
-
-_JOB_NAME_LABEL = "training.kubeflow.org/job-name"
-_OLD_JOB_NAME_LABEL = "pytorch-job-name"
-
-HAS_FIXED_POD_NAMES = True
-HAS_LABELLED_PODS = True
-
-
-def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-    """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
-    specs = manifest["spec"]["pytorchReplicaSpecs"]
-    roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
-    return tuple(numbered(manifest["metadata"]["name"], roles))
-
-
-def pod_selector(name: str = "", *, older: bool = False) -> str:
-    """Return the label selector of a job's pods, or of all jobs', as set by training-operator 1.4 and later.
-
-    The old PyTorch operator, whose CRD has no `runPolicy`, sets another one since 0.5.
-    """
-    label = _OLD_JOB_NAME_LABEL if older else _JOB_NAME_LABEL
-    return f"{label}={name}" if name else label
-
-
-def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the job that owns the pod."""
-    return owner_in(pod, KIND)
-
-
-def replica_of(pod: Mapping[str, Any]) -> str:
-    """Return the pod's name, which is the replica's."""
-    return str(pod["metadata"]["name"])
-
-
-def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Return whether the operator or the kubelet may restart a failed replica; False if the job no longer has it."""
-    role = next((each.role for each in replicas(manifest) if each.name == replica), None)
-    if role is None:
-        return False
-    policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
-    return bool(policy != "Never")
-
-
-def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the template of every role."""
-    yield from (replica["template"] for replica in manifest["spec"]["pytorchReplicaSpecs"].values())
-
-
-def replica_named(pod: str) -> str:
-    """Return the replica name for a pod name: the same."""
-    return pod
-
-
-def controllers(_name: str) -> tuple[tuple[str, str], ...]:
-    """Return nothing: the operator creates a job's pods itself, and its events are about the job."""
-    return ()
-
-
-def runtime_of(_manifest: Mapping[str, Any]) -> None:
-    """Return None: the job has no runtime."""
-
-
-def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the template of rank 0's pod."""
-    roles = manifest["spec"]["pytorchReplicaSpecs"]
-    template: Mapping[str, Any] = next(roles[role] for role in ROLES if role in roles)["template"]
-    return template
-
-
-def priority(manifest: Mapping[str, Any]) -> str:
-    """Return the pods' priority class, or the gang's."""
-    policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
-    pod = rank0_template(manifest).get("spec") or {}
-    return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
+def _policy_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the run policy, which the old operator's CRD has at the top of the spec."""
+    policy: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
+    return policy

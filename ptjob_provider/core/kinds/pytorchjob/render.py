@@ -25,24 +25,21 @@ from ptjob_provider.core.kinds.pod_template import (
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_server_fields
-from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code, with_name, without_server_fields
 from ptjob_provider.core.spec.parsers import MAX_PODS, check_known
 from ptjob_provider.core.spec.pods import check_within, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.kinds.kind import Rendered
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Attempt, Rendered
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
     from ptjob_provider.core.spec.job import Role
 
 
 KIND = "PyTorchJob"
 API_VERSION = "kubeflow.org/v1"
-PLURAL = "pytorchjobs"
-OPERATOR = "the training-operator"
 
 CONTAINER = "pytorch"
 """Name of the training container; the operator accepts no other."""
@@ -72,37 +69,22 @@ _OPERATOR_ENV = {
 }
 
 
-def render(
-    job: TrainingJob,
-    *,
-    owner: Owner,
-    attempt: int,
-    exact_name: bool = False,
-    installation: Installation | None = None,
-) -> Rendered:
+def render(attempt: Attempt) -> Rendered:
     """Return the object of one attempt.
 
     Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
     `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
     sync container, and FallbackToLogsOnError - and nothing else.
 
-    Args:
-        job: the specification.
-        owner: its owner.
-        attempt: 1 for the first.
-        exact_name: keep the name unchanged, without a hash of owner and attempt.
-        installation: additions to every job; its change of the pods is not part of the specification and its hash.
-
     Raises:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
     """
+    job, installation = attempt.job, attempt.installation
     if job.runtime is not None:
         raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
-    installation = installation or Installation()
-    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    requested = with_name(_requested(job, installation.template), this)
+    requested = with_name(_requested(job, installation.template), attempt)
     validate(requested)
-    made = rendered(requested, with_code(_pods(requested), this), this, put_back=_with_templates)
+    made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
     if installation.change_pod is not None:
         validate(made.manifest)
     return made

@@ -7,21 +7,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.history import ContainerKind, Termination
-from ptjob_provider.core.kinds.kind import Reported, numbered, owner_in
-from ptjob_provider.core.kinds.pytorchtrainingjob.render import KIND, replica_specs, trainer_of
+from ptjob_provider.core.kinds.kind import Kind, Reported, numbered, owner_in
+from ptjob_provider.core.kinds.pytorchtrainingjob.render import (
+    API_VERSION,
+    CONTAINER,
+    KIND,
+    render,
+    replica_specs,
+    trainer_of,
+)
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from datetime import datetime
 
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import PodOwner, Replica
 
 _OWNER = "tensorstack.dev/owner-name"
 _DRAWN = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
 
-HAS_FIXED_POD_NAMES = False
-HAS_LABELLED_PODS = True
 
 _PHASES = {
     "Running": JobPhase.RUNNING,
@@ -40,131 +46,110 @@ _SAYS = {
 """Condition with more details of a phase."""
 
 
-def read_status(job: Mapping[str, Any]) -> JobStatus:
-    """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
-    status = job.get("status") or {}
-    true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
-    phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
-    if phase is JobPhase.PENDING:
-        phase = next((end for name, end in _ENDS.items() if name in true), phase)
-    deciding: Mapping[str, Any] = next((true[name] for name in _SAYS.get(phase, ()) if name in true), {})
-    running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
-    has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
-    return JobStatus(
-        phase=phase,
-        reason=deciding.get("reason") or "",
-        message=deciding.get("message") or "",
-        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
-        started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
-        finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
-    )
-
-
-def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return the time of its running condition; None if it has none."""
-    conditions = (job.get("status") or {}).get("conditions") or []
-    starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
-    start: Mapping[str, Any] = next(starts, {})
-    return parse_instant(start.get("lastTransitionTime"))
-
-
-def due_at(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: its controller is not known to miss deadlines."""
-    return None
-
-
-def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-    """Return all replicas in the order of their roles; the first one is the master."""
-    roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))
-    return tuple(numbered(manifest["metadata"]["name"], roles))
-
-
-def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Return whether the controller may recreate a failed replica; False if the job no longer has it."""
-    role = next((each.role for each in replicas(manifest) if each.name == replica), None)
-    if role is None:
-        return False
-    spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
-    return bool(spec.get("restartPolicy") != "Never")
-
-
-def is_older(_job: Mapping[str, Any]) -> bool:
-    """Return False: no version with other pod labels is known."""
-    return False
-
-
-def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
-    """Return the label selector of a job's pods, or of all jobs'."""
-    return f"{_OWNER}={name}" if name else _OWNER
-
-
-def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the pod's job: its owner if that is one, else the one in its label."""
-    owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
-    return owner if owner.name else replace(owner, name=str(labels.get(_OWNER) or ""))
-
-
-def replica_of(pod: Mapping[str, Any]) -> str:
-    """Return the pod's replica name: the pod's own, without the five random letters."""
-    name, owner = str(pod["metadata"]["name"]), owner_of(pod).name
-    rest = name.removeprefix(owner)
-    return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
-
-
-def replica_named(pod: str) -> str:
-    """Return the replica name for a pod name; the format of refused pods' names is undocumented."""
-    return pod
-
-
-def controllers(_name: str) -> tuple[tuple[str, str], ...]:
-    """Return nothing: the operator creates a job's pods itself, and its events are about the job."""
-    return ()
-
-
-def runtime_of(_manifest: Mapping[str, Any]) -> None:
-    """Return None: the job has no runtime."""
-
-
-def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the template of rank 0's pod."""
-    template: Mapping[str, Any] = replica_specs(manifest)[0]["template"]
-    return template
-
-
-def priority(manifest: Mapping[str, Any]) -> str:
-    """Return the number in T9k's queue, or the pods' priority class."""
-    queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
-    pod = rank0_template(manifest).get("spec") or {}
-    return str(queue.get("priority") or pod.get("priorityClassName") or "")
-
-
-def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the template of every role."""
-    yield from (spec["template"] for spec in replica_specs(manifest))
-
-
 _INDEX = re.compile(r"-(\d+)$")
 _STOPPED = 143
 """Exit code of a container that obeys the signal of a pod's deletion."""
 
 
-def reported(job: Mapping[str, Any]) -> Reported:
-    """Return the replica states in the status, the only source of the pods' names."""
-    status = job.get("status") or {}
-    tasks = status.get("tasks") or ()
-    pods = list(_replicas(job, tasks))
-    trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
-    counted = sum(int(task.get("restartCount") or 0) for task in tasks)
-    return Reported(
-        pods={str(pod["name"]): replica for _, replica, pod in pods},
-        ends=tuple(end for role, replica, pod in pods for end in _failure(replica, pod, trainers[role])),
-        restarts=counted or int(status.get("backoffCount") or 0),
-    )
+class PyTorchTrainingJob(Kind):
+    """PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, as run by T9k's platform."""
+
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "pytorchtrainingjobs"
+    OPERATOR = "T9k's job controller"
+    CONTAINER = CONTAINER
+    POD_LABEL = _OWNER
+    STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanUpPolicy": "Unfinished"}}}  # noqa: RUF012 - never changed
+
+    rendered = staticmethod(render)
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
+        status = job.get("status") or {}
+        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
+        if phase is JobPhase.PENDING:
+            phase = next((end for name, end in _ENDS.items() if name in true), phase)
+        deciding: Mapping[str, Any] = next((true[name] for name in _SAYS.get(phase, ()) if name in true), {})
+        running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
+        has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+            started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
+            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+        )
+
+    def running_since(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the time of its running condition; None if it has none."""
+        conditions = (job.get("status") or {}).get("conditions") or []
+        starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
+        start: Mapping[str, Any] = next(starts, {})
+        return parse_instant(start.get("lastTransitionTime"))
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all replicas in the order of their roles; the first one is the master."""
+        roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))
+        return tuple(numbered(manifest["metadata"]["name"], roles))
+
+    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
+        """Return whether the controller may recreate a failed replica; False if the job no longer has it."""
+        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
+        if role is None:
+            return False
+        spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
+        return bool(spec.get("restartPolicy") != "Never")
+
+    def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
+        """Return whether its policy makes the controller stop the remaining pods when the job ends."""
+        return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
+
+    def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
+        """Return the pod's job: its owner if that is one, else the one in its label."""
+        owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
+        return owner if owner.name else replace(owner, name=str(labels.get(_OWNER) or ""))
+
+    def replica_of(self, pod: Mapping[str, Any]) -> str:
+        """Return the pod's replica name: the pod's own, without the five random letters."""
+        name, owner = str(pod["metadata"]["name"]), self.owner_of(pod).name
+        rest = name.removeprefix(owner)
+        return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
+
+    def reported(self, job: Mapping[str, Any]) -> Reported:
+        """Return the replica states in the status, the only source of the pods' names."""
+        status = job.get("status") or {}
+        tasks = status.get("tasks") or ()
+        pods = list(_replicas(job, tasks, {each.name for each in self.replicas(job)}))
+        trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
+        counted = sum(int(task.get("restartCount") or 0) for task in tasks)
+        return Reported(
+            pods={str(pod["name"]): replica for _, replica, pod in pods},
+            ends=tuple(end for role, replica, pod in pods for end in _failure(replica, pod, trainers[role])),
+            restarts=counted or int(status.get("backoffCount") or 0),
+        )
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the number in T9k's queue, or the pods' priority class."""
+        queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
+        pod = self.rank0_template(manifest).get("spec") or {}
+        return str(queue.get("priority") or pod.get("priorityClassName") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the template of every role, rank 0's first."""
+        yield from (spec["template"] for spec in replica_specs(manifest))
 
 
-def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _replicas(
+    job: Mapping[str, Any], tasks: Any, requested: Collection[str]
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
-    requested = {each.name for each in replicas(job)}
     for task in tasks:
         role = str(task.get("type") or "worker")
         for place, pod in enumerate(task.get("replicas") or ()):

@@ -17,23 +17,20 @@ from ptjob_provider.core.kinds.pod_template import (
     requested_template,
     without_none,
 )
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_server_fields
-from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code, with_name, without_server_fields
 from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.kinds.kind import Rendered
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Attempt, Rendered
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.job import Role
 
 KIND = "PyTorchTrainingJob"
 API_VERSION = "batch.tensorstack.dev/v1beta1"
-PLURAL = "pytorchtrainingjobs"
-OPERATOR = "T9k's job controller"
 
 CONTAINER = "python"
 """Name of the training container; without a container of this name, the first one trains."""
@@ -60,25 +57,16 @@ _NOT_SAID = {
 }
 
 
-def render(
-    job: TrainingJob,
-    *,
-    owner: Owner,
-    attempt: int,
-    exact_name: bool = False,
-    installation: Installation | None = None,
-) -> Rendered:
-    """Return the PyTorchTrainingJob of one attempt; see `Kind.render`.
+def render(attempt: Attempt) -> Rendered:
+    """Return the PyTorchTrainingJob of one attempt.
 
     Raises:
         InvalidSpec: it does not support a field, or an output is on no claim.
     """
-    _check_fields(job)
-    installation = installation or Installation()
-    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    requested = _requested(job, installation.template)
-    requested = with_name(requested, this, longest=MAX_NAME if exact_name else _longest_name(requested))
-    made = rendered(requested, with_code(_pods(requested), this), this, put_back=_with_templates)
+    _check_fields(attempt.job)
+    requested = _requested(attempt.job, attempt.installation.template)
+    requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
+    made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
     manifest = _with_tensorboard(made.manifest)
     check_labels("metadata", manifest["metadata"])
     return replace(made, manifest=manifest)

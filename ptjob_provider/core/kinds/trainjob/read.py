@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.kind import PodOwner, Replica
+from ptjob_provider.core.kinds.kind import Kind, PodOwner, Replica
 from ptjob_provider.core.kinds.pod_template import count_gpus
-from ptjob_provider.core.kinds.trainjob.render import STEP, template_of
+from ptjob_provider.core.kinds.trainjob.render import (
+    API_VERSION,
+    CONTAINER,
+    KIND,
+    STEP,
+    converted_for,
+    render,
+    runtime_of,
+    template_of,
+)
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest
 
 _DECISIONS = (
     ("Failed", JobPhase.FAILED),
@@ -30,42 +40,95 @@ Trainer checks no deadline of a complete job. Besides `Complete`, any other reas
 again."""
 
 
-def read_status(job: Mapping[str, Any]) -> JobStatus:
-    """Derive the job's status from its object.
-
-    While no condition is true, the job runs when the runtime's job has all its pods ready; until then it is pending,
-    also while it crash-loops. For its own deadline, it started when it was created or resumed.
-    """
-    status = job.get("status") or {}
-    conditions = {each["type"]: each for each in status.get("conditions") or []}
-    true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
-    if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE:
-        true.pop("Failed", None)
-    name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-    if not name and _is_ready(status):
-        phase = JobPhase.RUNNING
-    deciding = true.get(name, {})
-    created = job["metadata"].get("creationTimestamp")
-    resumed = (conditions.get("Suspended") or {}).get("lastTransitionTime")
-    started = created if "Suspended" not in conditions else resumed
-    return JobStatus(
-        phase=phase,
-        reason=deciding.get("reason") or "",
-        message=deciding.get("message") or "",
-        created_at=parse_instant(created),
-        started_at=parse_instant(started) if "Suspended" not in true else None,
-        finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
-    )
+_JOB = "jobset.sigs.k8s.io/jobset-name"
+_STEP = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
-def running_since(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: no condition has the start of a TrainJob's run."""
-    return None
+class TrainJob(Kind):
+    """TrainJob of `trainer.kubeflow.org/v1alpha1`, as run by Kubeflow Trainer 2.0 to 2.3, on top of JobSet."""
 
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "trainjobs"
+    OPERATOR = "Kubeflow Trainer"
+    CONTAINER = CONTAINER
+    HAS_LABELLED_PODS = False
+    POD_LABEL = _JOB
+    DELETION = "Background"
+    """Not `Foreground`: Trainer recreates a JobSet that is deleted while its TrainJob still exists."""
 
-def due_at(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: Trainer enforces the job's deadline by itself."""
-    return None
+    rendered = staticmethod(render)
+    converted_for = staticmethod(converted_for)
+    runtime_of = staticmethod(runtime_of)
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from its object.
+
+        While no condition is true, the job runs when the runtime's job has all its pods ready; until then it is
+        pending, also while it crash-loops. For its own deadline, it started when it was created or resumed.
+        """
+        status = job.get("status") or {}
+        conditions = {each["type"]: each for each in status.get("conditions") or []}
+        true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
+        if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE:
+            true.pop("Failed", None)
+        name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
+        if not name and _is_ready(status):
+            phase = JobPhase.RUNNING
+        deciding = true.get(name, {})
+        created = job["metadata"].get("creationTimestamp")
+        resumed = (conditions.get("Suspended") or {}).get("lastTransitionTime")
+        started = created if "Suspended" not in conditions else resumed
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(created),
+            started_at=parse_instant(started) if "Suspended" not in true else None,
+            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+        )
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all nodes of the job; one if their number is left to the runtime."""
+        name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
+        template = template_of(manifest["spec"])
+        gpus = count_gpus(template)
+        return tuple(
+            Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus, template=template)
+            for index in range(int(trainer.get("numNodes") or 1))
+        )
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"suspend": suspend}}
+
+    def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
+        """Return the pod's job by name alone, as its owner is a Job of a JobSet."""
+        return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
+
+    def replica_of(self, pod: Mapping[str, Any]) -> str:
+        """Return the pod's replica name; a pod without an index is a replica of its own."""
+        labels = _labels(pod)
+        if not labels.get(_INDEX) or not labels.get(_JOB):
+            return str(pod["metadata"]["name"])
+        return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
+
+    def replica_named(self, pod: str) -> str:
+        """Return the replica name for a pod name: without the random letters."""
+        return pod.rpartition("-")[0] or pod
+
+    def controllers(self, name: str) -> tuple[tuple[str, str], ...]:
+        """Return the JobSet that Trainer creates and its Job, which creates the pods."""
+        return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the class of the pods as far as the job changes the runtime's."""
+        return str((self.rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the one template of all pods as far as the job changes the runtime's."""
+        yield template_of(manifest["spec"])
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
@@ -75,77 +138,7 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
     )
 
 
-_JOB = "jobset.sigs.k8s.io/jobset-name"
-_STEP = "jobset.sigs.k8s.io/replicatedjob-name"
-_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _INDEX = "batch.kubernetes.io/job-completion-index"
-
-HAS_FIXED_POD_NAMES = False
-HAS_LABELLED_PODS = False
-
-
-def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-    """Return all nodes of the job; one if their number is left to the runtime."""
-    name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
-    template = template_of(manifest["spec"])
-    gpus = count_gpus(template)
-    return tuple(
-        Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus, template=template)
-        for index in range(int(trainer.get("numNodes") or 1))
-    )
-
-
-def is_restarted(_manifest: Mapping[str, Any], _replica: str) -> bool:
-    """Return True: the runtime decides whether a failed pod is replaced, and no object of ours shows it."""
-    return True
-
-
-def is_older(_job: Mapping[str, Any]) -> bool:
-    """Return False: no version with other pod labels is known."""
-    return False
-
-
-def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
-    """Return the label selector of a job's pods, or of all jobs', as set by JobSet."""
-    return f"{_JOB}={name}" if name else _JOB
-
-
-def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the pod's job by name alone, as its owner is a Job of a JobSet."""
-    return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
-
-
-def replica_of(pod: Mapping[str, Any]) -> str:
-    """Return the pod's replica name; a pod without an index is a replica of its own."""
-    labels = _labels(pod)
-    if not labels.get(_INDEX) or not labels.get(_JOB):
-        return str(pod["metadata"]["name"])
-    return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
-
-
-def replica_named(pod: str) -> str:
-    """Return the replica name for a pod name: without the random letters."""
-    return pod.rpartition("-")[0] or pod
-
-
-def controllers(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the JobSet that Trainer creates and its Job, which creates the pods."""
-    return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
-
-
-def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the template of the pods as far as the job changes the runtime's."""
-    return template_of(manifest["spec"])
-
-
-def priority(manifest: Mapping[str, Any]) -> str:
-    """Return the class of the pods as far as the job changes the runtime's."""
-    return str((rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
-
-
-def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the one template of all pods as far as the job changes the runtime's."""
-    yield template_of(manifest["spec"])
 
 
 def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:

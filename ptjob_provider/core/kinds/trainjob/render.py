@@ -30,22 +30,20 @@ from ptjob_provider.core.kinds.pod_template import (
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_name, without_server_fields
-from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_name, without_server_fields
 from ptjob_provider.core.spec.parsers import mapping, sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.kinds.kind import Rendered
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Attempt, Rendered
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.code import CodeSource
 
 
 KIND = "TrainJob"
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-PLURAL = "trainjobs"
 
 DEFAULT_RUNTIME = "torch-distributed"
 
@@ -137,26 +135,18 @@ _GROUP = "trainer.kubeflow.org"
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
-def render(
-    job: TrainingJob,
-    *,
-    owner: Owner,
-    attempt: int,
-    exact_name: bool = False,
-    installation: Installation | None = None,
-) -> Rendered:
-    """Return the TrainJob of one attempt, in the newest version of its API; see `Kind.render`.
+def render(attempt: Attempt) -> Rendered:
+    """Return the TrainJob of one attempt, in the newest version of its API.
 
     Raises:
         InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
     """
+    job = attempt.job
     _check_fields(job)
-    installation = installation or Installation()
-    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    requested = _requested(job, installation.template)
-    requested = with_name(requested, this, longest=_longest_name(requested))
+    requested = _requested(job, attempt.installation.template)
+    requested = with_name(requested, attempt, longest=_longest_name(requested))
     made = rendered(
-        requested, [_pods(requested, this)], this, put_back=_with_template, finish=_rank_added(requested, job)
+        requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
     )
     check_labels("metadata", made.manifest["metadata"])
     return made
