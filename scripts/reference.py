@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ from ptjob_provider.cli import main
 from ptjob_provider.core import status
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.diagnosis import causes as verdict
-from ptjob_provider.core.history import peak_usage
+from ptjob_provider.core.history import PodHistory, peak_usage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import contract, result
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.provider_info import OPTIONS, get_provider_info
 
@@ -236,18 +237,25 @@ def example_result() -> dict[str, Any]:
     )
     found = contract.OutputFacts(exists=True, bytes=152_061, sha256="9f86d081884c7d65…")
     events = contract.OutputFacts(exists=True, last_step=12, scalars={"held_out/accuracy": 0.97, "loss": 0.08})
-    return result.build_result(
+    rank0 = "digits-3f0c5c2d9b1e-master-0"
+    submission = Submission(
         ref=JobRef(kind="PyTorchJob", namespace="training", name="digits-3f0c5c2d9b1e", uid="7d1f…"),
         attempt=1,
-        status=status.JobStatus(phase=status.JobPhase.SUCCEEDED, created_at=start, started_at=start, finished_at=end),
-        usage=result.Usage(
-            queue_seconds=12.0, run_seconds=1788.0, restarts=0, gpu_seconds=3576.0, gpu_seconds_lost=0.0
-        ),
-        rank0="digits-3f0c5c2d9b1e-master-0",
+        adopted=False,
+        spec_changed=False,
+        ranks={rank0: 0},
+        gpus_of={rank0: 2},
         outputs=contract.ResolvedOutputs(model=model, tfevents=logs),
+        first_started_at=start.isoformat(),
+    )
+    return result.build_result(
+        submission,
+        status=status.JobStatus(phase=status.JobPhase.SUCCEEDED, created_at=start, started_at=start, finished_at=end),
+        history=PodHistory(first_running_at=start + timedelta(seconds=12)),
         report=contract.OutputReport(model=found, tfevents=events),
         diagnosis=None,
-        used={"digits-3f0c5c2d9b1e-master-0": peak_usage.PeakUsage(peak_cpu=1.9, peak_memory=812_646_400, samples=14)},
+        now=end,
+        used={rank0: peak_usage.PeakUsage(peak_cpu=1.9, peak_memory=812_646_400, samples=14)},
     )
 
 

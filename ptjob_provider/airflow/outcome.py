@@ -151,7 +151,7 @@ class Told:
 
     Attributes:
         attempt: number of the task's attempt; None: not known yet.
-        result: the return value of `core.result.build_result`; None: the job's end was not observed.
+        result: the return value of `build_result`; None: the job's end was not observed.
     """
 
     attempt: int | None = None

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,10 +24,11 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
-from ptjob_provider.core.outputs.result import JobResult, Usage, build_result
+from ptjob_provider.core.outputs.result import JobResult, build_result
 from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
@@ -110,16 +112,19 @@ def test_the_types_have_the_words_that_are_allowed() -> None:
 
 def test_all_that_the_result_has_is_documented() -> None:
     """Whoever writes the next task reads it in the operator's docstring."""
-    result = build_result(
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    submission = Submission(
         ref=JobRef(kind="PyTorchJob", namespace="n", name="j", uid="u"),
         attempt=1,
-        status=JobStatus(phase=JobPhase.SUCCEEDED),
-        usage=Usage(queue_seconds=0, run_seconds=0, restarts=0, gpu_seconds=0, gpu_seconds_lost=0),
-        rank0="j-master-0",
-        outputs=ResolvedOutputs(model=None, tfevents=None, checkpoints=None),
-        report=None,
-        diagnosis=None,
+        adopted=False,
+        spec_changed=False,
+        ranks={"j-master-0": 0},
+        gpus_of={},
+        outputs=ResolvedOutputs(),
+        first_started_at=at.isoformat(),
     )
+    status = JobStatus(phase=JobPhase.SUCCEEDED)
+    result = build_result(submission, status=status, history=PodHistory(), report=None, diagnosis=None, now=at)
 
     assert {name for name in result if f"`{name}`" not in str(PyTorchJobOperator.__doc__)} == set()
     assert set(result) | {"return_value"} == set(JobResult.__annotations__)

@@ -4,116 +4,99 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-import pytest
-
+from ptjob_provider.core.history import PodHistory, Restarts, Termination
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
-from ptjob_provider.core.outputs.result import Usage, build_result, measure
+from ptjob_provider.core.outputs.result import build_result
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
-STATUS = JobStatus(phase=JobPhase.SUCCEEDED, started_at=NOON, finished_at=NOON + timedelta(seconds=90))
-OUTPUTS = ResolvedOutputs(
-    model=ResolvedOutput(uri="pvc://c/m.pt", claim="c", path="m.pt", container_path="/data/m.pt"),
-    tfevents=ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb"),
-    checkpoints=None,
+JOB = Submission(
+    ref=JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1"),
+    attempt=1,
+    adopted=False,
+    spec_changed=False,
+    ranks={"m": 0, "w": 1},
+    gpus_of={"m": 2, "w": 2},
+    outputs=ResolvedOutputs(
+        model=ResolvedOutput(uri="pvc://c/m.pt", claim="c", path="m.pt", container_path="/data/m.pt"),
+        tfevents=ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb"),
+    ),
+    first_started_at="2026-11-20T12:00:00Z",
 )
 
 
-def used(**changes: object) -> Usage:
-    base: dict[str, object] = {
-        "created_at": NOON,
-        "running_at": NOON + timedelta(seconds=30),
-        "finished_at": NOON + timedelta(seconds=90),
-        "gpus": 4,
-        "lost_runs": {},
-        "gpus_of": {"m": 2, "w": 2},
-        "restarts": 0,
-    }
-    return measure(**(base | changes))  # type: ignore[arg-type]
+def after(seconds: float) -> datetime:
+    """Return an instant so long after the job's creation."""
+    return NOON + timedelta(seconds=seconds)
 
 
-def test_time_in_the_queue_is_not_time_on_the_gpus() -> None:
-    """GPU seconds begin when the first container runs."""
-    usage = used()
+def result(report: OutputReport | None = None, *, ended: float | None = 90, **history: Any) -> dict[str, Any]:
+    """Return the result of a job, by default of one that ran from its 30th second to its 90th."""
+    finished_at = None if ended is None else after(ended)
+    status = JobStatus(phase=JobPhase.SUCCEEDED, created_at=NOON, started_at=NOON, finished_at=finished_at)
+    pods = PodHistory(**{"first_running_at": after(30), **history})
+    return build_result(JOB, status=status, history=pods, report=report, diagnosis=None, now=after(90))
 
-    assert (usage.queue_seconds, usage.run_seconds, usage.gpu_seconds) == (30, 60, 240)
+
+@each_row(
+    ("ended", "ran", "times"),
+    [
+        (90, 30, (30, 60, 240)),  # GPU seconds begin when the first container runs
+        (None, 30, (30, 60, 240)),  # so far
+        (90, None, (90, 0, 0)),  # a job that never ran only waited
+        (-10, -5, (0, 0, 0)),  # the API server's clock and the kubelet's may differ
+    ],
+)
+def test_time_in_the_queue_is_not_time_on_the_gpus(
+    ended: float | None, ran: float | None, times: tuple[float, float, float]
+) -> None:
+    """Neither is ever negative."""
+    found = result(ended=ended, first_running_at=None if ran is None else after(ran))
+
+    assert (found["queue_seconds"], found["run_seconds"], found["gpu_seconds"]) == times
 
 
 def test_what_restarts_lost_is_counted_by_replica() -> None:
     """A replica that nobody knows has no GPUs."""
-    usage = used(lost_runs={"w": 10.0, "gone": 5.0}, restarts=2)
+    runs = {"w": 10, "gone": 5}
+    ends = [
+        Termination(replica=name, key=name, container="c", exit_code=1, started_at=NOON, finished_at=after(lost))
+        for name, lost in runs.items()
+    ]
+    counts = [Restarts(replica=name, container="c", pod_uid="", count=1) for name in runs]
 
-    assert (usage.gpu_seconds_lost, usage.restarts) == (20, 2)
+    found = result(terminations=tuple(ends), restart_counts=tuple(counts))
 
-
-def test_a_job_that_never_ran_only_waited() -> None:
-    """All its time was queue time."""
-    usage = used(running_at=None)
-
-    assert (usage.queue_seconds, usage.run_seconds, usage.gpu_seconds) == (90, 0, 0)
-
-
-def test_clocks_that_disagree_never_give_negative_times() -> None:
-    """The API server's clock and the kubelet's may differ."""
-    usage = used(running_at=NOON - timedelta(seconds=5), finished_at=NOON - timedelta(seconds=10))
-
-    assert (usage.queue_seconds, usage.run_seconds) == (0, 0)
+    assert (found["gpu_seconds_lost"], found["restarts"]) == (20, 2)
 
 
 def test_the_result_names_where_everything_is() -> None:
-    """It is JSON, and the next task's templates find uri, size, hash and last scalars."""
-    facts = OutputFacts(exists=True, bytes=12, sha256="ab", last_step=5, scalars={"accuracy": 0.98})
+    """It is JSON, and the next task's templates find uri, size, hash, last scalars, and curves if there are any."""
+    model = OutputFacts(exists=True, bytes=12, sha256="ab")
+    events = OutputFacts(exists=True, last_step=5, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
 
-    result = build_result(
-        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="digits-master-0", outputs=OUTPUTS,
-        report=OutputReport(model=facts, tfevents=facts), diagnosis=None,
-    )  # fmt: skip
+    found = result(OutputReport(model=model, tfevents=events))
 
-    assert json.loads(json.dumps(result)) == result
-    assert result["model"]["uri"] == "pvc://c/m.pt"
-    assert (result["model"]["bytes"], result["model"]["sha256"]) == (12, "ab")
-    assert result["tfevents"]["scalars"] == {"accuracy": 0.98}
-    assert result["start"] == "2026-11-20T12:00:00+00:00"
-
-
-def test_curves_are_in_the_result_of_whom_asked_for_them() -> None:
-    """An XCom holds no thousands of points."""
-    facts = OutputFacts(exists=True, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
-    found = OutputReport(model=OutputFacts(exists=True), tfevents=facts)
-
-    result = build_result(
-        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="digits-master-0", outputs=OUTPUTS, report=found,
-        diagnosis=None,
-    )  # fmt: skip
-
-    assert result["tfevents"]["curves"] == {"loss": [[1, 2.0], [2, 0.5]]}
-    assert "curves" not in result["model"]
+    assert json.loads(json.dumps(found)) == found
+    assert (found["model"]["uri"], found["model"]["bytes"], found["model"]["sha256"]) == ("pvc://c/m.pt", 12, "ab")
+    assert (found["tfevents"]["scalars"], found["tfevents"]["curves"]) == (events.scalars, events.curves)
+    assert ("curves" in found["model"], found["start"]) == (False, "2026-11-20T12:00:00+00:00")
 
 
 def test_an_output_that_is_not_there_has_no_place() -> None:
     """Neither an undeclared output nor a missing one, nor anything that nobody looked at."""
-    missing = OutputReport(model=OutputFacts(exists=False), tfevents=None)
+    missing = result(OutputReport(model=OutputFacts(exists=False), tfevents=None))
 
-    result = build_result(
-        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="m", outputs=OUTPUTS, report=missing, diagnosis=None
-    )
-    unseen = build_result(
-        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="m", outputs=OUTPUTS, report=None, diagnosis=None
-    )
-
-    assert (result["model"], result["tfevents"]) == (None, None)
-    assert unseen["model"] is None
+    assert (missing["model"], missing["tfevents"], result()["model"]) == (None, None, None)
 
 
-@pytest.mark.parametrize(("told", "seen"), [("5ca1ab1e", "5ca1ab1e"), ("", None)])
-def test_the_revision_that_was_trained_is_in_the_result(told: str, seen: str | None) -> None:
-    """Where somebody has told of one."""
-    result = build_result(
-        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="m", outputs=OUTPUTS, report=None, diagnosis=None,
-        git_revision=told,
-    )  # fmt: skip
+def test_the_revision_that_was_trained_is_in_the_result() -> None:
+    """Where a replica has told of one."""
+    found = (result(revisions=("m 5ca1ab1e",)), result())
 
-    assert result["git_revision"] == seen
+    assert [each["git_revision"] for each in found] == ["5ca1ab1e", None]

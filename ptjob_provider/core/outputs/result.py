@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+from ptjob_provider.core.diagnosis import failed_replicas
 from ptjob_provider.core.history import peak_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from ptjob_provider.core.diagnosis import Diagnosis
-    from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
+    from ptjob_provider.core.history import PodHistory
+    from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput
+    from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.status import JobStatus
-
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """Waiting and running times of a job, in seconds.
-
-    Attributes:
-        queue_seconds: from the job's creation until a replica's first container ran; all of it if none ever did.
-        run_seconds: from then until the job's end.
-        restarts: number of container restarts.
-        gpu_seconds: requested GPUs times run_seconds; for an elastic job, those of its last size.
-        gpu_seconds_lost: the part used by containers that had to be restarted.
-    """
-
-    queue_seconds: float
-    run_seconds: float
-    restarts: int
-    gpu_seconds: float
-    gpu_seconds_lost: float
 
 
 class ResultJob(TypedDict):
@@ -133,87 +115,60 @@ class JobResult(TypedDict):
     """What the function returned, if the job ran one."""
 
 
-def measure(
-    *,
-    created_at: datetime,
-    running_at: datetime | None,
-    finished_at: datetime,
-    gpus: int,
-    lost_runs: Mapping[str, float],
-    gpus_of: Mapping[str, int],
-    restarts: int,
-) -> Usage:
-    """Compute a job's usage.
-
-    Args:
-        created_at: the object's creation.
-        running_at: start of the first container; None if none ran.
-        finished_at: the job's end.
-        gpus: of all replicas together.
-        lost_runs: per replica, the seconds its containers ran before they were restarted.
-        gpus_of: GPUs per replica.
-        restarts: number of restarts.
-    """
-    queued_until = running_at or finished_at
-    run_seconds = max(0.0, (finished_at - queued_until).total_seconds())
-    lost = sum(seconds * gpus_of.get(replica, 0) for replica, seconds in lost_runs.items())
-    return Usage(
-        queue_seconds=max(0.0, (queued_until - created_at).total_seconds()),
-        run_seconds=run_seconds,
-        restarts=restarts,
-        gpu_seconds=gpus * run_seconds,
-        gpu_seconds_lost=lost,
-    )
-
-
 def build_result(
+    submission: Submission,
     *,
-    ref: JobRef,
-    attempt: int,
     status: JobStatus,
-    usage: Usage,
-    rank0: str,
-    outputs: ResolvedOutputs,
+    history: PodHistory,
     report: OutputReport | None,
     diagnosis: Diagnosis | None,
-    failed_replicas: Sequence[Mapping[str, Any]] = (),
-    git_revision: str = "",
-    code_revision: Mapping[str, Any] | None = None,
-    returned: str = "",
+    now: datetime,
     used: Mapping[str, peak_usage.PeakUsage] | None = None,
-    tensorboard_url: str = "",
 ) -> dict[str, Any]:
-    """Return the result as plain JSON values.
+    """Return a job's result as of `now` as plain JSON values, see `JobResult`; instants are RFC 3339 texts.
 
-    `failed_replicas` is the value of `diagnosis.failed_replicas`: a successful job may have some. `git_revision` is the
-    commit that rank 0 fetched and trained; None if unknown. `code_revision` is {digest, commit, dirty} of the folder
-    that travelled with the job; None without one. `usage` is the value of `measured.shown`: measured usage of
-    the replicas; None without measurements. `return_value` is there if the job ran a function that returned something;
-    `returned` is that as JSON. `tensorboard_url` is the address of the job's TensorBoard; None without
-    one.
-
-    `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
-    last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} on request; either is None if it was not
-    declared or not found. Instants are RFC 3339 texts.
+    Args:
+        submission: the job, its replicas and its declared outputs.
+        status: its status.
+        history: of its pods.
+        report: facts about its outputs; None if they were not inspected.
+        diagnosis: why it did not succeed; None if it did.
+        now: the end of its run, as long as it has none.
+        used: measured usage of its replicas.
     """
-    fields = status.to_dict()
+    fields, rank0, outputs = status.to_dict(), submission.rank0, submission.outputs
     return {
-        "job": ref.to_dict(),
-        "attempt": attempt,
+        "job": submission.ref.to_dict(),
+        "attempt": submission.attempt,
         "phase": status.phase.value,
         "start": fields["started_at"],
         "end": fields["finished_at"],
-        **asdict(usage),
+        **_times(submission, status, history, now),
         "usage": peak_usage.shown(used or {}, rank0=rank0),
         "rank0": rank0,
-        "git_revision": git_revision or None,
-        "code_revision": dict(code_revision) if code_revision else None,
+        "git_revision": history.revision_of(rank0) or None,
+        "code_revision": dict(submission.code_revision) if submission.code_revision else None,
         "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
         "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
-        "tensorboard_url": tensorboard_url or None,
+        "tensorboard_url": submission.tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
-        "failed_replicas": [dict(one) for one in failed_replicas],
-        **({"return_value": json.loads(returned)} if returned else {}),
+        "failed_replicas": failed_replicas(history, ranks=submission.ranks),
+        **({"return_value": json.loads(history.returned)} if history.returned else {}),
+    }
+
+
+def _times(submission: Submission, status: JobStatus, history: PodHistory, now: datetime) -> dict[str, float]:
+    """Return the seconds of a job: in the queue until its first container ran, running, and on GPUs."""
+    gpus, finished_at = submission.gpus_of, status.finished_at or now
+    queued_until = history.first_running_at or finished_at
+    run_seconds = max(0.0, (finished_at - queued_until).total_seconds())
+    lost = history.lost_seconds().items()
+    return {
+        "queue_seconds": max(0.0, (queued_until - (status.created_at or finished_at)).total_seconds()),
+        "run_seconds": run_seconds,
+        "restarts": history.restarts,
+        "gpu_seconds": sum(gpus.values()) * run_seconds,
+        "gpu_seconds_lost": sum(seconds * gpus.get(replica, 0) for replica, seconds in lost),
     }
 
 

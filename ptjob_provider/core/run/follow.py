@@ -27,9 +27,10 @@ from ptjob_provider.core.identity import (
     USAGE_ANNOTATION,
 )
 from ptjob_provider.core.outputs.contract import notes, problems, report_text
+from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run import cleanup
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome, summarize
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_lines_of_run, with_last_lines
 from ptjob_provider.core.run.submit import inspect_outputs
@@ -440,10 +441,10 @@ class _Follower:
         return report
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
-        return summarize(
+        return build_result(
             self.submission,
             status=status,
-            record=self.known.pods,
+            history=self.known.pods,
             report=report,
             diagnosis=why,
             now=self.clock(),

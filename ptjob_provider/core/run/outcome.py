@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas, failed_replicas_text
+from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas_text
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.outputs.result import build_result, measure
 from ptjob_provider.core.status import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime, timedelta
 
-    from ptjob_provider.core.history import PodHistory
-    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.outputs.contract import OutputReport
-    from ptjob_provider.core.run.submit import Submission
 
 
 class Outcome(StrEnum):
@@ -118,42 +113,3 @@ def success_text(ref: JobRef, result: Mapping[str, Any]) -> str:
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
     """Return the deadline of a timeout that began at `started_at`; None if either is unknown."""
     return started_at + timeout if started_at and timeout else None
-
-
-def summarize(
-    submission: Submission,
-    *,
-    status: JobStatus,
-    record: PodHistory,
-    report: OutputReport | None,
-    diagnosis: Diagnosis | None,
-    now: datetime,
-    used: Mapping[str, PeakUsage] | None = None,
-) -> dict[str, Any]:
-    """Return the job's result as of `now`, see `result.build_result`."""
-    finished_at = status.finished_at or now
-    usage = measure(
-        created_at=status.created_at or finished_at,
-        running_at=record.first_running_at,
-        finished_at=finished_at,
-        gpus=sum(submission.gpus_of.values()),
-        lost_runs=record.lost_seconds(),
-        gpus_of=submission.gpus_of,
-        restarts=record.restarts,
-    )
-    return build_result(
-        ref=submission.ref,
-        attempt=submission.attempt,
-        status=status,
-        usage=usage,
-        rank0=submission.rank0,
-        outputs=submission.outputs,
-        report=report,
-        diagnosis=diagnosis,
-        failed_replicas=failed_replicas(record, ranks=submission.ranks),
-        git_revision=record.revision_of(submission.rank0),
-        code_revision=submission.code_revision,
-        returned=record.returned,
-        used=used,
-        tensorboard_url=submission.tensorboard_url,
-    )

@@ -12,8 +12,8 @@ from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
 from ptjob_provider.core.outputs.contract import problems, read_report
+from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run.lookup import find_job
-from ptjob_provider.core.run.outcome import summarize
 from ptjob_provider.core.run.submit import Submission, inspect_outputs
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
@@ -73,10 +73,10 @@ class Snapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job's result as in Airflow's XCom, with owner, replicas, conditions and the reason for waiting."""
-        result = summarize(
+        result = build_result(
             self.submission,
             status=self.status,
-            record=self.record,
+            history=self.record,
             report=self.report,
             diagnosis=self.diagnosis,
             now=self.now,
