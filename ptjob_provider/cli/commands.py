@@ -134,7 +134,7 @@ def row_of(job: Manifest) -> dict[str, Any]:
 def _running_at(job: Manifest, seen: datetime | None, started: datetime | None) -> datetime | None:
     """Return when the job began to run: as observed, unless that was before a suspension, else as it reports."""
     is_of_this_run = seen is not None and (started is None or seen >= started)
-    return seen if is_of_this_run else kinds.running_since(job)
+    return seen if is_of_this_run else kinds.kind_of(job).running_since(job)
 
 
 def _text(instant: datetime | None) -> str | None:

@@ -110,7 +110,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
     record = PodHistory(all_running_at=parse_instant(began))
 
     assert kinds.observed_status(found, record).phase is phase
-    assert kinds.running_since(found) is None
+    assert TRAINJOB.running_since(found) is None
 
 
 def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:

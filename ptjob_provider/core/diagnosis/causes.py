@@ -50,13 +50,12 @@ from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ptjob_provider.core.identity import JobRef
 
 TAIL_LINES = 40
 TAIL_BYTES = 4096
-_NAMED = 5
 _LISTS = ("collateral", "unstarted", "also_failed", "log_tail")
 
 
@@ -335,6 +334,16 @@ def named(replica: str, ranks: Mapping[str, int]) -> str:
     return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
 
 
+def first_few(texts: Sequence[str], limit: int = 3, *, more: str = "more") -> list[str]:
+    """Return the first texts, and how many more there are."""
+    return [*texts[:limit], *([f"{len(texts) - limit} {more}"] if len(texts) > limit else [])]
+
+
+def by_rank(names: Iterable[str], ranks: Mapping[str, int]) -> list[str]:
+    """Return the replicas' names, each once, by rank; those without a rank last, by name."""
+    return sorted(set(names), key=lambda name: (ranks.get(name, len(ranks)), name))
+
+
 def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:
     """Return the last lines, at most TAIL_LINES and TAIL_BYTES; a longer line keeps its end."""
     kept: list[str] = []
@@ -349,6 +358,4 @@ def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _names(replicas: Sequence[str], prefix: str) -> str:
-    short = [replica.removeprefix(prefix) for replica in replicas]
-    more = [f"{len(short) - _NAMED} more"] if len(short) > _NAMED else []
-    return ", ".join([*short[:_NAMED], *more])
+    return ", ".join(first_few([replica.removeprefix(prefix) for replica in replicas], 5))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.diagnosis.causes import first_few
 from ptjob_provider.core.diagnosis.classify import STOPS, classify, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
 from ptjob_provider.core.diagnosis.root_cause import candidates_of
@@ -31,8 +32,6 @@ The operator's init container alone looks up the master only every two seconds."
 
 _CLOCKS = timedelta(seconds=5)
 """Tolerated lag between the clocks of two nodes; instants have whole seconds besides."""
-
-_NAMED = 3
 
 
 @dataclass(kw_only=True)
@@ -113,7 +112,7 @@ def _stranded(history: PodHistory, rank0: str) -> str:
     late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*history.running}
     if not late:
         return ""
-    first, who = min(late), "it was" if len(late) == 1 else f"{_named(sorted(late))} were"
+    first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"
     ends = [
         one for one in candidates_of(history) if one.end.kind is ContainerKind.TRAINING and one.end.replica == first
     ]
@@ -136,12 +135,7 @@ def _grouped(history: PodHistory) -> list[str]:
 
 def _who(replicas: list[str]) -> str:
     names = [name for name in replicas if name]
-    return f"{_named(names)}: " if names else ""
-
-
-def _named(names: list[str]) -> str:
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return ", ".join([*names[:_NAMED], *more])
+    return f"{', '.join(first_few(names))}: " if names else ""
 
 
 def _reason(history: PodHistory, wait: Waiting) -> str:

@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.diagnosis.causes import ADVICE, RESUMES, Cause, Diagnosis, bounded_tail, named
+from ptjob_provider.core.diagnosis.causes import (
+    ADVICE,
+    RESUMES,
+    Cause,
+    Diagnosis,
+    bounded_tail,
+    by_rank,
+    first_few,
+    named,
+)
 from ptjob_provider.core.diagnosis.classify import STOPS, Classification, classify, disrupted, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, lines_of, without_agent_lines
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, held_up
@@ -37,7 +46,6 @@ _DELETED = Classification(
 )
 _TRAINERS_DEADLINE = "DeadlineExceeded"
 """Reason why a TrainJob has failed; training-operator gives it in the message alone."""
-_LISTED = 3
 _FOLLOW = f"{ADVICE[Cause.UNKNOWN][0]}; follow the next one (ptjob follow)"
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
@@ -341,10 +349,11 @@ def _with_stopped(
 ) -> Diagnosis:
     """Name the replicas that ran when the job was ended as a whole, with the log of the first of them."""
     ends = {one.end.replica: one for one in candidates if not history.is_superseded(one.end) and _was_ended(one)}
-    names = sorted({*ends, *history.running}, key=lambda name: (ranks.get(name, len(ranks)), name))
+    names = by_rank([*ends, *history.running], ranks)
     if not names:
         return diagnosis
-    summary = f"{diagnosis.summary}; until then {_listed(names, ranks)} ran"
+    listed = ", ".join(first_few([named(name, ranks) for name in names]))
+    summary = f"{diagnosis.summary}; until then {listed} ran"
     lines = ends[names[0]].lines if names[0] in ends else ()
     return replace(diagnosis, summary=summary, replica=names[0], log_tail=bounded_tail(lines))
 
@@ -352,11 +361,6 @@ def _with_stopped(
 def _was_ended(one: Candidate) -> bool:
     outside = {Cause.TERMINATED, Cause.KILLED, Cause.SUPERVISOR_LOST, Cause.NODE_LOST, Cause.DEADLINE}
     return one.end.stopped or one.classified.cause in outside
-
-
-def _listed(names: Sequence[str], ranks: Mapping[str, int]) -> str:
-    more = [f"{len(names) - _LISTED} more"] if len(names) > _LISTED else []
-    return ", ".join([*(named(name, ranks) for name in names[:_LISTED]), *more])
 
 
 def _backoff(status: JobStatus) -> str:
@@ -391,8 +395,7 @@ def _unstarted(history: PodHistory, ended: Sequence[Candidate]) -> list[Candidat
 
 
 def _replicas(candidates: Iterable[Candidate], ranks: Mapping[str, int]) -> tuple[str, ...]:
-    names = dict.fromkeys(one.end.replica for one in candidates)
-    return tuple(sorted(names, key=lambda name: (ranks.get(name, len(ranks)), name)))
+    return tuple(by_rank((one.end.replica for one in candidates), ranks))
 
 
 def _summary(history: PodHistory, root: Candidate, ranks: Mapping[str, int], limit: str) -> str:
@@ -421,9 +424,6 @@ def _after(history: PodHistory, ranks: Mapping[str, int], cause: Cause, what: st
     )
 
 
-_TOLD = 3
-
-
 def failed_replicas(history: PodHistory, *, ranks: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return [{replica, rank, exit_code, cause, message}] of the replicas whose last run failed, by rank.
 
@@ -441,12 +441,12 @@ def failed_replicas(history: PodHistory, *, ranks: Mapping[str, int]) -> list[di
             "cause": by_replica[name].classified.cause.value,
             "message": by_replica[name].classified.text(),
         }
-        for name in sorted(by_replica, key=lambda name: (ranks.get(name, len(ranks)), name))
+        for name in by_rank(by_replica, ranks)
     ]
 
 
 def failed_replicas_text(failed: Sequence[Mapping[str, Any]]) -> str:
     """Return the first few of `failed_replicas` as a sentence's end; "" if there are none."""
     known = {one["replica"]: one["rank"] for one in failed if one["rank"] is not None}
-    more = [f"{len(failed) - _TOLD} more failed"] if len(failed) > _TOLD else []
-    return "; ".join([*(f"{named(one['replica'], known)} {one['message']}" for one in failed[:_TOLD]), *more])
+    texts = [f"{named(one['replica'], known)} {one['message']}" for one in failed]
+    return "; ".join(first_few(texts, more="more failed"))

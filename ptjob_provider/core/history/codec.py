@@ -19,7 +19,7 @@ from ptjob_provider.core.history.pod_history import (
 from ptjob_provider.core.identity import RECORD_ANNOTATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 LIMIT = 16 * 1024
 """Maximum bytes of the annotation: etcd, every client's watch and `kubectl get -o yaml` carry it."""
@@ -28,6 +28,7 @@ _FIRST_FAILURES = 4
 """Number of first failures to keep: the first by the cluster's clocks may be a consequence, the cause is among
 these."""
 _SHORT = 400
+_LISTS = ("waiting", "held_up", "restart_counts", "removals", "notices", "leaving")
 
 _T = TypeVar("_T")
 
@@ -64,62 +65,25 @@ def bounded(history: PodHistory) -> PodHistory:
 
 
 def _smaller(history: PodHistory) -> PodHistory:
-    """Return the history with one item less, or the same history when nothing can be dropped."""
-    for rule in _RULES:
-        smaller = rule(history)
-        if smaller != history:
-            return smaller
-    return history
-
-
-def _drop_old_restart(history: PodHistory) -> PodHistory:
-    return _without(history, next((one for one in _spare(history) if _has_successor(history, one)), None))
-
-
-def _shorten_spare(history: PodHistory) -> PodHistory:
-    longest = _longest(_spare(history))
-    return _with_message(history, longest, _SHORT if longest and len(longest.message) > _SHORT else 0)
-
-
-def _drop_spare(history: PodHistory) -> PodHistory:
-    return _without(history, next(iter(_spare(history)), None))
-
-
-def _shorten_kept(history: PodHistory) -> PodHistory:
-    longest = _longest(history.terminations)
-    return _with_message(history, longest, max(len(longest.message) // 2, _SHORT) if longest else 0)
-
-
-def _shorten_waiting(history: PodHistory) -> PodHistory:
+    """Return the history with one item less or shorter, or the same history when nothing can be dropped."""
+    if spare := _spare(history):
+        longest, end = _longest(spare), _droppable(history)
+        if _has_successor(history, end) or not longest.message:
+            return _without(history, end)
+        return _with_message(history, longest, _SHORT if len(longest.message) > _SHORT else 0)
     waiting, held_up = _shortened(history.waiting), _shortened(history.held_up)
-    return replace(history, waiting=waiting, held_up=held_up, queue=history.queue[:_SHORT])
+    shorter = replace(history, waiting=waiting, held_up=held_up, queue=history.queue[:_SHORT])
+    if shorter == history and history.terminations:
+        longest = _longest(history.terminations)
+        shorter = _with_message(history, longest, max(len(longest.message) // 2, _SHORT))
+    if shorter == history:
+        halves: dict[str, Any] = {name: getattr(history, name)[: len(getattr(history, name)) // 2] for name in _LISTS}
+        shorter = replace(history, **halves)
+    return _without(history, history.terminations[1]) if shorter == history and history.terminations[1:] else shorter
 
 
 def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
     return tuple(replace(one, message=one.message[:_SHORT]) for one in waits)
-
-
-def _drop_lists(history: PodHistory) -> PodHistory:
-    halves: dict[str, Any] = {
-        name: getattr(history, name)[: len(getattr(history, name)) // 2]
-        for name in ("waiting", "held_up", "restart_counts", "removals", "notices", "leaving")
-    }
-    return replace(history, **halves)
-
-
-def _drop_any(history: PodHistory) -> PodHistory:
-    return _without(history, next(iter(history.terminations[1:]), None))
-
-
-_RULES: tuple[Callable[[PodHistory], PodHistory], ...] = (
-    _drop_old_restart,
-    _shorten_spare,
-    _drop_spare,
-    _shorten_waiting,
-    _shorten_kept,
-    _drop_lists,
-    _drop_any,
-)
 
 
 def _spare(history: PodHistory) -> list[Termination]:
@@ -140,20 +104,18 @@ def _droppable(history: PodHistory) -> Termination:
     return next((one for one in spare if _has_successor(history, one)), spare[0])
 
 
-def _without(history: PodHistory, end: Termination | None) -> PodHistory:
-    if end is None:
-        return history
+def _without(history: PodHistory, end: Termination) -> PodHistory:
     kept = tuple(one for one in history.terminations if one.key != end.key)
     return replace(history, terminations=kept, dropped=history.dropped + 1)
 
 
-def _longest(ends: Sequence[Termination]) -> Termination | None:
-    return max(ends, key=lambda one: len(one.message), default=None)
+def _longest(ends: Sequence[Termination]) -> Termination:
+    return max(ends, key=lambda one: len(one.message))
 
 
-def _with_message(history: PodHistory, end: Termination | None, length: int) -> PodHistory:
+def _with_message(history: PodHistory, end: Termination, length: int) -> PodHistory:
     """Return the history with this end's message cut to its last characters."""
-    if end is None or len(end.message) <= length:
+    if len(end.message) <= length:
         return history
     short = replace(end, message=end.message[-length:] if length else "")
     return replace(history, terminations=tuple(short if one.key == end.key else one for one in history.terminations))

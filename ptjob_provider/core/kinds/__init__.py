@@ -79,16 +79,6 @@ def observed_status(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
     return replace(status, phase=JobPhase.RUNNING, reason="", message="")
 
 
-def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return the start of the job's current run; None if it has not started or does not report it."""
-    return kind_of(job).running_since(job)
-
-
-def due_at(job: Mapping[str, Any]) -> datetime | None:
-    """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
-    return kind_of(job).due_at(job)
-
-
 def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all replicas of the job, rank 0 first."""
     return kind_of(job).replicas(job)

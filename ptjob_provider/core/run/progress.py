@@ -131,7 +131,7 @@ class JobProgress:
             return ProgressUpdate()
         self.noted = Diagnosis.stored_in(observation.job)
         self.used = peak_usage.stored_in(observation.job)
-        self.due = kinds.due_at(observation.job)
+        self.due = kinds.kind_of(observation.job).due_at(observation.job)
         self.submission = self._size.of(observation.job, self.submission)
         before = self.record or history.stored_in(observation.job)
         replicas = len(self.submission.ranks)
