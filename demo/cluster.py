@@ -96,16 +96,16 @@ class Cluster:
         return ClusterConfig(kube_config_path=str(self.kubeconfig))
 
     async def _prepare(self) -> None:
-        from ptjob_provider.core.kubernetes.client.http import lease  # noqa: PLC0415 - takes over a second
+        from ptjob_provider.core.kubernetes.client.http import shared_client  # noqa: PLC0415 - takes over a second
 
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             await client.post(NAMESPACES, {"metadata": {"name": self.namespace}})
             await client.post(paths.claims(self.namespace, ""), _claim())
 
     async def _pods(self) -> list[Manifest]:
-        from ptjob_provider.core.kubernetes.client.http import lease  # noqa: PLC0415 - takes over a second
+        from ptjob_provider.core.kubernetes.client.http import shared_client  # noqa: PLC0415 - takes over a second
 
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await client.items(paths.pods(self.namespace))
 
 

@@ -146,7 +146,7 @@ class ScriptedNode:
         is_over = self.uid is None or self.has_ended
         return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
 
-    async def ask_for_pods(self) -> None:
+    async def refresh_pods(self) -> None:
         """Tell of all there is; of a pod that is gone there is nothing to be told."""
         self.is_late = False
         self.told = 0 if self.uid is not None else self.told

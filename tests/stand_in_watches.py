@@ -49,10 +49,10 @@ class StandInCluster:
         """Be the client of every board, and be asked again without long pauses."""
 
         @asynccontextmanager
-        async def lease(_: object) -> AsyncIterator[StandInCluster]:
+        async def shared_client(_: object) -> AsyncIterator[StandInCluster]:
             yield self
 
-        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.lease", lease)
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.shared_client", shared_client)
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01, 0.01))
 
     # --- what happens in it

@@ -76,7 +76,7 @@ class Source(Protocol):
     """A source of changes while it runs."""
 
     async def run(self) -> None:
-        """Update all mailboxes until cancelled; an exception means that no more changes will come."""
+        """Update all notifiers until cancelled; an exception means that no more changes will come."""
 
     def fail(self, error: BaseException) -> None:
         """Report to all waiters that no more changes will come."""
@@ -86,7 +86,7 @@ S = TypeVar("S", bound=Source)
 
 
 class Notifier:
-    """Signals changes; the state itself belongs to the mailbox's owner."""
+    """Signals changes; the state itself belongs to its owner."""
 
     __slots__ = ("_changed", "error", "refused", "version")
 
@@ -96,7 +96,7 @@ class Notifier:
         self.refused: BaseException | None = None
         self._changed: asyncio.Event | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Signal a change."""
         self.version += 1
         self._wake()
@@ -104,7 +104,7 @@ class Notifier:
     def fail(self, error: BaseException) -> None:
         """Raise the error in all present and future waiters."""
         self.error = error
-        self.ring()
+        self.notify()
 
     def refuse(self, error: BaseException | None) -> None:
         """Raise the error in all waiters until the next change; None: updates have resumed."""
@@ -127,7 +127,7 @@ class Notifier:
 
 
 @asynccontextmanager
-async def joined(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -> AsyncIterator[S]:
+async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -> AsyncIterator[S]:
     """Subscribe to the source of this key; all subscribers on this loop share one source per key.
 
     Args:
@@ -137,12 +137,12 @@ async def joined(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -
     """
     opened = _opened()
     shared: _Shared[S] = opened.get(key) or opened.setdefault(key, _Shared(key, make()))
-    shared.users += 1
+    shared.subscribers += 1
     try:
         yield shared.source
     finally:
-        shared.users -= 1
-        if not shared.users:
+        shared.subscribers -= 1
+        if not shared.subscribers:
             await shared.leave(linger)
 
 
@@ -174,11 +174,11 @@ class _Shared(Generic[S]):
 
     def __init__(self, key: Hashable, source: S) -> None:
         self.source = source
-        self.users = 0
+        self.subscribers = 0
         self._key = key
         self._siblings = _opened()
         self._ending: asyncio.TimerHandle | None = None
-        self._task = asyncio.create_task(self._run(), name="ptjob-hub")
+        self._task = asyncio.create_task(self._run(), name="ptjob-source")
 
     async def _run(self) -> None:
         try:
@@ -199,7 +199,7 @@ class _Shared(Generic[S]):
             await asyncio.wait({self._task})
 
     def _end_unless_used(self) -> None:
-        if not self.users:
+        if not self.subscribers:
             self._close()
             self._task.cancel()
 

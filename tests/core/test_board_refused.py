@@ -11,9 +11,9 @@ import pytest
 from ptjob_provider.core.errors import ClusterError, PermissionDenied, PTJobError
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
-from ptjob_provider.core.kubernetes.informer import followed
+from ptjob_provider.core.kubernetes.informer import WatchScope, subscribe
 from ptjob_provider.core.kubernetes.informer.informer import JobInformer
-from ptjob_provider.core.shared import open_keys, opened
+from ptjob_provider.core.shared import opened
 from ptjob_provider.core.status import JobPhase
 from stand_in_watches import FORBIDDEN, StandInCluster, job, pod, ref_of, until
 
@@ -106,11 +106,11 @@ async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last
 
 async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
     """Its stream is another request, and may be served."""
-    async with followed(ClusterConfig(), ref_of(job("digits"))) as world:
+    async with subscribe(ClusterConfig(), ref_of(job("digits"))) as world:
         server.refused["watch", "pods"] = FORBIDDEN
         server.cut()
         with pytest.raises(PermissionDenied):
-            await asyncio.wait_for(world.box.until(lambda: False), 30)
+            await asyncio.wait_for(world.notifier.until(lambda: False), 30)
 
         await world.change(0.01)
 
@@ -121,15 +121,15 @@ async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandI
 async def test_a_follower_who_gave_up_leaves_nothing_behind(
     server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept for those who ask again is forgotten a while after the server has answered."""
+    """What is unpacked for those who ask again is packed a while after the server has answered."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._KEPT", 0.05)
     server.put("pytorchjobs", job("other", "Running"))
     server.put("pytorchjobs", job("third", "Running"))
     left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
     async with (
-        followed(ClusterConfig(), third),  # so that the other two share a board
+        subscribe(ClusterConfig(), third),  # so that the other two share a board
         aclosing(backend.watch(left)) as one,
-        followed(ClusterConfig(), stays) as kept,
+        subscribe(ClusterConfig(), stays) as kept,
     ):
         await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
         server.refused["watch", "pytorchjobs"] = FORBIDDEN
@@ -137,15 +137,14 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
         with pytest.raises(PermissionDenied):
             await until(one, lambda _: False)
         del server.refused["watch", "pytorchjobs"]
-        (board,) = [
-            found for key in open_keys() if isinstance(found := opened(key), JobInformer) and len(found._worlds) == 2
-        ]
+        board = opened(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
+        assert isinstance(board, JobInformer)
 
         async with asyncio.timeout(30):
-            while kept.box.refused is not None or len(board._worlds) > 1:  # noqa: ASYNC110 - nobody is told
+            while kept.notifier.refused is not None or board._caches[left.uid].pods:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
 
-        assert set(board._worlds) == {stays.uid}
+        assert board._caches[left.uid].pod_uids == ["pod-digits"]
 
 
 async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
@@ -154,7 +153,7 @@ async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
     """It has ended, so that it is not kept, and is asked for by its name."""
     server.put("pytorchjobs", job("other", "Running"))
     server.put("pytorchjobs", job("digits", "Succeeded"))
-    async with followed(ClusterConfig(), ref_of(job("other"))), followed(ClusterConfig(), ref_of(job("third"))):
+    async with subscribe(ClusterConfig(), ref_of(job("other"))), subscribe(ClusterConfig(), ref_of(job("third"))):
         server.refused["list", "pods"] = FORBIDDEN
         with pytest.raises(PermissionDenied):
             await anext(backend.watch(ref_of(job("digits"))))

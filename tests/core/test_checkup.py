@@ -8,7 +8,7 @@ import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.preflight import (
     BESIDE,
     KUEUE,
@@ -191,7 +191,7 @@ def of_trainer(*fields: str) -> list[Any]:
 
 async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
     """The rights for its kind are asked for and missed, not those for another; no training-operator is looked for."""
-    async with stand_in_api_server(*of_trainer("runtimeRef")) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*of_trainer("runtimeRef")) as server, shared_client(server.config()) as client:
         checks = await check_up(client, "ml")
 
     [missing] = [check for check in checks if check.is_good is False]
@@ -209,7 +209,7 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
 )
 async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None:
     """And what it takes to be told why a job waits there."""
-    async with stand_in_api_server(*of_trainer(), answer) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*of_trainer(), answer) as server, shared_client(server.config()) as client:
         checks = {check.about: check for check in await check_up(client, "ml")}
 
     assert checks["why a job waits in a queue of Kueue"].said == "missing: workloads list"
@@ -220,7 +220,7 @@ async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None
 
 async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
     """It is said once, with all that may be installed."""
-    async with stand_in_api_server(*of_trainer()) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*of_trainer()) as server, shared_client(server.config()) as client:
         checks = await check_up(client, "ml")
 
     [none] = [check for check in checks if check.about == "kinds of jobs"]

@@ -13,7 +13,7 @@ from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.inspector import FileOptions
 from ptjob_provider.core.kubernetes import inspection
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.storage import mounted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def refusal(*script: Any, **settings: Any) -> tuple[str, list[str]]:
 
 async def enter(config: ClusterConfig, **how: Any) -> None:
     options = FileOptions(**{"image": "python:none", "timeout": 0.45, **how})  # for one look, also on a busy machine
-    async with lease(config) as client, mounted(client, "team", "runs", options):
+    async with shared_client(config) as client, mounted(client, "team", "runs", options):
         pass
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
-from ptjob_provider.core.kubernetes.usage import ListReader, figures_of, from_metrics, nodes_in_use, replica_use
-from rows import each_row
+from ptjob_provider.core.kubernetes.usage import figures_of, from_metrics, nodes_in_use, replica_use
 
 READY = {"type": "Ready", "status": "True"}
 
@@ -131,27 +129,6 @@ def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
     measured = from_metrics([item(at=at, containers=[{"usage": {"cpu": "1"}}])])
 
     assert bool(figures_of(started(began), measured)) == is_its_own
-
-
-@each_row("size", [1, 3, 7, 1000])
-@each_row("indent", [None, 2])
-def test_a_list_is_read_while_it_comes(size: int, indent: int | None) -> None:
-    """Wherever it is cut, between the bytes of a letter too; what comes after the list is none of it."""
-    items = [{"name": "ä", "pods": [{"x": [1, "]"]}]}, {}, {"name": "b"}]
-    whole = {"node": {"name": "pods", "items": 3}, "pods": items, "more": [{"name": "not one"}]}
-    data = json.dumps(whole, indent=indent, ensure_ascii=False).encode()
-    reader = ListReader("pods")
-
-    found = [each for start in range(0, len(data), size) for each in reader.feed(data[start : start + size])]
-
-    assert found == items
-
-
-def test_a_list_that_is_not_there_has_nothing() -> None:
-    """Nor has one that is cut before its first object is whole."""
-    assert list(ListReader("pods").feed(b'{"node": {}}')) == []
-    assert list(ListReader("pods").feed(b'{"pods": [{"a": ')) == []
-    assert list(ListReader("pods").feed(b'{"pods": []}')) == []
 
 
 def test_a_check_leaves_as_plain_values() -> None:

@@ -15,7 +15,7 @@ from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.tensorboard import of_job as waits
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard, url_beside
 from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished
@@ -65,7 +65,7 @@ def stated(*script: Any) -> list[Any]:
 async def asked(*script: Any) -> tuple[str, list[str]]:
     """Return the address, and what was asked of the server as verb and last part of the path."""
     found = script[0] if isinstance(script[0], dict) else job()
-    async with stand_in_api_server(*stated(*script)) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*stated(*script)) as server, shared_client(server.config()) as client:
         url = await ensure_tensorboard(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
     words = [line.split()[:2] for line in server.requests]
     return url, [f"{verb} {path.partition('?')[0].rpartition('/')[2]}" for verb, path in words]
@@ -82,7 +82,7 @@ async def test_both_objects_are_made_and_their_address_is_noted() -> None:
 async def test_the_address_is_noted_on_the_job_that_was_meant_or_on_none() -> None:
     """Another one may have the name by then; the server compares the uid."""
     script = stated(job(), SHARED, SERVICE, {}, PODS, {})
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         await ensure_tensorboard(client, JobRef.of(job()))
 
     assert server.requests[-1].startswith("PATCH ")
@@ -179,7 +179,7 @@ async def test_nothing_is_left_behind_by_halves(
     """A pod of which nobody knows would keep the claim of one node: what can be refused without it comes before it."""
     found = [SERVICE, {}] * len(made) if len(made) > 1 else [GONE, SERVICE, {}]
     async with stand_in_api_server(*stated(job(), OF_ONE_NODE, *script, *found)) as server:
-        async with lease(server.config()) as client:
+        async with shared_client(server.config()) as client:
             url = await ensure_tensorboard(client, JobRef.of(job()))
         deletes = [(line, body) for line, body in zip(server.requests, server.bodies, strict=True) if "DELETE" in line]
 
@@ -286,7 +286,7 @@ async def test_the_address_of_one_that_arena_has_made_is_found_by_its_service(
 ) -> None:
     """Its own job says nothing of it."""
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
-    async with stand_in_api_server(*stated(*script)) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*stated(*script)) as server, shared_client(server.config()) as client:
         assert await url_beside(client, ref) == url
 
     assert len(server.requests) == len(script)

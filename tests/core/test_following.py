@@ -10,7 +10,7 @@ import pytest
 
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.informer import followed, informer
+from ptjob_provider.core.kubernetes.informer import informer, subscribe
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monke
             raise error
 
         @asynccontextmanager
-        async def following(self, ref: JobRef) -> AsyncIterator[JobCache]:
+        async def subscription(self, ref: JobRef) -> AsyncIterator[JobCache]:
             yield JobCache(ref)
 
     monkeypatch.setattr(informer, "JobInformer", StandInBoard)
@@ -45,7 +45,7 @@ async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monke
         JobRef(kind="PyTorchJob", namespace=each, name="digits", uid=f"u-{each}") for each in ("one", "other")
     )
 
-    async with followed(ClusterConfig(), one), followed(ClusterConfig(), other):
+    async with subscribe(ClusterConfig(), one), subscribe(ClusterConfig(), other):
         pass
 
     assert made == ["one", "other"]

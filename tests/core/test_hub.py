@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.shared import Notifier, joined, open_keys
+from ptjob_provider.core.shared import Notifier, open_keys, shared_source
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -49,7 +49,11 @@ def _uncounted() -> Iterator[None]:
 
 async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
     """Another key is another source."""
-    async with joined("a", Ticker) as one, joined("a", Ticker) as two, joined("b", Ticker) as other:
+    async with (
+        shared_source("a", Ticker) as one,
+        shared_source("a", Ticker) as two,
+        shared_source("b", Ticker) as other,
+    ):
         assert one is two
         assert one is not other
         assert set(open_keys()) == {"a", "b"}
@@ -59,8 +63,8 @@ async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
 
 async def test_a_source_ends_with_the_last_who_waits() -> None:
     """Nothing of it is left, and the next one opens it anew."""
-    async with joined("a", Ticker) as source:
-        async with joined("a", Ticker):
+    async with shared_source("a", Ticker) as source:
+        async with shared_source("a", Ticker):
             await asyncio.sleep(0)
         assert not source.has_ended
 
@@ -71,9 +75,9 @@ async def test_a_source_ends_with_the_last_who_waits() -> None:
 
 async def test_a_source_may_be_kept_for_the_next_one() -> None:
     """What follows soon does not open it again; afterwards it ends by itself."""
-    async with joined("a", Ticker, linger=0.05) as first:
+    async with shared_source("a", Ticker, linger=0.05) as first:
         await asyncio.sleep(0)
-    async with joined("a", Ticker, linger=0.05) as second:
+    async with shared_source("a", Ticker, linger=0.05) as second:
         await asyncio.sleep(0.1)  # longer than the first one's time
         assert not second.has_ended
     async with asyncio.timeout(60):
@@ -85,12 +89,12 @@ async def test_a_source_may_be_kept_for_the_next_one() -> None:
 
 async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
     """Whoever left before does not shorten that."""
-    async with joined("a", Ticker, linger=0.05) as first:
+    async with shared_source("a", Ticker, linger=0.05) as first:
         await asyncio.sleep(0)
-    async with joined("a", Ticker, linger=60):
+    async with shared_source("a", Ticker, linger=60):
         pass
     await asyncio.sleep(0.1)  # longer than the first one's time
-    async with joined("a", Ticker) as last:
+    async with shared_source("a", Ticker) as last:
         assert not first.has_ended
 
     assert last is first
@@ -99,12 +103,12 @@ async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
 
 async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:
     """Nobody waits for news that will not come."""
-    async with joined("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
+    async with shared_source("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(_error_of(broken.boxes[0])) for _ in range(3)]
         await asyncio.sleep(0)
         broken.breaks.set()
 
-    async with joined("a", Ticker) as next_one:
+    async with shared_source("a", Ticker) as next_one:
         assert next_one is not broken
     assert [str(task.result()) for task in waiting] == ["the source broke"] * 3
 
@@ -131,7 +135,7 @@ async def test_whoever_is_slow_sees_the_newest_and_holds_up_nobody() -> None:
         looks = [tasks.create_task(look_on(be_busy)) for be_busy in (lambda: asyncio.sleep(0), is_free.wait)]
         await asyncio.sleep(0)
         for _ in range(1000):
-            box.ring()
+            box.notify()
             await asyncio.sleep(0)
         is_free.set()
 

@@ -10,7 +10,7 @@ import yaml
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
 
     with pytest.raises(InvalidSpec) as raised:
-        async with lease(ClusterConfig(kube_config_path=str(path), context=context, attempts=1)) as client:
+        async with shared_client(ClusterConfig(kube_config_path=str(path), context=context, attempts=1)) as client:
             await client.get("/api")
 
     said = str(raised.value)

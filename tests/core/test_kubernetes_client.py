@@ -21,7 +21,7 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
-from ptjob_provider.core.kubernetes.client.http import Refused, _pause, lease
+from ptjob_provider.core.kubernetes.client.http import Refused, _pause, shared_client
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ NEW_QUOTA = (403, {"kind": "Status", "message": "forbidden: status unknown for q
 @each_row("bad", [429, 500, 503, 504, RESET, NEW_QUOTA])
 async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
     """Overload, a restart, a broken connection, a quota that nobody has counted yet: the second answer counts."""
-    async with stand_in_api_server(bad) as server, lease(server.config()) as client:
+    async with stand_in_api_server(bad) as server, shared_client(server.config()) as client:
         assert (await client.get(PODS))["items"] == []
 
     assert len(server.requests) == 2
@@ -48,7 +48,7 @@ async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
 async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_arrived(refusal: int) -> None:
     """Its job may be there: whoever asked looks for it, and a retry may help. A single refusal is final."""
     script = [RESET, *[(refusal, {"kind": "Status", "message": "not now"})] * 2]
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterUnavailable, match=r"not now.+may have been done"):
             await client.post(paths.jobs("PyTorchJob", "team"), {})
 
@@ -56,14 +56,14 @@ async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_ar
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told_so() -> None:
     """It is most likely our own."""
     taken = (409, {"kind": "Status", "reason": "AlreadyExists", "message": "taken"})
-    async with stand_in_api_server(RESET, taken) as server, lease(server.config()) as client:
+    async with stand_in_api_server(RESET, taken) as server, shared_client(server.config()) as client:
         with pytest.raises(JobAlreadyExists):
             await client.post(paths.jobs("PyTorchJob", "team"), {})
 
 
 async def test_a_server_that_asks_for_patience_gets_it() -> None:
     """`Retry-After` is obeyed, also where our own pause would be shorter."""
-    async with stand_in_api_server((429, 1)) as server, lease(server.config()) as client:
+    async with stand_in_api_server((429, 1)) as server, shared_client(server.config()) as client:
         await client.get(PODS)
 
     first, second = server.came_at
@@ -82,7 +82,10 @@ def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute() -> None:
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     """After the time limit of each try, as unavailable; a retry of the task may help."""
-    async with stand_in_api_server(SILENT, SILENT) as server, lease(server.config(timeout=1.0, attempts=2)) as client:
+    async with (
+        stand_in_api_server(SILENT, SILENT) as server,
+        shared_client(server.config(timeout=1.0, attempts=2)) as client,
+    ):
         with pytest.raises(ClusterUnavailable, match="read pods in team") as raised:
             await client.get(PODS)
 
@@ -95,7 +98,7 @@ async def test_an_address_where_nobody_listens_is_unavailable() -> None:
     with socket.socket() as bound:  # keeps the port from whoever else asks for one
         bound.bind(("127.0.0.1", 0))
         nobody = StandInApiServer(url=f"http://127.0.0.1:{bound.getsockname()[1]}")
-        async with lease(nobody.config(attempts=1)) as client:
+        async with shared_client(nobody.config(attempts=1)) as client:
             with pytest.raises(ClusterUnavailable, match=r"Cannot connect to host 127\.0\.0\.1"):
                 await client.get(PODS)
 
@@ -103,7 +106,10 @@ async def test_an_address_where_nobody_listens_is_unavailable() -> None:
 @pytest.mark.parametrize("bad", [403, 400, 404, 422])
 async def test_a_refusal_is_not_tried_again(bad: int) -> None:
     """Asking again would not change it."""
-    async with stand_in_api_server((bad, {"kind": "Status", "code": bad})) as server, lease(server.config()) as client:
+    async with (
+        stand_in_api_server((bad, {"kind": "Status", "code": bad})) as server,
+        shared_client(server.config()) as client,
+    ):
         with pytest.raises((ClusterError, InvalidSpec)):
             await client.get(PODS)
 
@@ -115,7 +121,7 @@ async def test_every_verb_says_what_it_asked(verb: str) -> None:
     """In the words of kubectl's users, with the server's sentence behind."""
     words = {"get": "read", "post": "create", "patch": "change", "delete": "delete"}
     refusal = (403, {"kind": "Status", "message": "not you"})
-    async with stand_in_api_server(refusal) as server, lease(server.config()) as client:
+    async with stand_in_api_server(refusal) as server, shared_client(server.config()) as client:
         with pytest.raises(PermissionDenied, match=rf"{words[verb]} pods team/one: not you \(403\)"):
             await _call(client, verb)
 
@@ -123,9 +129,9 @@ async def test_every_verb_says_what_it_asked(verb: str) -> None:
 async def test_a_refused_credential_is_loaded_anew_once() -> None:
     """A token may have been renewed since; one that is refused again is refused."""
     refused = (401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
-    async with stand_in_api_server(refused) as server, lease(server.config()) as client:
+    async with stand_in_api_server(refused) as server, shared_client(server.config()) as client:
         (answer,) = await asyncio.gather(client.get(PODS), return_exceptions=True)
-    async with stand_in_api_server(refused, refused) as other, lease(other.config()) as client:
+    async with stand_in_api_server(refused, refused) as other, shared_client(other.config()) as client:
         (refusal,) = await asyncio.gather(client.get(PODS), return_exceptions=True)
 
     assert isinstance(answer, dict)
@@ -136,9 +142,9 @@ async def test_a_refused_credential_is_loaded_anew_once() -> None:
 async def test_each_configuration_has_a_client_of_its_own() -> None:
     """Equal ones share one: two connections of Airflow may lead to two clusters, or to one with two credentials."""
     async with (
-        lease(ClusterConfig(kube_config="{}")) as one,
-        lease(ClusterConfig(kube_config="{}")) as same,
-        lease(ClusterConfig(kube_config="{ }")) as other,
+        shared_client(ClusterConfig(kube_config="{}")) as one,
+        shared_client(ClusterConfig(kube_config="{}")) as same,
+        shared_client(ClusterConfig(kube_config="{ }")) as other,
     ):
         assert one is same
         assert one is not other
@@ -153,7 +159,7 @@ async def test_a_list_of_many_pages_is_one_list() -> None:
         "items": [{"metadata": {"uid": "a"}}],
     }
     second = {**first, "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"uid": "b"}}]}
-    async with stand_in_api_server((200, first), (200, second)) as server, lease(server.config()) as client:
+    async with stand_in_api_server((200, first), (200, second)) as server, shared_client(server.config()) as client:
         items = await client.items(PODS)
 
     assert [(item["kind"], item["metadata"]["uid"]) for item in items] == [("Pod", "a"), ("Pod", "b")]
@@ -190,7 +196,10 @@ def test_a_refusal_becomes_the_cores_word_for_it(
 @pytest.mark.parametrize("code", [400, 422])
 async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int) -> None:
     """A gateway answers so; where an object was sent, it is the object that is wrong."""
-    async with stand_in_api_server(*[(code, {"kind": "Status"})] * 2) as server, lease(server.config()) as client:
+    async with (
+        stand_in_api_server(*[(code, {"kind": "Status"})] * 2) as server,
+        shared_client(server.config()) as client,
+    ):
         with pytest.raises(ClusterError):
             await client.get(PODS)
         with pytest.raises(InvalidSpec):
@@ -200,7 +209,7 @@ async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int
 @pytest.mark.parametrize("answer", [{"error": "login first"}, {"kind": "Pod", "metadata": {}}, {"metadata": "no"}])
 async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, Any]) -> None:
     """A gateway has put its own words there, behind a status of success."""
-    async with stand_in_api_server(*[(200, answer)] * 2) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*[(200, answer)] * 2) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterError, match="is not Kubernetes'"):
             await client.object(paths.pods("team", "one"))
         with pytest.raises(ClusterError, match="is not Kubernetes'"):

@@ -15,7 +15,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
 from ptjob_provider.core.kubernetes.inspector import ClusterSite
@@ -36,7 +36,7 @@ def running(name: str, *, phase: str = "Running") -> JobCache:
     """Return the world of a job whose one pod runs."""
     world = JobCache(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
     condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
-    world.show_job(
+    world.set_job(
         {
             "kind": "PyTorchJob",
             "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
@@ -45,7 +45,7 @@ def running(name: str, *, phase: str = "Running") -> JobCache:
         }
     )
     meta = {"name": f"{name}-master-0", "namespace": "team", "uid": f"pod-{name}"}
-    world.show_pod({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}})
+    world.set_pod({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}})
     return world
 
 
@@ -59,8 +59,8 @@ async def looked(stand_in: StandInApiServer, *worlds: JobCache, requests: int) -
     """Look at these until so many requests came, and for four rounds more; return the paths that were asked for."""
     metering = UsageSampler("team", INTERVAL, lambda: OURS)
     for world in worlds:
-        metering.look_at(world)
-    async with lease(stand_in.config(attempts=6)) as client:
+        metering.update(world)
+    async with shared_client(stand_in.config(attempts=6)) as client:
         task = asyncio.create_task(metering.run(client))
         async with asyncio.timeout(60):
             while len(stand_in.requests) < requests and not task.done():  # noqa: ASYNC110 - the stand-in counts and tells nobody
@@ -90,15 +90,15 @@ async def test_what_is_told_is_the_replicas_use() -> None:
     async with stand_in_api_server((200, first), (200, second), (200, {"items": []})) as stand_in:
         await looked(stand_in, world, requests=3)
 
-    (use,) = world.used().values()
-    assert list(world.used()) == ["digits-master-0"]
+    (use,) = world.usage().values()
+    assert list(world.usage()) == ["digits-master-0"]
     assert use == PeakUsage(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
 
 
 async def test_where_nothing_is_measured_nothing_is_told() -> None:
     """No sample, and no zero: neither of a pod that was not measured yet, nor of an earlier one of its name."""
     world, later = running("digits"), running("later")
-    world.show_pod({**world.running[0], "status": {"phase": "Running", "startTime": "2026-11-20T12:00:30Z"}})
+    world.set_pod({**world.running[0], "status": {"phase": "Running", "startTime": "2026-11-20T12:00:30Z"}})
     nothing, zero = metrics("later"), metrics("later", memory="0")
     earlier = metrics("digits", cpu="1", memory="1Mi")
     earlier["items"][0]["timestamp"] = "2026-11-20T12:00:10Z"
@@ -106,7 +106,7 @@ async def test_where_nothing_is_measured_nothing_is_told() -> None:
     async with stand_in_api_server((200, earlier), (200, nothing), (200, zero)) as stand_in:
         await looked(stand_in, world, later, requests=3)
 
-    assert (world.used(), later.used()) == ({}, {})
+    assert (world.usage(), later.usage()) == ({}, {})
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
@@ -118,7 +118,7 @@ async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
         await looked(stand_in, world, requests=4)
 
     assert min(later - earlier for earlier, later in pairwise(stand_in.came_at)) > INTERVAL / 2
-    assert world.used()["digits-master-0"].peak_memory == 2**20
+    assert world.usage()["digits-master-0"].peak_memory == 2**20
 
 
 ODD = [
@@ -138,7 +138,7 @@ async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) 
     async with stand_in_api_server((200, odd), (200, metrics("digits", memory="1Mi"))) as stand_in:
         await looked(stand_in, world, requests=2)
 
-    assert world.used()["digits-master-0"].peak_memory == 2**20
+    assert world.usage()["digits-master-0"].peak_memory == 2**20
 
 
 async def test_nothing_is_asked_while_nothing_runs() -> None:
@@ -148,17 +148,17 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
     """
     left = running("left")
     metering = UsageSampler("team", INTERVAL, lambda: OURS)
-    metering.look_at(left)
+    metering.update(left)
     metering.drop(left)
-    metering.look_at(running("ended", phase="Succeeded"))
+    metering.update(running("ended", phase="Succeeded"))
     suspended = JobCache(left.ref)
-    metering.look_at(suspended)
+    metering.update(suspended)
 
-    async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
+    async with stand_in_api_server() as stand_in, shared_client(stand_in.config()) as client:
         task = asyncio.create_task(metering.run(client))
         await asyncio.sleep(4 * INTERVAL)
         asked, goes_on = list(stand_in.requests), not task.done()
-        metering.look_at(left)
+        metering.update(left)
         async with asyncio.timeout(60):
             while not stand_in.requests and not task.done():  # noqa: ASYNC110 - the stand-in tells nobody
                 await asyncio.sleep(0.01)
@@ -170,9 +170,9 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
 
 async def test_whoever_wants_no_measuring_has_none() -> None:
     """An interval of 0 ends it before it begins."""
-    async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
+    async with stand_in_api_server() as stand_in, shared_client(stand_in.config()) as client:
         metering = UsageSampler("team", 0.0, lambda: OURS)
-        metering.look_at(running("digits"))
+        metering.update(running("digits"))
         await metering.run(client)
 
     assert stand_in.requests == []

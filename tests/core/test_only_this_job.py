@@ -111,19 +111,19 @@ async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> 
     theirs, _ = board_of("PyTorchJob", job("u-2"))
     ours, world = board_of("PyTorchJob", job("u-1"))
 
-    assert await theirs._asked(world) is None
-    assert await ours._asked(world) == job("u-1")
+    assert await theirs._read_job(world) is None
+    assert await ours._read_job(world) == job("u-1")
 
 
 async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
     """By the owner that a pod names, and where it names none by when it was made."""
     board, world = board_of("PyTorchJob", job(), *pods("u-2", "u-1")["items"])
-    await board._ask_for_pods(world)
+    await board._list_pods(world)
     labels = {"jobset.sigs.k8s.io/jobset-name": "digits"}
     later = {"metadata": {"name": "n", "uid": "p", "labels": labels, "creationTimestamp": LATER}, "status": {}}
     after, before = board_of("TrainJob", job(), later)
     after._owners.learn({"metadata": {"name": "digits", "uid": "u-2", "creationTimestamp": LATER}})
-    await after._ask_for_pods(before)
+    await after._list_pods(before)
 
     assert [pod["metadata"]["name"] for pod in world.pods.values()] == ["digits-worker-1"]
     assert list(before.pods.values()) == []

@@ -16,7 +16,7 @@ from ptjob_provider.core.diagnosis import Limits, ending, waiting_reason
 from ptjob_provider.core.history import PodHistory, from_text, to_text
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.queue import as_event, owner_of
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import events as reasons
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.events import EventPoller
@@ -128,7 +128,7 @@ def suspended() -> JobCache:
     """Return the world of a TrainJob that a queue keeps suspended."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     world = JobCache(ref)
-    world.show_job(
+    world.set_job(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
@@ -153,8 +153,8 @@ async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
     world, reading = suspended(), EventPoller("team")
-    async with stand_in_api_server(*script) as server, lease(server.config(attempts=1)) as client:
-        reading.look_at(world)
+    async with stand_in_api_server(*script) as server, shared_client(server.config(attempts=1)) as client:
+        reading.update(world)
         task = asyncio.create_task(reading.run(client))
         async with asyncio.timeout(PATIENCE):
             while len(server.requests) <= len(script):  # noqa: ASYNC110 - the stand-in tells nobody
@@ -200,7 +200,7 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
     queued, other, reading = suspended(), JobCache(OTHER), EventPoller("team")
-    other.show_job(
+    other.set_job(
         {
             "apiVersion": "kubeflow.org/v1",
             "kind": "PyTorchJob",
@@ -210,15 +210,15 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     )
     shown: list[set[str]] = []
 
-    def show_events(world: JobCache, events: dict[str, Any]) -> None:
+    def set_events(world: JobCache, events: dict[str, Any]) -> None:
         if world is queued:
             shown.append(set(events))
 
-    monkeypatch.setattr(JobCache, "show_events", show_events)
+    monkeypatch.setattr(JobCache, "set_events", set_events)
 
-    async with stand_in_api_server(*[EMPTY, workloads(NEWER)] * 3) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*[EMPTY, workloads(NEWER)] * 3) as server, shared_client(server.config()) as client:
         for world in (queued, other):
-            reading.look_at(world)
+            reading.update(world)
         task = asyncio.create_task(reading.run(client))
         async with asyncio.timeout(PATIENCE):
             while len(shown) < 3:  # noqa: ASYNC110 - nobody is told
@@ -233,8 +233,8 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
 async def test_who_looks_once_asks_once_and_at_once() -> None:
     """One question, and the answer is there."""
     world = suspended()
-    async with stand_in_api_server(workloads(NEWER)) as server, lease(server.config()) as client:
-        await EventPoller("team").ask(client, world)
+    async with stand_in_api_server(workloads(NEWER)) as server, shared_client(server.config()) as client:
+        await EventPoller("team").read_now(client, world)
 
     assert [str(event["message"]) for event in world.events] == [WHY]
     assert len(server.requests) == 1
@@ -244,8 +244,12 @@ async def test_who_looks_once_does_not_wait_for_a_server_that_does_not_answer(mo
     """The rest of the job is shown without it."""
     monkeypatch.setattr(reasons, "_IMPATIENT", 0.1)
     world = suspended()
-    async with stand_in_api_server(SILENT) as server, lease(server.config()) as client, asyncio.timeout(PATIENCE):
-        await EventPoller("team").ask(client, world)
+    async with (
+        stand_in_api_server(SILENT) as server,
+        shared_client(server.config()) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        await EventPoller("team").read_now(client, world)
 
     assert list(world.events) == []
 

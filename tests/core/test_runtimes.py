@@ -10,7 +10,7 @@ import pytest
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.errors import InvalidSpec, KindNotServed
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def test_who_cannot_look_leaves_it_to_the_create(
     """Nothing is said against the job; a line says why nobody looked."""
     caplog.set_level(logging.DEBUG, logger="ptjob_provider")
 
-    async with stand_in_api_server(answer) as server, lease(server.config(attempts=1)) as client:
+    async with stand_in_api_server(answer) as server, shared_client(server.config(attempts=1)) as client:
         await check_runtime(client, trainjob())
 
     assert [each.levelno for each in caplog.records if "was not looked up" in each.message] == [level]
@@ -59,6 +59,6 @@ async def test_a_runtime_that_is_missing_is_said_although_others_cannot_be_named
     """With why they are not."""
     empty = (200, {"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 
-    async with stand_in_api_server(empty, answer) as server, lease(server.config(attempts=1)) as client:
+    async with stand_in_api_server(empty, answer) as server, shared_client(server.config(attempts=1)) as client:
         with pytest.raises(InvalidSpec, match=r"runtime: 'own'.*there is none of that kind; read trainingruntimes"):
             await check_runtime(client, trainjob("own"))

@@ -20,7 +20,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.inspector import TensorBoardView
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.tensorboard.view import shown, tunnel
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -56,7 +56,7 @@ def asked(**how: Any) -> TensorBoardView:
 
 async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_noted() -> None:
     """Whoever made it may have been killed before that; a second pod would be one too many on the claim."""
-    async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+    async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
             assert address.startswith("http://127.0.0.1:")
         verbs = [line.split()[0] for line in server.requests]
@@ -67,7 +67,7 @@ async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_not
 async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
     """It was made a moment ago, or its machine is busy: a second pod would be one too many on the claim."""
     script = ((200, {}), pods(beside()), pods(beside(nodeName="n")), pods(beside({"running": {}})), pods(READY))
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
             assert address.startswith("http://127.0.0.1:")
         verbs = [line.split()[0] for line in server.requests]
@@ -87,7 +87,10 @@ async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
 )
 async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(status: dict[str, Any]) -> None:
     """A pod of one's own may fare better: what is beside a suspended job waits for a pod of the job."""
-    async with stand_in_api_server((200, {}), pods(beside(status)), GONE) as server, lease(server.config()) as client:
+    async with (
+        stand_in_api_server((200, {}), pods(beside(status)), GONE) as server,
+        shared_client(server.config()) as client,
+    ):
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
             await enter(client, asked())
         paths = [line.split()[1] for line in server.requests]
@@ -98,7 +101,7 @@ async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(s
 async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most() -> None:
     """It runs and does not listen; the pod that is started then says why, if that is the image's fault."""
     script = ((200, {}), pods(beside({"running": {}})), GONE)
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
             await enter(client, asked(timeout=0.9))  # for one look, also on a busy machine
 
@@ -119,7 +122,7 @@ def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
 
 async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> None:
     """Its Deployment has gone; a pod is started, for which the claim has to be there."""
-    async with stand_in_api_server(GONE, GONE) as server, lease(server.config()) as client:
+    async with stand_in_api_server(GONE, GONE) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
             async with shown(client, asked()):
                 pass
@@ -139,7 +142,7 @@ async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> No
         "status": {"phase": "Failed", "containerStatuses": [{"name": "tensorboard", "state": {"terminated": end}}]},
     }
     script = ((200, {}), pods(), (200, {}), (200, ended), pods(), (200, {}))
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterError) as raised:
             await enter(client, nobodys())
         verbs = [line.split()[0] for line in server.requests]
@@ -154,7 +157,7 @@ async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> No
 async def test_what_was_never_seen_is_told_as_well() -> None:
     """The API server was too slow for the time that there was."""
     script = ((200, {}), pods(), (200, {}), SILENT)
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterError, match="does not listen yet"):
             await enter(client, nobodys(timeout=0.1))
 
@@ -170,11 +173,11 @@ async def test_only_a_port_that_is_taken_is_called_so() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+        async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
             with pytest.raises(InvalidSpec, match=f"--port: {port} is not allowed; a port that is free"):
                 await enter(client, asked(port=port))
 
-    async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+    async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
         with pytest.raises(OSError, match="the caller's own"):
             await fail(client, asked())
 

@@ -13,14 +13,14 @@ import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
-from ptjob_provider.core.kubernetes.informer.reflector import Complete, Mark, Reflector, Refused
+from ptjob_provider.core.kubernetes.client.http import shared_client
+from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Opened, Reflector, Synced
 
 if TYPE_CHECKING:
     from typing import Any
 
     from api_server_stand_in import StandInApiServer
-    from ptjob_provider.core.kubernetes.informer.reflector import News
+    from ptjob_provider.core.kubernetes.informer.reflector import Event
 
 pytestmark = pytest.mark.skips_waits
 
@@ -35,22 +35,23 @@ def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
 
 
-def said(each: News) -> str:
-    if isinstance(each, Refused):
-        return "Refused"
-    if isinstance(each, Complete):
-        return " ".join(["Complete", *(f"without {uid}" for uid in sorted(each.gone))])
-    return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
+def said(event: Event) -> str:
+    match event:
+        case Applied(found) | Deleted(found):
+            return f"{type(event).__name__} {found['metadata']['uid']}"
+        case Synced(missing):
+            return " ".join(["Synced", *(f"without {uid}" for uid in sorted(missing))])
+    return type(event).__name__
 
 
-async def news_until(watch: Reflector, server: StandInApiServer, requests: int) -> list[str]:
+async def events_until(watch: Reflector, server: StandInApiServer, requests: int) -> list[str]:
     """Return all that is told until the server has been asked so often."""
     told: list[str] = []
 
     async def listen() -> None:
-        async with aclosing(watch.news()) as news:
-            async for each in news:
-                if each is not Mark.ANSWERED:
+        async with aclosing(watch.events()) as events:
+            async for each in events:
+                if not isinstance(each, Opened):
                     told.append(said(each))  # noqa: PERF401 - what came before it was cancelled counts
 
     listening = asyncio.create_task(listen())
@@ -65,11 +66,11 @@ async def news_until(watch: Reflector, server: StandInApiServer, requests: int) 
 async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> None:
     """It refuses the first question and is not asked so again; the watch goes on from the list's version."""
     script = (REFUSED, page("a", more="next"), page("b"))
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Reflector(client, PODS), server, 4)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS), server, 4)
         is_asked_again = client.streams_lists
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "Applied b", "Complete"]
+    assert told == ["Applied a", "Applied b", "Synced"]
     assert not is_asked_again
     assert "sendInitialEvents=true" in server.requests[0]
     assert "watch=true" not in server.requests[1]
@@ -80,10 +81,10 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     """It says so in the watch, as an event; what went meanwhile is told by its absence."""
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "Complete without b", "BEGIN", "Applied b", "Complete without a"]
+    assert told == ["Applied a", "Synced without b", "Applied b", "Synced without a"]
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
 
 
@@ -92,10 +93,10 @@ async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) ->
     """Whoever follows a job decides how long to bear it; a credential is loaded anew before it counts as refused."""
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]
-    async with stand_in_api_server(REFUSED, page("a"), *asked) as server, lease(server.config()) as client:
-        told = await news_until(Reflector(client, PODS), server, 3 + len(asked))
+    async with stand_in_api_server(REFUSED, page("a"), *asked) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS), server, 3 + len(asked))
 
-    assert told == ["BEGIN", "BEGIN", "Applied a", "Complete", "Refused"]
+    assert told == ["Applied a", "Synced", "Refused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
     assert "resourceVersion=7" in server.requests[-1]
 
@@ -106,8 +107,8 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch
     None is shortened by chance here, so that a request which arrives late takes at most half of the next pause.
     """
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
-    async with stand_in_api_server(REFUSED, page("a")) as server, lease(server.config()) as client:
-        await news_until(Reflector(client, PODS), server, 6)
+    async with stand_in_api_server(REFUSED, page("a")) as server, shared_client(server.config()) as client:
+        await events_until(Reflector(client, PODS), server, 6)
 
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
     least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
@@ -118,8 +119,8 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch
 async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
     """A gateway has put its own words there; whoever follows is told, and the server is asked again."""
     script = (REFUSED, page("a"), (200, f"{line}\n"))
-    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Reflector(client, PODS), server, 4)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS), server, 4)
 
     assert told[-1] == "Refused"
 
@@ -130,9 +131,9 @@ async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixtu
     away = (503, {"kind": "Status", "message": "starting up"})
     async with (
         stand_in_api_server(REFUSED, away, away, away, page("a")) as server,
-        lease(server.config(attempts=1)) as client,
+        shared_client(server.config(attempts=1)) as client,
     ):
-        await news_until(Reflector(client, PODS), server, 6)
+        await events_until(Reflector(client, PODS), server, 6)
 
     said = [record.message for record in caplog.records if record.name.endswith("reflector")]
     assert sum("starting up" in line for line in said) == 1

@@ -28,11 +28,11 @@ def job() -> Manifest:
 async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_gone() -> None:
     """Whoever follows it hears of the end, however slowly it looks."""
     world = JobCache(REF)
-    world.show_job(job())
+    world.set_job(job())
     observations = world.observations()
     first = await anext(observations)
 
-    world.show_job(None)
+    world.set_job(None)
     rest = [each async for each in observations]
 
     assert first.job is not None
@@ -63,11 +63,11 @@ def trainjob(nodes: int = 2) -> Manifest:
 def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
     """A quota's refusal of a TrainJob's pod is told in the name of the Job below it, and of nobody else."""
     world = JobCache(TRAINJOB)
-    world.show_job(trainjob())
+    world.set_job(trainjob())
     for number in range(pods):
-        world.show_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
+        world.set_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
 
-    assert world.asks_about() == [f"involvedObject.{subject}" for subject in about]
+    assert world.event_selectors() == [f"involvedObject.{subject}" for subject in about]
 
 
 @pytest.mark.parametrize(("code", "master", "asked"), [(1, False, True), (1, True, False), (0, False, False)])
@@ -79,22 +79,22 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
     roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
     world = JobCache(REF)
-    world.show_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
+    world.set_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
     ended = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": code}}}]
     for name in ("digits-worker-0", *(("digits-master-0",) if master else ())):
         status = {"phase": "Failed", "initContainerStatuses": ended if "worker" in name else []}
-        world.show_pod({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": "n"}, "status": status})
+        world.set_pod({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": "n"}, "status": status})
 
-    assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in world.asks_about()) is asked
+    assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in world.event_selectors()) is asked
 
 
 async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
     """What makes pods is asked about by its name, which a job before this one may have had."""
     world = JobCache(TRAINJOB)
-    world.show_job(trainjob())
+    world.set_job(trainjob())
 
     told = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
-    world.show_events({**told, "ours": {"reason": "NotApplied"}})
+    world.set_events({**told, "ours": {"reason": "NotApplied"}})
 
     observation = await anext(world.observations())
     assert observation.events == [told["new"], {"reason": "NotApplied"}]
@@ -105,7 +105,7 @@ async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None
     world = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
     role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
     task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}
-    world.show_job(
+    world.set_job(
         {
             "kind": "PyTorchTrainingJob",
             "metadata": {"name": "digits", "uid": "u-1"},
@@ -113,6 +113,6 @@ async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None
             "status": {"phase": "Running", "tasks": [task]},
         }
     )
-    world.show_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
+    world.set_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
 
     assert await world.pod("digits-worker-0") is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.shell import wait_until
 from cluster_world import PATIENCE, config_of
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.probe import PROBE_LABEL, ProbeOptions
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
@@ -98,7 +98,7 @@ async def inspected(
     options: ProbeOptions,
     kubeconfig: Path | None = None,
 ) -> OutputReport:
-    async with lease(config_of(kubeconfig or cluster.layout.kubeconfig)) as client:
+    async with shared_client(config_of(kubeconfig or cluster.layout.kubeconfig)) as client:
         return await inspect(client, finished, outputs, since=began(finished), curves=False, options=options)
 
 

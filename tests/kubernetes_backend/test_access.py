@@ -16,7 +16,7 @@ from cluster_world import config_of
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from rbac import rules
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def door(cluster: Cluster, namespace: str, tmp_path: Path) -> Door:
 
 async def ask(config: ClusterConfig, namespace: str, times: int = 1) -> None:
     """Read the namespace's pods so many times."""
-    async with lease(config) as client:
+    async with shared_client(config) as client:
         for _ in range(times):
             await client.get(paths.pods(namespace))
 
@@ -119,7 +119,7 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door
     """The second one comes without a 401 in between; pauses keep a plugin with a wrong clock from being run always."""
     config = door.config(user=door.plugin(door.token, door.token, expires=PAST))
 
-    async with lease(config) as client:
+    async with shared_client(config) as client:
         await client.get(paths.pods(door.namespace))
         client._access._loaded_at -= 60  # as if the first one had been used for a minute
         await client.get(paths.pods(door.namespace))
@@ -144,7 +144,7 @@ async def test_a_token_file_is_read_again_after_it_was_replaced(door: Door) -> N
     file.write_text("worn-out\n")
     config = door.config(user={"tokenFile": str(file)})
 
-    async with lease(config) as client:
+    async with shared_client(config) as client:
         with pytest.raises(PermissionDenied):
             await client.get(paths.pods(door.namespace))
         file.write_text(door.token + "\n")
@@ -205,7 +205,7 @@ async def test_everybody_in_a_loop_shares_one_client(cluster: Cluster) -> None:
     """One connection pool for each cluster, however many jobs are followed."""
     config = config_of(cluster.layout.kubeconfig)
 
-    async with lease(config) as one, lease(config_of(cluster.layout.kubeconfig)) as other:
+    async with shared_client(config) as one, shared_client(config_of(cluster.layout.kubeconfig)) as other:
         assert one is other
 
 

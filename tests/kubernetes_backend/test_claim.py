@@ -12,7 +12,7 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.storage import ClaimSelection
+from ptjob_provider.core.kubernetes.storage import ClaimScope
 from ptjob_provider.core.shared import open_keys
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def test_many_claims_of_a_namespace_share_a_watch(
         for name in names:
             watches[name] = await stack.enter_async_context(aclosing(backend.watch_claim(namespace, name)))
             await following(watches[name], "0")
-        watched = [key.name for key in open_keys() if isinstance(key, ClaimSelection)]
+        watched = [key.name for key in open_keys() if isinstance(key, ClaimScope)]
         for name in names:
             await asyncio.to_thread(tenant.annotate, name, {NOTE: name})
         seen = [await following(watches[name], name) for name in names]

@@ -10,7 +10,7 @@ from cluster.tenants import service_account
 from cluster_world import config_of
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import KubernetesBackend, discovery
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -22,7 +22,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
     """An account that may do nothing at all still learns whether `runPolicy` exists: Arena's CRD has none."""
     config = config_of(service_account(cluster, namespace, [], name="nobody"))
 
-    async with lease(config) as client:
+    async with shared_client(config) as client:
         fields = await discovery.spec_fields(client, PYTORCHJOB)
 
     assert {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"} <= fields
@@ -31,7 +31,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
 @pytest.mark.parametrize("version", ["kubeflow.org/v1", "example.org/v1"])
 async def test_a_kind_that_is_not_served_is_named_with_what_to_do(cluster: Cluster, version: str) -> None:
     """Whether its group is there or not."""
-    async with lease(config_of(cluster.layout.kubeconfig)) as client:
+    async with shared_client(config_of(cluster.layout.kubeconfig)) as client:
         text = await discovery.missing(client, {"apiVersion": version, "kind": "Unheard"})
 
     assert f"does not serve Unheard of {version}; install the training-operator" in text

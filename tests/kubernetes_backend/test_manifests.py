@@ -12,7 +12,7 @@ from cluster_world import PATIENCE, config_of
 from kubernetes_backend.dry_run import dry_run, lost
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.manifest import load_manifest
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OWNER, without_additions
@@ -35,7 +35,7 @@ def arrived(cluster: Cluster, namespace: str) -> Arrived:
     async def submit(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         job = TrainingJob.parse(manifest=file, namespace=namespace)
         manifest = PYTORCHJOB.render(job, owner=OWNER, attempt=1).manifest
-        async with asyncio.timeout(PATIENCE), lease(config_of(cluster.layout.kubeconfig)) as client:
+        async with asyncio.timeout(PATIENCE), shared_client(config_of(cluster.layout.kubeconfig)) as client:
             return manifest, await dry_run(client, manifest)
 
     return lambda file: asyncio.run(submit(file))

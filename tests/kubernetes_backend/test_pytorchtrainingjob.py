@@ -18,7 +18,7 @@ from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import Outcome
@@ -132,7 +132,7 @@ async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: C
     misspelt = copy.deepcopy(jobs[0])
     misspelt["spec"]["runPolicy"]["activeDeadlineSecond"] = 5
 
-    async with lease(config_of(platform.layout.kubeconfig)) as client:
+    async with shared_client(config_of(platform.layout.kubeconfig)) as client:
         dropped = [loss for each in jobs for loss in lost(each, await dry_run(client, each))]
         with pytest.raises(InvalidSpec, match=r'unknown field "spec\.runPolicy\.activeDeadlineSecond"'):
             await dry_run(client, misspelt)

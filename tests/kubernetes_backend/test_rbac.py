@@ -16,7 +16,7 @@ from fakes import ListSink, MemoryStore
 from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
@@ -171,7 +171,7 @@ async def test_a_claim_that_nobody_may_follow_is_refused(account: Account, resou
     """The error says what was asked, and which verb is missing on which resource."""
     account.take_away(resource, verb)
 
-    async with asyncio.timeout(PATIENCE), lease(account.config) as client:
+    async with asyncio.timeout(PATIENCE), shared_client(account.config) as client:
         client.streams_lists = ARRIVING[resource, verb]
         states = account.backend.watch_claim(account.namespace, "outputs")
         with pytest.raises(PermissionDenied) as raised:

@@ -23,7 +23,7 @@ from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.specs import Specs
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER
@@ -58,7 +58,7 @@ class Server:
         """Return its schema of a PyTorchJob."""
 
         async def read() -> dict[str, Any]:
-            async with lease(self._config) as client:
+            async with shared_client(self._config) as client:
                 return await crd_schema.pytorchjob_schema(client)
 
         return self._runner.run(read())
@@ -68,7 +68,7 @@ class Server:
 
         async def ask() -> list[str]:
             turns = asyncio.Semaphore(AT_ONCE)
-            async with lease(self._config) as client:
+            async with shared_client(self._config) as client:
                 return await asyncio.gather(*(_objection(client, each, turns) for each in manifests))
 
         return self._runner.run(ask())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes_backend.dry_run import dry_run, lost
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.spec import TrainingJob
 from same_fields import FIELDS, rendered
 
@@ -49,7 +49,7 @@ def test_every_field_that_has_a_place_is_taken_and_kept(lab: Lab) -> None:
 
     async def ask(manifest: Manifest) -> list[str]:
         manifest["metadata"]["namespace"] = lab.namespace
-        async with lease(lab.config) as client:
+        async with shared_client(lab.config) as client:
             try:
                 return list(lost(manifest, await dry_run(client, manifest)))
             except InvalidSpec as refusal:

@@ -19,9 +19,9 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.arena import let_arena_delete
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
-from ptjob_provider.core.kubernetes.informer import ENDED, EventPoller, followed, followed_world
+from ptjob_provider.core.kubernetes.informer import ENDED, EventPoller, cached_job, subscribe
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
@@ -79,18 +79,18 @@ class KubernetesBackend:
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
         """Create the job's Secret if missing; see `Backend.give_secret`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             await ensure_secret(client, ref, secret)
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:
         """Create the job's TensorBoard if missing; see `Backend.ensure_tensorboard`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await ensure_tensorboard(client, ref)
 
     async def _create(self, manifest: Manifest) -> JobRef:
         meta = manifest["metadata"]
         path = paths.jobs(manifest["kind"], meta["namespace"])
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             await check_runtime(client, manifest)
             try:
                 ref = JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
@@ -106,36 +106,36 @@ class KubernetesBackend:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the job's object; see `Backend.get`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await client.object(paths.jobs(kind, namespace, name))
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels; see `Backend.list`."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = {"labelSelector": selector} if selector else {}
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             found = await client.items(paths.jobs(kind, namespace), **query)
         return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's state after each change; see `Backend.watch`."""
-        async with followed(self._config, ref) as world, aclosing(world.observations()) as observations:
+        async with subscribe(self._config, ref) as cache, aclosing(cache.observations()) as observations:
             async for observation in observations:
                 yield observation
-                del observation  # ten thousand followers would each keep their last observation
+                del observation  # ten thousand subscribers would each keep their last observation
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return the job's reasons for waiting; see `Backend.reasons`."""
-        async with followed(self._config, ref) as world, lease(self._config) as client:
-            await EventPoller(ref.namespace).ask(client, world)
-            return world.events
+        async with subscribe(self._config, ref) as cache, shared_client(self._config) as client:
+            await EventPoller(ref.namespace).read_now(client, cache)
+            return cache.events
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:
         """Yield a replica's lines; see `Backend.logs`."""
-        async with followed(self._config, ref) as world, lease(self._config) as client:
-            log = ReplicaLog(client, world, ref, replica)
+        async with subscribe(self._config, ref) as cache, shared_client(self._config) as client:
+            log = ReplicaLog(client, cache, ref, replica)
             async with aclosing(log.follow(since) if follow else log.snapshot(since)) as lines:
                 async for line in lines:
                     yield line
@@ -143,7 +143,7 @@ class KubernetesBackend:
     async def patch(self, ref: JobRef, change: Manifest) -> None:
         """Merge the change into the object; see `Backend.patch`."""
         ours = {**change, "metadata": {**(change.get("metadata") or {}), "uid": ref.uid}}
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             try:
                 path = paths.jobs(ref.kind, ref.namespace, ref.name)
                 if "spec" not in ours:
@@ -167,7 +167,7 @@ class KubernetesBackend:
     async def delete(self, ref: JobRef) -> None:
         """Delete the job, its pods first, even if a foreign finalizer blocks the job. See `Backend.delete`."""
         options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": {"uid": ref.uid}}
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             try:
                 await client.delete(paths.jobs(ref.kind, ref.namespace, ref.name), options)
             except JobNotFound:
@@ -178,11 +178,11 @@ class KubernetesBackend:
 
     async def pods_gone(self, ref: JobRef) -> bool:
         """Return whether nothing of the job runs; see `Backend.pods_gone`."""
-        world = followed_world(self._config, ref)
-        if world is not None and world.has_surely_stopped:
+        cache = cached_job(self._config, ref)
+        if cache is not None and cache.has_surely_stopped:
             return True
         kind = kinds.named(ref.kind)
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             for selector in dict.fromkeys(kind.pod_selector(ref.name, older=older) for older in (False, True)):
                 pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
                 if not all(pod["status"].get("phase") in ENDED for pod in pods if kinds.is_pod_of(pod, ref)):
@@ -193,7 +193,7 @@ class KubernetesBackend:
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
         """Inspect the outputs with a pod that mounts their claims; see `inspection`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             try:
                 job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
             except ClusterError as error:
@@ -204,8 +204,8 @@ class KubernetesBackend:
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage measured while the job is followed on this loop; see `Backend.usage`."""
-        world = followed_world(self._config, ref)
-        return world.used() if world is not None else {}
+        cache = cached_job(self._config, ref)
+        return cache.usage() if cache is not None else {}
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield a claim's annotations after each change; see `Backend.watch_claim`."""

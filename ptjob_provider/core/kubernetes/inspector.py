@@ -13,9 +13,9 @@ from ptjob_provider.core.inspector import CLAIM_MODE, CLAIM_SIZE, Usage
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL, as_event
 from ptjob_provider.core.kubernetes import usage
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
-from ptjob_provider.core.kubernetes.informer import Workloads, measured, untold
-from ptjob_provider.core.kubernetes.informer.scope import told_at
+from ptjob_provider.core.kubernetes.client.http import shared_client
+from ptjob_provider.core.kubernetes.informer import Workloads, read_usage, unreadable
+from ptjob_provider.core.kubernetes.informer.scope import created_at
 from ptjob_provider.core.kubernetes.preflight import USAGE, check_up
 from ptjob_provider.core.kubernetes.storage import mounted
 from ptjob_provider.core.kubernetes.tensorboard.of_job import url_beside
@@ -48,7 +48,7 @@ class ClusterSite:
         controllers = kinds.named(ref.kind).controllers(ref.name)
         names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
         path = paths.events(ref.namespace)
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             job = await _job(client, ref)
             queued = await _queue_message(client, job) if job else []
             if len(names) <= _FEW:
@@ -69,7 +69,7 @@ class ClusterSite:
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         splitter = LineSplitter()
         async with (
-            lease(self._config) as client,
+            shared_client(self._config) as client,
             client.stream(paths.pod_log(ref.namespace, pod), silence=_SILENCE, **query) as chunks,
         ):
             async for chunk in chunks:
@@ -80,14 +80,14 @@ class ClusterSite:
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return the cluster's nodes; see `Site.nodes`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             nodes = await client.items("/api/v1/nodes")
             return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
 
     async def usage(self, job: Manifest) -> Usage:
         """Return the usage of a job's pods from the metrics API; see `Site.usage`."""
         ref = JobRef.of(job)
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             kind = kinds.kind_of(job)
             of_job = {"labelSelector": kind.pod_selector(ref.name, older=kind.is_older(job))}
             found = await client.items(paths.pods(ref.namespace), **of_job)
@@ -96,7 +96,7 @@ class ClusterSite:
             figures: usage.Measured = {}
             unknown = ""
             try:
-                figures = await measured(client, ref.namespace, of_job)
+                figures = await read_usage(client, ref.namespace, of_job)
             except PTJobError as error:
                 unknown = f"what replicas use is unknown: {error}; it takes a metrics server, and the Role of {USAGE}"
         uses = []
@@ -107,7 +107,7 @@ class ClusterSite:
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return the claims; see `Site.claims`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await client.items(paths.claims(namespace))
 
     async def create_claim(
@@ -123,30 +123,30 @@ class ClusterSite:
             "metadata": {"name": name, "namespace": namespace},
             "spec": spec,
         }
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             await client.post(paths.claims(namespace), claim)
         return ()
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
         """Open the files on a claim, through a pod that mounts it; see `Site.files`."""
-        async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
+        async with shared_client(self._config) as client, mounted(client, namespace, claim, options) as found:
             yield found
 
     async def tensorboard_url(self, ref: JobRef) -> str:
         """Return the address of Arena's TensorBoard; see `Site.tensorboard_url`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await url_beside(client, ref)
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
         """Show a folder of events at a local address; see `Site.tensorboard`."""
-        async with lease(self._config) as client, shown(client, what) as address:
+        async with shared_client(self._config) as client, shown(client, what) as address:
             yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
         """Check what jobs need of the cluster; see `Site.checks`."""
-        async with lease(self._config) as client:
+        async with shared_client(self._config) as client:
             return await check_up(client, namespace)
 
 
@@ -165,25 +165,25 @@ async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
     if QUEUE_LABEL not in (meta.get("labels") or {}):
         return []
     try:
-        found = await Workloads(meta["namespace"]).workloads(client, meta["uid"])
+        found = await Workloads(meta["namespace"]).list(client, meta["uid"])
     except ClusterError as error:
         about = {"kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
-        return [] if error.code == HTTPStatus.NOT_FOUND else [{**untold(error), "involvedObject": about}]
+        return [] if error.code == HTTPStatus.NOT_FOUND else [{**unreadable(error), "involvedObject": about}]
     return [event for workload in found if (event := as_event(workload)) is not None]
 
 
-def _since(events: Sequence[Manifest], created_at: str) -> list[Manifest]:
+def _since(events: Sequence[Manifest], start: str) -> list[Manifest]:
     """Return the events as young as the job: pods of an earlier job of its name have other uids."""
-    older = {event["involvedObject"].get("uid") for event in events if told_at(event) < created_at} - {None}
-    young = (event for event in events if told_at(event) >= created_at)
+    older = {event["involvedObject"].get("uid") for event in events if created_at(event) < start} - {None}
+    young = (event for event in events if created_at(event) >= start)
     return [event for event in young if event["involvedObject"].get("uid") not in older]
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
     """Return whether the event is about this job, its pods' creators, or a pod, not an earlier job of the same name."""
     about = event["involvedObject"]
-    told = (about.get("kind"), about.get("name"))
-    return about.get("uid") == ref.uid or told in controllers or (told[0] == "Pod" and told[1] in names)
+    kind, name = about.get("kind"), about.get("name")
+    return about.get("uid") == ref.uid or (kind, name) in controllers or (kind == "Pod" and name in names)
 
 
 def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import TRY_ANNOTATION, TRY_LABEL
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import ENDED
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class OwnPod:
             ClusterError: the pod may not be changed, or is gone.
         """
         noted = {"uid": self.uid, "labels": {TRY_LABEL: whose}, "annotations": {TRY_ANNOTATION: text}}
-        async with lease(self.config) as client:
+        async with shared_client(self.config) as client:
             try:
                 await client.patch(paths.pods(self.namespace, self.name), {"metadata": noted})
             except InvalidSpec as error:  # the server's answer to another uid
@@ -89,7 +89,7 @@ class OwnPod:
         Raises:
             ClusterError: pods cannot be listed.
         """
-        async with lease(self.config) as client:
+        async with shared_client(self.config) as client:
             pods = await client.items(paths.pods(self.namespace), labelSelector=f"{TRY_LABEL}={whose}")
         return [(pod["metadata"].get("annotations") or {}).get(TRY_ANNOTATION, "") for pod in pods]
 
@@ -100,12 +100,12 @@ class OwnPod:
             ClusterError: pods cannot be listed.
         """
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        async with lease(self.config) as client:
+        async with shared_client(self.config) as client:
             pods = await client.items(paths.pods(namespace), labelSelector=selector)
         return [pod for pod in pods if pod["status"].get("phase") not in ENDED]
 
     async def _metadata(self) -> Manifest:
-        async with lease(self.config) as client:
+        async with shared_client(self.config) as client:
             pod = await client.get(paths.pods(self.namespace, self.name))
         found: Manifest = pod["metadata"]
         return found

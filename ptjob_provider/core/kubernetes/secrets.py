@@ -14,7 +14,7 @@ from ptjob_provider.core.code.folder import check_travels
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound
 from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.client.http import shared_client
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -29,7 +29,7 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
         ClusterError: they may not be read.
     """
     values: list[str] = []
-    async with lease(config) as client:
+    async with shared_client(config) as client:
         for name, keys in kinds.secrets_in_env(job).items():
             try:
                 secret = await client.get(paths.secrets(job["metadata"]["namespace"], name))

@@ -25,11 +25,11 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFo
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import lease
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Complete, Deleted, Reflector, Refused
+from ptjob_provider.core.kubernetes.client.http import shared_client
+from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, Refused, Synced
 from ptjob_provider.core.kubernetes.inspection import until
 from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, seen
-from ptjob_provider.core.shared import Notifier, alone_or_all, joined
+from ptjob_provider.core.shared import Notifier, alone_or_all, shared_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.inspector import FileOptions
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
+    from ptjob_provider.core.kubernetes.informer.reflector import Event
 
 _ROOT = "/claim"
 _LIFE = 3600
@@ -189,11 +190,11 @@ def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> s
 
 
 _LINGER = 10.0
-"""Seconds that a watch stays open for the next follower."""
+"""Seconds that a watch stays open for the next subscriber."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimSelection:
+class ClaimScope:
     """Scope of a watch; equal ones share it.
 
     Attributes:
@@ -210,56 +211,52 @@ class ClaimSelection:
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {}
 
 
-class ClaimBoard:
-    """Cache of the claims of a selection; a `hub.Source`."""
+class ClaimInformer:
+    """Cache of the claims of a scope; a `shared.Source`."""
 
-    def __init__(self, selection: ClaimSelection) -> None:
-        self.box = Notifier()
-        self._selection = selection
+    def __init__(self, scope: ClaimScope) -> None:
+        self.notifier = Notifier()
+        self._scope = scope
         self._claims: dict[str, Claim] = {}
-        self._is_complete = False
+        self._is_synced = False
 
     async def run(self) -> None:
-        """Update the cache until cancelled; see `hub.Source`."""
-        selection, path = self._selection, paths.claims(self._selection.namespace)
-        async with lease(selection.config) as client:
-            watch = Reflector(client, path, selection.query, metadata_only=True, known=self._uids)
-            async with aclosing(watch.news()) as news:
-                async for each in news:
-                    if isinstance(each, Applied):
-                        self._take(each)
-                    elif isinstance(each, Deleted):
-                        self._lose(each.object["metadata"]["name"])
-                    elif isinstance(each, Refused):
-                        raise each.error
-                    elif isinstance(each, Complete):
-                        self._claims = {name: was for name, was in self._claims.items() if was.uid not in each.gone}
-                        self._is_complete = True
-                        self.box.ring()
+        """Update the cache until cancelled; see `shared.Source`."""
+        path = paths.claims(self._scope.namespace)
+        async with shared_client(self._scope.config) as client:
+            reflector = Reflector(client, path, self._scope.query, metadata_only=True, known=self._uids)
+            async with aclosing(reflector.events()) as events:
+                async for event in events:
+                    self._handle(event)
 
     def fail(self, error: BaseException) -> None:
-        """See `hub.Source`."""
-        self.box.fail(error)
+        """See `shared.Source`."""
+        self.notifier.fail(error)
 
     async def states(self, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield one claim's states; see `Backend.watch_claim`."""
-        await self.box.until(lambda: self._is_complete)
+        await self.notifier.until(lambda: self._is_synced)
         while True:
-            seen = self._claims.get(name)
-            yield seen
-            await self.box.until(lambda seen=seen: self._claims.get(name) != seen)  # type: ignore[misc]
+            state = self._claims.get(name)
+            yield state
+            await self.notifier.until(lambda state=state: self._claims.get(name) != state)  # type: ignore[misc]
 
-    def _take(self, news: Applied) -> None:
-        meta = news.object["metadata"]
-        self._claims[meta["name"]] = Claim(uid=meta["uid"], annotations=meta.get("annotations") or {})
-        self.box.ring()
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Applied(claim):
+                meta = claim["metadata"]
+                self._claims[meta["name"]] = Claim(uid=meta["uid"], annotations=meta.get("annotations") or {})
+            case Deleted(claim):
+                self._claims.pop(claim["metadata"]["name"], None)
+            case Refused(error):
+                raise error
+            case Synced(missing):
+                self._claims = {name: claim for name, claim in self._claims.items() if claim.uid not in missing}
+                self._is_synced = True
+        self.notifier.notify()
 
     def _uids(self) -> set[str]:
         return {claim.uid for claim in self._claims.values()}
-
-    def _lose(self, name: str) -> None:
-        self._claims.pop(name, None)
-        self.box.ring()
 
 
 async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
@@ -268,11 +265,11 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
     Raises:
         ClusterError: the server refuses the watch.
     """
-    whole = ClaimSelection(config=config, namespace=namespace)
-    selection = alone_or_all(replace(whole, name=name), whole, lambda each: replace(each, name=""))
+    whole = ClaimScope(config=config, namespace=namespace)
+    scope = alone_or_all(replace(whole, name=name), whole, lambda each: replace(each, name=""))
     async with (
-        joined(selection, lambda: ClaimBoard(selection), linger=_LINGER) as board,
-        aclosing(board.states(name)) as states,
+        shared_source(scope, lambda: ClaimInformer(scope), linger=_LINGER) as informer,
+        aclosing(informer.states(name)) as states,
     ):
         async for state in states:
             yield state

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import json
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +10,7 @@ from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
 from ptjob_provider.core.spec.pods import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
 
@@ -21,9 +18,6 @@ _ROLE = "node-role.kubernetes.io/"
 _ENDED = {"Succeeded", "Failed"}
 _LATER = "9999"
 """Timestamp of samples without one: later than every pod's start."""
-
-_JSON = json.JSONDecoder()
-_BETWEEN = re.compile(r"\A[\s,]+")
 
 N = TypeVar("N", int, float)
 
@@ -51,64 +45,29 @@ def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) ->
 
 def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
     """Return `cpu` and `memory` as far as measured, without samples of an earlier pod of the same name."""
-    found = measured.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})
-    if found.get("at", "") < (pod["status"].get("startTime") or ""):
+    sample = measured.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})
+    if sample.get("at", "") < (pod["status"].get("startTime") or ""):
         return {}
-    return {name: value for name, value in found.items() if name != "at"}
+    return {name: value for name, value in sample.items() if name != "at"}
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
     """Return the pod usage in a response of metrics.k8s.io; pods without data are left out."""
-    found: Measured = {}
+    measured: Measured = {}
     for item in items:
         meta = item.get("metadata") or {}
         uses = {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int) or None}  # no process uses 0 bytes
         known = {name: value for name, value in uses.items() if value is not None}
         if known and meta.get("namespace") and meta.get("name"):
-            found[meta["namespace"], meta["name"]] = {**known, "at": str(item.get("timestamp") or _LATER)}
-    return found
-
-
-class ListReader:
-    """Parses the objects of a JSON list incrementally: a list of megabytes does not block the loop.
-
-    Args:
-        field: the list's field in the response.
-    """
-
-    def __init__(self, field: str) -> None:
-        self._begin = re.compile(rf'"{field}"\s*:\s*\[')
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = ""
-        self._has_begun = self._is_over = False
-
-    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the objects that this chunk completes."""
-        self._text += self._decoder.decode(chunk)
-        if not self._has_begun:
-            self._has_begun = self._skip(self._begin)
-        while self._has_begun and not self._is_over:
-            self._skip(_BETWEEN)
-            try:
-                found, end = _JSON.raw_decode(self._text)
-            except ValueError:  # incomplete, or the last one
-                self._is_over = self._text.startswith("]")
-                return
-            self._text = self._text[end:]
-            yield found
-
-    def _skip(self, pattern: re.Pattern[str]) -> bool:
-        found = pattern.search(self._text)
-        if found is not None:
-            self._text = self._text[found.end() :]
-        return found is not None
+            measured[meta["namespace"], meta["name"]] = {**known, "at": str(item.get("timestamp") or _LATER)}
+    return measured
 
 
 def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:
     """Return the sum over a pod's containers; None if none reports a value."""
     uses = [each.get("usage") or {} for each in item.get("containers") or ()]
-    told = [number(amount(use[resource])) for use in uses if resource in use]
-    return sum(told, start=number()) if told else None
+    values = [number(amount(use[resource])) for use in uses if resource in use]
+    return sum(values, start=number()) if values else None
 
 
 def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:
@@ -121,9 +80,9 @@ def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:
         gpus=sum(int(str(count)) for name, count in has.items() if is_gpu(name) and str(count).isdecimal()),
         gpus_taken=sum(map(count_gpus, pods)),
         cpu=float(amount(has["cpu"])) if "cpu" in has else None,
-        cpu_taken=sum(_asked(pod, "cpu") for pod in pods),
+        cpu_taken=sum(_requested(pod, "cpu") for pod in pods),
         memory=int(amount(has["memory"])) if "memory" in has else None,
-        memory_taken=int(sum(_asked(pod, "memory") for pod in pods)),
+        memory_taken=int(sum(_requested(pod, "memory") for pod in pods)),
     )
 
 
@@ -132,8 +91,8 @@ def _roles(node: Manifest) -> Iterable[str]:
 
 
 def _address(node: Manifest) -> str:
-    found = (each["address"] for each in node["status"].get("addresses") or () if each["type"] == "InternalIP")
-    return next(found, "")
+    addresses = node["status"].get("addresses") or ()
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), "")
 
 
 def _status(node: Manifest) -> str:
@@ -142,7 +101,7 @@ def _status(node: Manifest) -> str:
     return f"{ready},unschedulable" if node["spec"].get("unschedulable") else ready
 
 
-def _asked(pod: Manifest, resource: str) -> float:
+def _requested(pod: Manifest, resource: str) -> float:
     """Return the scheduler's request: the sum of the containers, or the greatest init container's."""
     running = sum(_of(container, resource) for container in pod["spec"].get("containers") or ())
     first = max((_of(container, resource) for container in pod["spec"].get("initContainers") or ()), default=0.0)
@@ -150,5 +109,5 @@ def _asked(pod: Manifest, resource: str) -> float:
 
 
 def _of(container: Mapping[str, Any], resource: str) -> float:
-    asked = (container.get("resources") or {}).get("requests") or {}
-    return float(amount(asked[resource])) if resource in asked else 0.0
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return float(amount(requests[resource])) if resource in requests else 0.0

@@ -48,7 +48,7 @@ from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.store import JobFiles, JobState, make_private, read_json, with_status, write_json
 from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.outputs.contract import OutputReport
-from ptjob_provider.core.shared import Notifier, joined
+from ptjob_provider.core.shared import Notifier, shared_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ class FollowedJob:
         """Read changes and signal them; return whether there were any."""
         has_changed = self._state.refresh()
         if has_changed:
-            self.box.ring()
+            self.box.notify()
         return has_changed
 
 
@@ -110,14 +110,14 @@ class Looking:
             self._jobs.discard(job)
 
     async def run(self) -> None:
-        """See `hub.Source`."""
+        """See `shared.Source`."""
         while True:
             for job in tuple(self._jobs):
                 await self._look_at(job)
             await asyncio.sleep(_POLL_INTERVAL)
 
     def fail(self, error: BaseException) -> None:
-        """See `hub.Source`."""
+        """See `shared.Source`."""
         for job in self._jobs:
             job.box.fail(error)
 
@@ -321,7 +321,7 @@ class LocalBackend:
         """Yield the job's state after each change; see `Backend.watch`."""
         files = self._store.files(ref.namespace, ref.name)
         notices, seen = read_json(files.notices) or [], -1
-        async with joined((Looking, self._config.root), lambda: Looking(self._store.settle)) as looking:
+        async with shared_source((Looking, self._config.root), lambda: Looking(self._store.settle)) as looking:
             with looking.following(files) as job:
                 async for state in job.states():
                     if state.job is None or JobRef.of(state.job) != ref:

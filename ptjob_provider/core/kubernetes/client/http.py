@@ -22,7 +22,7 @@ from ptjob_provider.core.kubernetes.client.connection import Connection, keep_al
 from ptjob_provider.core.kubernetes.client.credentials import Access
 from ptjob_provider.core.kubernetes.client.paths import described
 from ptjob_provider.core.kubernetes.logs import LogStreams
-from ptjob_provider.core.shared import joined
+from ptjob_provider.core.shared import shared_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -69,7 +69,7 @@ class Page:
 
 
 class Client:
-    """Client of one API server on one event loop. Get it with `lease`.
+    """Client of one API server on one event loop. Get it with `shared_client`.
 
     Attributes:
         streams_lists: the server is assumed to support streaming lists (KEP-3157).
@@ -253,7 +253,7 @@ class Client:
                 return answer
             data = await answer.read()
         if answer.content_type == "application/json":
-            _parsed(data)  # a truncated refusal does not name its subject: treated as no answer
+            _parsed(data)  # a truncated refusal does not name its selector: treated as no answer
         raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
 
     async def _load(self) -> Connection:
@@ -271,7 +271,7 @@ class Client:
 
 
 class _Source:
-    """A client that is closed some time after its last user, or when its loop ends; a `hub.Source`."""
+    """A client that is closed some time after its last user, or when its loop ends; a `shared.Source`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self.client = Client(config)
@@ -288,9 +288,9 @@ class _Source:
 
 
 @asynccontextmanager
-async def lease(config: ClusterConfig) -> AsyncIterator[Client]:
+async def shared_client(config: ClusterConfig) -> AsyncIterator[Client]:
     """Yield the shared client of this cluster and event loop."""
-    async with joined(config, lambda: _Source(config), linger=_IDLE) as source:
+    async with shared_source(config, lambda: _Source(config), linger=_IDLE) as source:
         yield source.client
 
 

@@ -1,7 +1,7 @@
-"""Cached state of one followed job: its object, its pods, and the events that explain its waiting.
+"""Cached state of one job: its object, its pods, and the events that explain its waiting.
 
-All followers of a job on a loop share it: the watcher and the log readers. It holds the current state; each follower
-gets a deleted pod once, in its last state. The informer updates it.
+All subscribers of a job on a loop share it: the watcher and the log readers. It holds the current state; each
+subscriber gets a deleted pod once, in its last state. The informer updates it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history.peak_usage import PeakUsage, of_pods
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kubernetes.informer.scope import by_name, by_uid, told_at
+from ptjob_provider.core.kubernetes.informer.scope import by_name, by_uid, created_at
 from ptjob_provider.core.shared import Notifier
 from ptjob_provider.core.status import JobPhase
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 _REMEMBERED = 256
-"""Deleted pods per job that are kept for a slow follower."""
+"""Deleted pods per job that are kept for a slow subscriber."""
 
-_ASKED_ABOUT = 4
+_MAX_WAITING = 4
 """Waiting pods without a reason whose events are read: the others wait for the same reason."""
 
 ENDED = {"Succeeded", "Failed"}
@@ -40,42 +40,52 @@ _VAGUE = {"ContainerCreating", "PodInitializing", ""}
 
 
 class JobCache:
-    """Cached state of one job. A waiting job is kept packed, in a twentieth of the memory.
+    """Cached state of one job; it is kept packed, in a twentieth of the memory, and without subscribers its pods, too.
 
     Args:
         ref: the job.
-        asks: reads the job's pods from the server into this cache. None: the job does not exist.
+        list_pods: reads the job's pods from the server into this cache. None: the job does not exist.
+
+    Attributes:
+        subscribers: their number; changed by the informer.
+        version: newest resource version that the watch has delivered; -1 for none.
+        is_complete: the job's state was set.
     """
 
     __slots__ = (
-        "_asks",
         "_created_at",
+        "_deleted",
+        "_deletions",
         "_events",
-        "_gone",
         "_has_started",
         "_is_in_queue",
-        "_number_of_gone",
-        "_packed",
+        "_is_packed",
+        "_list_pods",
+        "_packed_job",
+        "_packed_pods",
         "_pods",
         "_rank0",
         "_replica_of",
         "_replicas",
-        "_used",
-        "box",
-        "is_known",
+        "_usage",
+        "is_complete",
+        "notifier",
         "phase",
         "ref",
-        "users",
+        "subscribers",
+        "version",
     )
 
-    def __init__(self, ref: JobRef, asks: Callable[[JobCache], Awaitable[None]] | None = None) -> None:
+    def __init__(self, ref: JobRef, list_pods: Callable[[JobCache], Awaitable[None]] | None = None) -> None:
         self.ref = ref
-        self._asks = asks
-        self.box = Notifier()
-        self.is_known = False
-        self.users = 0
+        self._list_pods = list_pods
+        self.notifier = Notifier()
+        self._is_packed = False
+        self.is_complete = False
+        self.subscribers = 0
+        self.version = -1
         self.phase: JobPhase | None = None
-        self._packed: bytes | None = None
+        self._packed_job: bytes | None = None
         self._created_at = ""
         self._has_started = False
         self._is_in_queue = False
@@ -83,17 +93,18 @@ class JobCache:
         self._replicas = 0
         self._rank0 = ""
         self._pods: dict[str, Manifest] = {}
-        self._gone: deque[tuple[int, Manifest]] | None = None
-        self._number_of_gone = 0
+        self._packed_pods: dict[str, bytes] = {}
+        self._deleted: deque[tuple[int, Manifest]] | None = None
+        self._deletions = 0
         self._events: Mapping[str, Manifest] = {}
-        self._used: dict[str, tuple[str, PeakUsage]] | None = None
+        self._usage: dict[str, tuple[str, PeakUsage]] | None = None
 
     # --- written by the informer
 
-    def show_job(self, job: Manifest | None) -> None:
+    def set_job(self, job: Manifest | None) -> None:
         """Set the job's current state; None if it is gone."""
         if job is None:
-            self._packed = None
+            self._packed_job = None
         else:
             status = kinds.read_status(job)
             self.phase, self._has_started = status.phase, status.started_at is not None
@@ -102,62 +113,83 @@ class JobCache:
             self._replica_of = kinds.replica_of(job)
             replicas = kinds.replicas(job)
             self._replicas, self._rank0 = len(replicas), replicas[0].name if replicas else ""
-            self._packed = packed(job)
-        self.is_known = True
-        self.box.ring()
+            self._packed_job = packed(job)
+        self.is_complete = True
+        self.notifier.notify()
 
-    def show_pod(self, pod: Manifest, *, is_news: bool = False) -> None:
+    def set_pod(self, pod: Manifest, *, is_event: bool = False) -> None:
         """Set a pod's current state; ignored if the pod is known to be deleted or a later state is known.
 
         Args:
             pod: the object.
-            is_news: it comes from the watch: a pod missing from a lagging server's list has reappeared.
+            is_event: it comes from the watch: a pod missing from a lagging server's list has reappeared.
         """
         uid = pod["metadata"]["uid"]
-        lost = [gone for _, gone in self._gone or () if gone["metadata"]["uid"] == uid]
-        last = lost[-1] if lost else self._pods.get(uid)
-        if _version(pod) < _version(last) or (lost and not is_news):
+        if self._is_packed:
+            self._packed_pods[uid] = packed(pod)
             return
-        if self._gone is not None and lost:
-            others = [each for each in self._gone if each[1]["metadata"]["uid"] != uid]
-            self._gone = deque(others, maxlen=_REMEMBERED)
+        deleted = [each for _, each in self._deleted or () if each["metadata"]["uid"] == uid]
+        last = deleted[-1] if deleted else self._pods.get(uid)
+        if _version(pod) < _version(last) or (deleted and not is_event):
+            return
+        if self._deleted is not None and deleted:
+            others = [each for each in self._deleted if each[1]["metadata"]["uid"] != uid]
+            self._deleted = deque(others, maxlen=_REMEMBERED)
         self._pods[uid] = pod
-        if self.is_known:
-            self.box.ring()
+        if self.is_complete:
+            self.notifier.notify()
 
-    def lose_pod(self, pod: Manifest) -> None:
-        """Set the last state of a deleted pod."""
-        self._pods.pop(pod["metadata"]["uid"], None)
-        self._gone = self._gone if self._gone is not None else deque(maxlen=_REMEMBERED)
-        self._number_of_gone += 1
-        self._gone.append((self._number_of_gone, pod))
-        self.box.ring()
+    def remove_pod(self, uid: str, last: Manifest | None = None) -> None:
+        """Remove a deleted pod; subscribers get its last state: this one, or else the last that the watch delivered."""
+        self._packed_pods.pop(uid, None)
+        cached = self._pods.pop(uid, None)
+        if self._is_packed or (pod := last or cached) is None:
+            return
+        self._deleted = self._deleted if self._deleted is not None else deque(maxlen=_REMEMBERED)
+        self._deletions += 1
+        self._deleted.append((self._deletions, pod))
+        self.notifier.notify()
 
     def forget_versions(self) -> None:
         """Accept the pods' next states regardless of version: the server was restored."""
-        self._gone = None
+        self._deleted = None
         for pod in self._pods.values():
             pod["metadata"].pop("resourceVersion", None)
 
-    def show_events(self, events: Mapping[str, Manifest]) -> None:
+    def set_events(self, events: Mapping[str, Manifest]) -> None:
         """Set the events about the job and its pods: uid → event.
 
         Events found by name may belong to an earlier job: those older than this job are dropped.
         """
-        found = {uid: event for uid, event in events.items() if told_at(event) >= self._created_at}
-        if found != self._events:
-            self._events = found
-            self.box.ring()
+        current = {uid: event for uid, event in events.items() if created_at(event) >= self._created_at}
+        if current != self._events:
+            self._events = current
+            self.notifier.notify()
 
-    def show_measured(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
-        """Add a usage sample of one of its pods; wakes no follower."""
-        self._used = {} if self._used is None else self._used
+    def add_usage(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
+        """Add a usage sample of one of its pods; wakes no subscriber."""
+        self._usage = {} if self._usage is None else self._usage
         replica = self._replica_of(pod)
         uid = pod["metadata"]["uid"]
-        _, before = self._used.get(uid, (replica, PeakUsage()))
-        self._used[uid] = replica, before.with_sample(measured)
+        _, before = self._usage.get(uid, (replica, PeakUsage()))
+        self._usage[uid] = replica, before.with_sample(measured)
 
-    # --- read by followers
+    def pack(self) -> None:
+        """Release memory that only subscribers need, until `unpack`."""
+        self._is_packed = True
+        self._packed_pods |= {uid: packed(pod) for uid, pod in self._pods.items()}
+        self._pods, self._deleted, self._usage = {}, None, None
+        if not self._is_over:
+            self._events = {}
+
+    def unpack(self) -> None:
+        """Prepare for the first subscriber."""
+        self._is_packed = False
+        pods, self._packed_pods = self._packed_pods, {}
+        for pod in pods.values():
+            self.set_pod(unpacked(pod))
+
+    # --- read by subscribers
 
     async def observations(self) -> AsyncGenerator[Observation, None]:
         """Yield the state once it is complete, and again after each change; see `Backend.watch`.
@@ -165,38 +197,40 @@ class JobCache:
         Raises:
             PTJobError: the server refuses the watch; log readers go on with the cached state.
         """
-        seen, told = -1, 0
+        version, delivered = -1, 0
         while True:
-            await self.box.until(lambda seen=seen: self.is_known and self.box.version > seen)  # type: ignore[misc]
-            seen = self.box.version
-            gone = [pod for number, pod in self._gone or () if number > told]
-            told = self._number_of_gone
-            is_gone = self._packed is None  # the job may be deleted while the consumer handles the observation
-            yield self._observation(gone)
+            await self.notifier.until(
+                lambda version=version: self.is_complete and self.notifier.version > version  # type: ignore[misc]
+            )
+            version = self.notifier.version
+            deleted = [pod for number, pod in self._deleted or () if number > delivered]
+            delivered = self._deletions
+            is_gone = self._packed_job is None  # the job may be deleted while the consumer handles the observation
+            yield self._observation(deleted)
             if is_gone:
                 return
-            if gone:
+            if deleted:
                 yield self._observation([])
 
     async def pod(self, name: str) -> Manifest | None:
         """Return the current newest pod of the replica; None if there is none."""
         self._check()
-        found = [pod for pod in self._pods.values() if self._replica_of(pod) == name]
-        return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
+        pods = [pod for pod in self._pods.values() if self._replica_of(pod) == name]
+        return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
     def last_state(self, uid: str) -> Manifest | None:
         """Return the last known state of a pod, deleted or not; None if it is not cached."""
-        gone = (pod for _, pod in reversed(self._gone or ()) if pod["metadata"]["uid"] == uid)
-        return self._pods.get(uid) or next(gone, None)
+        deleted = (pod for _, pod in reversed(self._deleted or ()) if pod["metadata"]["uid"] == uid)
+        return self._pods.get(uid) or next(deleted, None)
 
-    async def ask_for_pods(self) -> None:
+    async def refresh_pods(self) -> None:
         """Read the pods from the server: their events may lag behind the job's.
 
         Raises:
             ClusterError: the server refuses. An unresponsive server is retried.
         """
-        if self._asks is not None:
-            await self._asks(self)
+        if self._list_pods is not None:
+            await self._list_pods(self)
 
     async def job(self) -> Manifest | None:
         """Return the job's current state; None if it is gone."""
@@ -205,25 +239,30 @@ class JobCache:
 
     async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the time of the next check
         """Wait for the next change, or until the timeout."""
-        before = self.box.version
+        before = self.notifier.version
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):  # `wait_for` may swallow a cancellation before Python 3.12
-                await self.box.until(lambda: self.box.version > before, though_refused=True)
+                await self.notifier.until(lambda: self.notifier.version > before, though_refused=True)
 
-    def used(self) -> dict[str, PeakUsage]:
-        """Return the usage of its replicas measured since it is followed, by name."""
-        return of_pods((self._used or {}).values())
+    def usage(self) -> dict[str, PeakUsage]:
+        """Return the usage of its replicas measured while it has subscribers, by name."""
+        return of_pods((self._usage or {}).values())
 
     # --- read by the informer
 
     def read_job(self) -> Manifest | None:
         """Return the job's last published state; None if it is gone."""
-        return unpacked(self._packed) if self._packed else None
+        return unpacked(self._packed_job) if self._packed_job else None
 
     @property
     def pods(self) -> Mapping[str, Manifest]:
-        """Return the existing pods: uid → pod."""
+        """Return the existing pods: uid → pod; empty while they are packed."""
         return self._pods
+
+    @property
+    def pod_uids(self) -> list[str]:
+        """Return the uids of the existing pods."""
+        return [*self._pods, *self._packed_pods]
 
     @property
     def events(self) -> Sequence[Manifest]:
@@ -245,7 +284,7 @@ class JobCache:
         having started, such as a suspended one, never had any.
         """
         ended = {self._replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
-        never_started = self._is_over and not self._has_started and not self._pods and not self._gone
+        never_started = self._is_over and not self._has_started and not self._pods and not self._deleted
         return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
 
     @property
@@ -253,11 +292,11 @@ class JobCache:
         return self.phase is not None and self.phase.is_terminal
 
     @property
-    def asks_queue(self) -> bool:
+    def needs_queue_reason(self) -> bool:
         """Return whether a queue holds the job back and has the reason."""
-        return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed is not None
+        return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed_job is not None
 
-    def asks_about(self) -> list[str]:
+    def event_selectors(self) -> list[str]:
         """Return the field selectors of the events that are needed now.
 
         They select events about pods that do not start; about the job, and the creator of its pods, while pods are
@@ -265,18 +304,18 @@ class JobCache:
         that it deleted itself, and the ends of deleted pods. For pods that failed waiting for a deleted rank 0, also
         rank 0's events.
         """
-        if self._packed is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
+        if self._packed_job is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
             return []
         is_over = self.phase is JobPhase.FAILED
         vague = [] if is_over else [uid for uid, pod in self._pods.items() if _is_vague(pod)]
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
         lacks_pods = len(self._pods) < self._replicas
-        subjects = [by_uid(self.ref.uid)] if is_over or vague or leaving or lacks_pods else []
+        selectors = [by_uid(self.ref.uid)] if is_over or vague or leaving or lacks_pods else []
         controllers = kinds.named(self.ref.kind).controllers(self.ref.name) if lacks_pods and not is_over else ()
-        subjects += [by_name(kind, name) for kind, name in controllers]
+        selectors += [by_name(kind, name) for kind, name in controllers]
         if is_over and self._rank0_was_waited_for:
-            subjects.append(by_name("Pod", self._rank0))
-        return [*subjects, *(by_uid(uid) for uid in vague[:_ASKED_ABOUT])]
+            selectors.append(by_name("Pod", self._rank0))
+        return [*selectors, *(by_uid(uid) for uid in vague[:_MAX_WAITING])]
 
     @property
     def _rank0_was_waited_for(self) -> bool:
@@ -287,8 +326,8 @@ class JobCache:
         return has_failed and is_named and self._rank0 not in map(self._replica_of, self._pods.values())
 
     def _check(self) -> None:
-        if self.box.error is not None:
-            raise self.box.error
+        if self.notifier.error is not None:
+            raise self.notifier.error
 
     def _observation(self, gone: list[Manifest]) -> Observation:
         pods = [*gone, *self._pods.values()]
@@ -299,15 +338,15 @@ def _version(pod: Manifest | None) -> int:
     return int(pod["metadata"].get("resourceVersion") or 0) if pod else 0
 
 
-def packed(found: Manifest) -> bytes:
+def packed(manifest: Manifest) -> bytes:
     """Return the object in a compact form that is fast to create."""
-    return zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
+    return zlib.compress(json.dumps(manifest, separators=(",", ":")).encode(), 1)
 
 
 def unpacked(data: bytes) -> Manifest:
     """Return the unpacked object."""
-    found: Manifest = json.loads(zlib.decompress(data))
-    return found
+    manifest: Manifest = json.loads(zlib.decompress(data))
+    return manifest
 
 
 def _is_vague(pod: Manifest) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.kinds.queue import JOB_UID_LABEL, as_event, owner_of
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.informer.scope import subjects_of
+from ptjob_provider.core.kubernetes.informer.scope import selectors_of
 from ptjob_provider.core.shared import Notifier
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Workloads:
     def __init__(self, namespace: str) -> None:
         self._path, self._other_path = paths.workloads(namespace)
 
-    async def workloads(self, client: Client, uid: str = "") -> list[Manifest]:
+    async def list(self, client: Client, uid: str = "") -> Sequence[Manifest]:
         """Return the Workloads of the job with this uid; of all jobs if it is "".
 
         Raises:
@@ -61,109 +61,104 @@ _IMPATIENT = 5.0
 
 
 class EventPoller:
-    """Polls the events of the jobs of one namespace that `look_at` has registered."""
+    """Polls the events of the jobs of one namespace that `update` has registered."""
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
-        self._queues = Workloads(namespace)
-        self._asking: dict[str, JobCache] = {}
-        self._box = Notifier()
+        self._workloads = Workloads(namespace)
+        self._waiting: dict[str, JobCache] = {}
+        self._notifier = Notifier()
 
-    def look_at(self, world: JobCache) -> None:
+    def update(self, cache: JobCache) -> None:
         """Register the job while it needs events."""
-        if world.asks_about() or world.asks_queue:
-            if world.ref.uid not in self._asking:
-                self._asking[world.ref.uid] = world
-                self._box.ring()
-        else:
-            self._asking.pop(world.ref.uid, None)
+        if not (cache.event_selectors() or cache.needs_queue_reason):
+            self.drop(cache)
+        elif cache.ref.uid not in self._waiting:
+            self._waiting[cache.ref.uid] = cache
+            self._notifier.notify()
 
-    def drop(self, world: JobCache) -> None:
-        """Unregister a job without followers."""
-        self._asking.pop(world.ref.uid, None)
+    def drop(self, cache: JobCache) -> None:
+        """Unregister a job that needs no events, or has no subscribers."""
+        self._waiting.pop(cache.ref.uid, None)
 
     async def run(self, client: Client) -> None:
         """Poll while any job is registered."""
         before: set[str] = set()
         pause = _PAUSES[0]
         while True:
-            await self._box.until(lambda: bool(self._asking))
+            await self._notifier.until(lambda: bool(self._waiting))
             await asyncio.sleep(_SETTLING)
-            asking = {world: about for world in self._asking.values() if (about := world.asks_about())}
-            subjects = {subject for about in asking.values() for subject in about}
-            queued = [world for world in self._asking.values() if world.asks_queue]
-            if subjects:
-                await self._read_all(client, asking, subjects)
+            wanted = {cache: found for cache in self._waiting.values() if (found := cache.event_selectors())}
+            queued = [cache for cache in self._waiting.values() if cache.needs_queue_reason]
+            await self._read_all(client, wanted)
             await self._read_queues(client, queued)
-            subjects |= {world.ref.uid for world in queued}
-            pause = min(2 * pause, _PAUSES[1]) if subjects <= before else _PAUSES[0]
-            before = subjects
+            now = {each for selectors in wanted.values() for each in selectors} | {cache.ref.uid for cache in queued}
+            pause = min(2 * pause, _PAUSES[1]) if now <= before else _PAUSES[0]
+            before = now
             await asyncio.sleep(pause)
 
-    async def ask(self, client: Client, world: JobCache) -> None:
+    async def read_now(self, client: Client, cache: JobCache) -> None:
         """Read the events of one waiting job now; slow answers are dropped."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IMPATIENT):
-                if about := world.asks_about():
-                    await self.read(client, world, about)
-                if world.asks_queue:
-                    await self._read_queues(client, [world])
+                if selectors := cache.event_selectors():
+                    await self.read(client, cache, selectors)
+                if cache.needs_queue_reason:
+                    await self._read_queues(client, [cache])
 
-    async def read(self, client: Client, world: JobCache, about: Sequence[str]) -> None:
-        """Read the events about these subjects into the job's world; failed reads are retried later or dropped."""
-        found: dict[str, Manifest] = {}
+    async def read(self, client: Client, cache: JobCache, selectors: Sequence[str]) -> None:
+        """Read the selected events into the job's cache; failed reads are retried later or dropped."""
+        events: dict[str, Manifest] = {}
         try:
-            for subject in about:
-                listed = await client.items(self._path, fieldSelector=subject)
-                found |= {each["metadata"]["uid"]: each for each in listed}
+            for selector in selectors:
+                items = await client.items(self._path, fieldSelector=selector)
+                events |= {each["metadata"]["uid"]: each for each in items}
         except ClusterUnavailable:
             return
         except ClusterError as error:
-            found = _untold(error)
-        world.show_events(found)
+            events = {"": unreadable(error)}
+        cache.set_events(events)
 
-    async def _read_all(self, client: Client, asking: Mapping[JobCache, Sequence[str]], subjects: set[str]) -> None:
-        if len(subjects) <= _FEW:
-            for world, about in asking.items():
-                await self.read(client, world, about)
+    async def _read_all(self, client: Client, wanted: Mapping[JobCache, Sequence[str]]) -> None:
+        """Read the events of all these jobs: one by one for a few, else by one list."""
+        every = {selector for selectors in wanted.values() for selector in selectors}
+        if len(every) <= _FEW:
+            for cache, selectors in wanted.items():
+                await self.read(client, cache, selectors)
             return
         try:
-            found = await self._about(client, subjects)
+            events = await self._by_selector(client, every)
         except ClusterUnavailable:
             return
         except ClusterError as error:
-            found = dict.fromkeys(subjects, _untold(error))
-        for world, about in asking.items():
-            world.show_events({uid: event for subject in about for uid, event in found.get(subject, {}).items()})
+            events = {selector: {"": unreadable(error)} for selector in every}
+        for cache, selectors in wanted.items():
+            cache.set_events({uid: event for each in selectors for uid, event in events.get(each, {}).items()})
+
+    async def _by_selector(self, client: Client, selectors: set[str]) -> dict[str, dict[str, Manifest]]:
+        events: dict[str, dict[str, Manifest]] = {}
+        async for page in client.pages(self._path):
+            for event in page.items:
+                for selector in selectors.intersection(selectors_of(event)):
+                    events.setdefault(selector, {})[event["metadata"]["uid"]] = event
+        return events
 
     async def _read_queues(self, client: Client, queued: Sequence[JobCache]) -> None:
         """Read the queues' reasons into the waiting jobs; a forbidden read is reported, not taken for silence."""
-        wanted = {world.ref.uid: world for world in queued}
+        wanted = {cache.ref.uid: cache for cache in queued}
         try:
             for uid in wanted if len(wanted) <= _FEW else [""]:
-                for workload in await self._queues.workloads(client, uid):
-                    event, world = as_event(workload), wanted.get(owner_of(workload))
-                    if event is not None and world is not None:
-                        world.show_events({event["metadata"]["uid"]: event})
+                for workload in await self._workloads.list(client, uid):
+                    event, cache = as_event(workload), wanted.get(owner_of(workload))
+                    if event is not None and cache is not None:
+                        cache.set_events({event["metadata"]["uid"]: event})
         except ClusterUnavailable:
             return
         except ClusterError as error:
-            for world in queued if error.code != HTTPStatus.NOT_FOUND else ():
-                world.show_events(_untold(error))
-
-    async def _about(self, client: Client, subjects: set[str]) -> dict[str, Mapping[str, Manifest]]:
-        found: dict[str, dict[str, Manifest]] = {}
-        async for page in client.pages(self._path):
-            for event in page.items:
-                for subject in subjects.intersection(subjects_of(event)):
-                    found.setdefault(subject, {})[event["metadata"]["uid"]] = event
-        return dict(found)
+            for cache in queued if error.code != HTTPStatus.NOT_FOUND else ():
+                cache.set_events({"": unreadable(error)})
 
 
-def _untold(error: ClusterError) -> dict[str, Manifest]:
-    return {"": untold(error)}
-
-
-def untold(error: ClusterError) -> Manifest:
+def unreadable(error: ClusterError) -> Manifest:
     """Return a synthetic event for a forbidden read."""
     return {"metadata": {}, "reason": "NotApplied", "message": f"cannot read why it waits: {error}"}

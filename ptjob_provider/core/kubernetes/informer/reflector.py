@@ -17,7 +17,6 @@ import random
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
-from enum import Enum, auto
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -56,17 +55,6 @@ _AHEAD = "Too large resource version"
 Kubernetes."""
 
 
-class Mark(Enum):
-    """Markers between objects."""
-
-    BEGIN = auto()
-    """A complete list follows, including known objects."""
-    ANSWERED = auto()
-    """The server has opened a watch."""
-    RESTORED = auto()
-    """The server was restored: what follows is newer although its versions are lower."""
-
-
 @dataclass(frozen=True, slots=True)
 class Applied:
     """An existing object in its current state."""
@@ -82,20 +70,30 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Synced:
+    """The list is complete; it lacks these known objects."""
+
+    missing: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The server was restored from a backup: a new list follows, whose objects have lower versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The server has opened a watch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The server has refused the request, which is retried."""
 
     error: PTJobError
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """The list since `BEGIN` is complete; it lacks these known objects."""
-
-    gone: set[str]
-
-
-News = Mark | Applied | Deleted | Refused | Complete
+Event = Applied | Deleted | Synced | Restored | Opened | Refused
 
 
 class Reflector:
@@ -122,37 +120,47 @@ class Reflector:
         self._unlisted: set[str] = set()
         self._client = client
         self._path = path
-        self._of_list = {"accept": METADATA_LIST} if metadata_only else {}
-        self._of_watch = {"accept": METADATA} if metadata_only else {}
+        self._list_options = {"accept": METADATA_LIST} if metadata_only else {}
+        self._watch_options = {"accept": METADATA} if metadata_only else {}
         self._selector = selector or {}
         self._version = ""
         self._newest = 0
         self._silence = 0.0
         self._silent_since: float | None = None
         self._backoff = Backoff(*_PAUSES)
-        self._said = ""
+        self._logged = ""
 
-    async def news(self) -> AsyncGenerator[News, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the existing objects, then changes, without end; refusals and missing answers are retried."""
         while True:
-            opened, failure = time.monotonic(), None
+            started, failure = time.monotonic(), None
             try:
-                async with aclosing(self._one_connection()) as news:
-                    async for each in news:
-                        self._say_that_it_works(each)
-                        if isinstance(each, Applied):
-                            self._unlisted.discard(each.object["metadata"]["uid"])
-                        yield each
+                async with aclosing(await self._list_or_resume()) as events:
+                    async for event in events:
+                        self._log_recovery()
+                        if isinstance(event, Applied):
+                            self._unlisted.discard(event.object["metadata"]["uid"])
+                        yield event
             except PTJobError as error:
                 failure = error
             self._count_silence()
             if failure is not None and self._is_refused(failure):
                 yield Refused(failure)
-            has_lasted = time.monotonic() - opened >= _SETTLED
+            has_lasted = time.monotonic() - started >= _SETTLED
             self._backoff.failures = 0 if has_lasted else self._backoff.failures + 1
-            asked = failure.retry_after if isinstance(failure, ClusterUnavailable) else None
-            if not has_lasted or asked is not None:
-                await self._pause(str(failure or "ended by the server"), asked)
+            retry_after = failure.retry_after if isinstance(failure, ClusterUnavailable) else None
+            if not has_lasted or retry_after is not None:
+                self._log_pause(str(failure or "ended by the server"))
+                await self._backoff.pause(at_least=retry_after or 0.0)
+
+    async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
+        """Return the events of one connection: from the last version if the server knows it, else after a list."""
+        if self._version and self._silence >= _DOUBT:
+            await self._verify_version()
+        if self._version:
+            return self._watch(resourceVersion=self._version)
+        self._unlisted = set(self._known())
+        return self._streaming_list() if self._client.streams_lists else self._paged_list()
 
     def _is_refused(self, failure: PTJobError) -> bool:
         """Return True for a refusal; reset a version that the server does not know, so that a full list follows."""
@@ -162,22 +170,10 @@ class Reflector:
             self._version = ""
         return not is_gone and not is_away
 
-    async def _one_connection(self) -> AsyncGenerator[News, None]:
-        if self._version and self._silence >= _DOUBT:
-            await self._see_whether_restored()
-        async with aclosing(self._from_where_it_was()) as news:
-            async for each in news:
-                yield each
-
-    def _from_where_it_was(self) -> AsyncGenerator[News, None]:
-        if self._version:
-            return self._changes(resourceVersion=self._version)
-        self._unlisted = set(self._known())
-        return self._streamed_list() if self._client.streams_lists else self._paged_list()
-
-    async def _see_whether_restored(self) -> None:
-        found = await self._client.get(self._path, limit="1", **self._of_list, **self._selector)
-        version = str((found.get("metadata") or {}).get("resourceVersion"))
+    async def _verify_version(self) -> None:
+        """Reset the version if the server's own is lower: it was restored from a backup."""
+        page = await self._client.get(self._path, limit="1", **self._list_options, **self._selector)
+        version = str((page.get("metadata") or {}).get("resourceVersion"))
         self._silence = 0.0
         if version.isdecimal() and int(version) < int(self._version):
             self._version = ""
@@ -187,60 +183,58 @@ class Reflector:
             self._silence += time.monotonic() - self._silent_since
             self._silent_since = None
 
-    async def _streamed_list(self) -> AsyncGenerator[News, None]:
-        yield Mark.BEGIN
+    async def _streaming_list(self) -> AsyncGenerator[Event, None]:
         try:
-            async for each in self._changes(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
-                yield each
+            async for event in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
+                yield event
         except InvalidSpec:
             self._client.streams_lists = False  # the server's answer if it does not support streaming lists
 
-    async def _paged_list(self) -> AsyncGenerator[News, None]:
-        yield Mark.BEGIN
+    async def _paged_list(self) -> AsyncGenerator[Event, None]:
         version = ""
-        async for page in self._client.pages(self._path, **self._of_list, **self._selector):
-            for each in page.items:
-                yield Applied(each)
+        async for page in self._client.pages(self._path, **self._list_options, **self._selector):
+            for item in page.items:
+                yield Applied(item)
             version = page.version
         if self._was_restored(version):
-            yield Mark.RESTORED
+            yield Restored()
             return
-        self._go_on_from(version)
-        yield Complete(self._unlisted)
-        async for change in self._changes(resourceVersion=version):
-            yield change
+        self._advance(version)
+        yield Synced(self._unlisted)
+        async for event in self._watch(resourceVersion=version):
+            yield event
 
-    async def _changes(self, **since: str) -> AsyncGenerator[News, None]:
-        is_complete = bool(self._version)
-        async for event in self._events(since):
-            if event is None:
+    async def _watch(self, **since: str) -> AsyncGenerator[Event, None]:
+        is_synced = bool(self._version)
+        async for raw in self._raw_events(since):
+            if raw is None:
                 self._silent_since = time.monotonic()
-                yield Mark.ANSWERED
+                yield Opened()
                 continue
             self._silence, self._silent_since = 0.0, None
-            seen, kind = event["object"], event["type"]
-            meta = seen["metadata"]
+            changed, kind = raw["object"], raw["type"]
+            meta = changed["metadata"]
             if kind == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
                 if self._was_restored(meta["resourceVersion"]):
-                    yield Mark.RESTORED
+                    yield Restored()
                     return
-                is_complete = True
-                yield Complete(self._unlisted)
+                is_synced = True
+                yield Synced(self._unlisted)
             elif kind != "BOOKMARK":
-                yield Deleted(seen) if kind == "DELETED" else Applied(seen)
-            if is_complete:
-                self._go_on_from(meta["resourceVersion"])
+                yield Deleted(changed) if kind == "DELETED" else Applied(changed)
+            if is_synced:
+                self._advance(meta["resourceVersion"])
 
     def _was_restored(self, version: str) -> bool:
         """Return True if the collection is older than the observed state, and restart from its version."""
         before, self._newest = self._newest, int(version)
         return self._newest < before
 
-    def _go_on_from(self, version: str) -> None:
+    def _advance(self, version: str) -> None:
         self._version, self._newest = version, max(self._newest, int(version))
 
-    async def _events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield None when the watch is open, then its events."""
+    async def _raw_events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield None when the watch is open, then its events as sent."""
         query = {
             **self._selector,
             **since,
@@ -248,21 +242,21 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
         }
-        async with self._client.stream(self._path, silence=_SILENCE, **self._of_watch, **query) as chunks:
+        async with self._client.stream(self._path, silence=_SILENCE, **self._watch_options, **query) as chunks:
             yield None
             async for line in _lines(chunks):
-                yield _checked(line, self._path)
+                yield _parse(line, self._path)
 
-    async def _pause(self, why: str, asked: float | None) -> None:
-        if why != self._said:  # logs a repeated reason once
-            logger.info("%s: %s; watching it again soon, with pauses", self._path, why)
-            self._said = why
-        await self._backoff.pause(at_least=asked or 0.0)
+    def _log_pause(self, reason: str) -> None:
+        """Log why the watch is reopened, once while the reason stays the same."""
+        if reason != self._logged:
+            logger.info("%s: %s; watching it again soon, with pauses", self._path, reason)
+            self._logged = reason
 
-    def _say_that_it_works(self, news: News) -> None:
-        if self._said and news not in (Mark.BEGIN, Mark.RESTORED):
+    def _log_recovery(self) -> None:
+        if self._logged:
             logger.info("%s: is watched again", self._path)
-            self._said = ""
+            self._logged = ""
 
 
 async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -273,7 +267,7 @@ async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
             yield line
 
 
-def _checked(line: bytes, path: str) -> dict[str, Any]:
+def _parse(line: bytes, path: str) -> dict[str, Any]:
     """Return the event; raise if it ends the watch or is malformed."""
     try:
         event: dict[str, Any] = json.loads(line)
@@ -288,9 +282,9 @@ def _checked(line: bytes, path: str) -> dict[str, Any]:
     raise ClusterError(text, code=code) if code == HTTPStatus.GONE else ClusterUnavailable(text, code=code)
 
 
-def _is_event(found: Any) -> bool:
+def _is_event(value: Any) -> bool:
     """Return True if a line is a watch event; a gateway may have sent a page of its own."""
-    if not isinstance(found, dict) or not isinstance(found.get("object"), dict) or "type" not in found:
+    if not isinstance(value, dict) or not isinstance(value.get("object"), dict) or "type" not in value:
         return False
-    meta = found["object"].get("metadata")
-    return found["type"] == "ERROR" or (isinstance(meta, dict) and str(meta.get("resourceVersion")).isdecimal())
+    meta = value["object"].get("metadata")
+    return value["type"] == "ERROR" or (isinstance(meta, dict) and str(meta.get("resourceVersion")).isdecimal())

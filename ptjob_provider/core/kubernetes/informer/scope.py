@@ -108,12 +108,12 @@ def by_name(kind: str, name: str) -> str:
     return f"involvedObject.kind={kind},involvedObject.name={name}"
 
 
-def subjects_of(event: Manifest) -> tuple[str, str]:
+def selectors_of(event: Manifest) -> tuple[str, str]:
     """Return the two selectors that match this event."""
     about = event.get("involvedObject") or {}
     return by_uid(about.get("uid") or ""), by_name(about.get("kind") or "", about.get("name") or "")
 
 
-def told_at(event: Manifest) -> str:
+def created_at(event: Manifest) -> str:
     """Return the event's creation on the server, whose clock dates jobs as well; without one, sorts last."""
     return str((event.get("metadata") or {}).get("creationTimestamp") or "~")

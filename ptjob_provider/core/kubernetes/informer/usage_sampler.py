@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -27,61 +28,60 @@ _AT_ONCE = 100
 
 
 class UsageSampler:
-    """Samples the running jobs of one informer, as registered by `look_at`.
+    """Samples the running jobs of one informer, as registered by `update`.
 
     Args:
         namespace: of the informer; "" for all.
         interval: seconds between two samples; 0 disables sampling.
-        of_pods: returns the query that selects the pods of its jobs.
+        query: returns the query that selects the pods of its jobs.
     """
 
-    def __init__(self, namespace: str, interval: float, of_pods: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, namespace: str, interval: float, query: Callable[[], Mapping[str, str]]) -> None:
         self._namespace = namespace
         self._interval = interval
-        self._of_pods = of_pods
+        self._query = query
         self._running: dict[str, JobCache] = {}
-        self._box = Notifier()
+        self._notifier = Notifier()
 
-    def look_at(self, world: JobCache) -> None:
+    def update(self, cache: JobCache) -> None:
         """Register the job while any of its pods runs."""
-        if not world.running:
-            self.drop(world)
-        elif world.ref.uid not in self._running:
-            self._running[world.ref.uid] = world
-            self._box.ring()
+        if not cache.running:
+            self.drop(cache)
+        elif cache.ref.uid not in self._running:
+            self._running[cache.ref.uid] = cache
+            self._notifier.notify()
 
-    def drop(self, world: JobCache) -> None:
-        """Unregister the job: it has no followers, or no running pods."""
-        self._running.pop(world.ref.uid, None)
+    def drop(self, cache: JobCache) -> None:
+        """Unregister the job: it has no subscribers, or no running pods."""
+        self._running.pop(cache.ref.uid, None)
 
     async def run(self, client: Client) -> None:
         """Sample while anything runs."""
         while self._interval:
-            await self._box.until(lambda: bool(self._running))
+            await self._notifier.until(lambda: bool(self._running))
             await asyncio.sleep(min(_FIRST, self._interval))
             while self._running:
-                await self._look(client)
+                await self._sample(client)
                 await asyncio.sleep(self._interval)
 
-    async def _look(self, client: Client) -> None:
+    async def _sample(self, client: Client) -> None:
         try:
-            found = await measured(client, self._namespace, self._of_pods())
+            measured = await read_usage(client, self._namespace, self._query())
         except PTJobError as error:
-            logger.debug("%s: what replicas use is unknown: %s", self._namespace or "all namespaces", error)
+            logger.debug("%s: usage is unavailable: %s", self._namespace or "all namespaces", error)
             return
-        for number, world in enumerate(list(self._running.values())):
-            for pod in world.running:
-                if figures := usage.figures_of(pod, found):
-                    world.show_measured(pod, figures)
+        for number, cache in enumerate(list(self._running.values())):
+            for pod in cache.running:
+                if figures := usage.figures_of(pod, measured):
+                    cache.add_usage(pod, figures)
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)  # yields to other tasks
 
 
-async def measured(client: Client, namespace: str, query: Mapping[str, str]) -> usage.Measured:
-    """Read pod usage in one request to the metrics API, parsing the response as it arrives.
+async def read_usage(client: Client, namespace: str, query: Mapping[str, str]) -> usage.Measured:
+    """Read pod usage in one request to the metrics API; a malformed response counts as empty.
 
-    The response for ten thousand pods is five megabytes. A malformed response ends early without an error: usage is not
-    worth an informer.
+    Requests it as a stream, which is not retried: usage is not worth it.
 
     Args:
         client: of the cluster.
@@ -91,13 +91,11 @@ async def measured(client: Client, namespace: str, query: Mapping[str, str]) -> 
     Raises:
         PTJobError: there was no answer.
     """
-    found: usage.Measured = {}
-    path, reader = paths.pod_metrics(namespace), usage.ListReader("items")
+    path = paths.pod_metrics(namespace)
     async with client.stream(path, silence=_SILENCE, **query) as chunks:
-        async for chunk in chunks:
-            try:
-                found |= usage.from_metrics(reader.feed(chunk))
-            except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                logger.debug("%s: what replicas use cannot be read: %r", path, error)
-                break
-    return found
+        body = b"".join([chunk async for chunk in chunks])
+    try:
+        return await asyncio.to_thread(lambda: usage.from_metrics(json.loads(body)["items"]))
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        logger.debug("%s: usage cannot be read: %r", path, error)
+        return {}

@@ -68,9 +68,9 @@ class _Lost(Exception):
 class ReplicaLog:
     """The log of one replica's training container."""
 
-    def __init__(self, client: Client, world: JobCache, ref: JobRef, replica: str) -> None:
+    def __init__(self, client: Client, cache: JobCache, ref: JobRef, replica: str) -> None:
         self._client = client
-        self._replica = Replica(world, ref, replica)
+        self._replica = Replica(cache, ref, replica)
         self._namespace = ref.namespace
         self._name = replica
         self._at = Position()

@@ -31,10 +31,10 @@ _LONG = 3600.0
 
 
 class Replica:
-    """One replica of a job, as cached in the job's world."""
+    """One replica of a job, as cached in the job."""
 
-    def __init__(self, world: JobCache, ref: JobRef, name: str) -> None:
-        self._world = world
+    def __init__(self, cache: JobCache, ref: JobRef, name: str) -> None:
+        self._cache = cache
         self._ref = ref
         self._name = name
         self._kind = kinds.named(ref.kind)
@@ -46,22 +46,22 @@ class Replica:
 
     async def pod(self) -> Manifest | None:
         """Return its current pod; None if there is none."""
-        return await self._world.pod(self._name)
+        return await self._cache.pod(self._name)
 
     async def pod_at_server(self) -> Manifest | None:
         """Return its pod as the server has it now, or its last known state."""
         with contextlib.suppress(ClusterError):
-            await self._world.ask_for_pods()
+            await self._cache.refresh_pods()
         return await self.pod()
 
     async def check_job(self) -> None:
         """Raise JobNotFound if the job is gone: its pod may have run since it was last observed."""
-        if await self._world.job() is None:
+        if await self._cache.job() is None:
             raise JobNotFound(f"{self}: the job is gone, and its log with it, if there was one")
 
     async def change(self) -> None:
         """Wait for the next change, or for a moment."""
-        await self._world.change(_INTERVAL)
+        await self._cache.change(_INTERVAL)
 
     def newest(self, pod: Manifest | None) -> Run | None:
         """Return the newest run in this pod; None if there was none yet."""
@@ -73,12 +73,12 @@ class Replica:
 
     def was_seen_ending(self, run: Run) -> bool:
         """Return whether its pod reported the run's end: a pod removed from a silent node goes without one."""
-        seen = self.newest(self._world.last_state(run.pod_uid))
+        seen = self.newest(self._cache.last_state(run.pod_uid))
         return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
 
     def was_seen_ending_before(self, run: Run, timestamp: str) -> bool:
         """Return whether its pod, deleted or not, reported the run's end before a line of this instant was written."""
-        seen = runs.kept(run, self._world.last_state(run.pod_uid))
+        seen = runs.kept(run, self._cache.last_state(run.pod_uid))
         return seen is not None and seen[0].was_over_before(timestamp)
 
     async def has_ended(self, run: Run) -> bool:
@@ -109,7 +109,7 @@ class Replica:
         return await self._seems_over(pod) and not await self._is_more_known(pod)
 
     async def _seems_over(self, pod: Manifest | None) -> bool:
-        job = await self._world.job()
+        job = await self._cache.job()
         if job is None:
             return pod is None or self._has_stopped(pod)
         is_finished = self._kind.read_status(job).phase.is_terminal
@@ -132,7 +132,7 @@ class Replica:
 
     async def has_begun(self) -> bool:
         """Return whether its pod must have existed: the job has a replica of this name, and has run."""
-        job = await self._world.job()
+        job = await self._cache.job()
         if job is None:
             return True
         is_ours = any(each.name == self._name for each in self._kind.replicas(job))
@@ -148,7 +148,7 @@ class Replica:
         while not holds(await self.pod()):
             if clock() >= until:
                 return False
-            await self._world.change(until - clock())
+            await self._cache.change(until - clock())
         return True
 
 
