@@ -142,7 +142,7 @@ PURE = (
     "core/kubernetes/client/paths",
     "core/kubernetes/config",
     "core/kubernetes/informer/scope",
-    "core/kubernetes/inherited",
+    "core/kubernetes/pods",
     "core/kubernetes/logs/parse",
     "core/kubernetes/logs/runs",
     "core/kubernetes/probe",

@@ -125,9 +125,9 @@ class Place:
             from ptjob_provider.core.local.inspector import LocalSite  # noqa: PLC0415 - takes its time
 
             return LocalSite(self._local)
-        from ptjob_provider.core.kubernetes import ClusterSite  # noqa: PLC0415 - takes half a second
+        from ptjob_provider.core.kubernetes import ClusterInspector  # noqa: PLC0415 - takes half a second
 
-        return ClusterSite(self._cluster)
+        return ClusterInspector(self._cluster)
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
         """Return the options for access to files on claims inside the cluster."""

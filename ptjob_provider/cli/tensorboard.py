@@ -44,10 +44,10 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
         plan = TensorBoardPlan(claim=there.claim, path=there.path.strip("/"), image=chosen)
         if place.backend != "local" and not chosen:
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
-    asked = TensorBoardView(
+    view = TensorBoardView(
         namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice
     )
-    async with place.site().tensorboard(asked) as address:
+    async with place.site().tensorboard(view) as address:
         say(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")
         notice("Ctrl-C ends it")

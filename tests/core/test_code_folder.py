@@ -21,7 +21,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob.render import template_of
-from ptjob_provider.core.kubernetes.secrets import check_size
+from ptjob_provider.core.kubernetes.owned import check_size
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob

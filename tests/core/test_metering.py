@@ -18,7 +18,7 @@ from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
-from ptjob_provider.core.kubernetes.inspector import ClusterSite
+from ptjob_provider.core.kubernetes.inspector import ClusterInspector
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
     job, pods = digits()
 
     async with stand_in_api_server((200, pods), (200, metrics("digits", cpu="250m", memory="64Mi"))) as stand_in:
-        found = await ClusterSite(stand_in.config()).usage(job)
+        found = await ClusterInspector(stand_in.config()).usage(job)
         path, _, query = stand_in.requests[-1].split()[1].partition("?")
 
     assert path == "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
@@ -223,7 +223,7 @@ async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answ
     job, pods = digits()
 
     async with stand_in_api_server((200, pods), *[bad] * 6) as stand_in:
-        found = await ClusterSite(stand_in.config(attempts=6)).usage(job)
+        found = await ClusterInspector(stand_in.config(attempts=6)).usage(job)
 
     assert len(stand_in.requests) == 2
     assert "deploy/components/usage" in found.unknown

@@ -18,7 +18,7 @@ from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, Own
 from ptjob_provider.core.kubernetes.informer import WatchScope
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.informer import JobInformer
-from ptjob_provider.core.kubernetes.inspector import ClusterSite
+from ptjob_provider.core.kubernetes.inspector import ClusterInspector
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 
 pytestmark = pytest.mark.skips_waits
@@ -191,6 +191,6 @@ async def test_events_are_of_this_job_and_its_pods_and_not_of_an_earlier_one_of_
         for each in (about_job, about_pods)
     ]
     async with stand_in_api_server((200, made), *((200, each) for each in lists)) as server:
-        found = await ClusterSite(server.config()).events(REF, ["digits-master-0"])
+        found = await ClusterInspector(server.config()).events(REF, ["digits-master-0"])
 
     assert [event["message"] for event in found] == ["this job was made", "the pod was placed", "the pod was made anew"]

@@ -11,7 +11,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.client.credentials import Access, Settings, of_pod
+from ptjob_provider.core.kubernetes.client.credentials import Credentials, Endpoint, of_pod
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_pods_service_account_says_all_that_a_connection_needs(folder: Path, h
     """Address, trust and credential; the last one is never shown."""
     settings = of_pod({**ENVIRON, "KUBERNETES_SERVICE_HOST": host}, folder)
 
-    expected = Settings(host=f"https://{name}:443", authorization="Bearer secret-token", ca_file=str(folder / "ca.crt"))
+    expected = Endpoint(host=f"https://{name}:443", authorization="Bearer secret-token", ca_file=str(folder / "ca.crt"))
     assert settings == expected
     assert "secret-token" not in repr(settings)
 
@@ -76,7 +76,7 @@ async def test_where_nothing_reads_kubeconfigs_that_is_said(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # what an import then finds is as if it were absent
 
     with pytest.raises(InvalidSpec, match="the default kubeconfig: kubernetes_asyncio"):
-        await Access(ClusterConfig()).load()
+        await Credentials(ClusterConfig()).load()
 
 
 def test_the_back_end_is_loaded_without_the_models_of_a_client() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
-from ptjob_provider.core.kubernetes.probe import advice, is_over, obstacle, seen
+from ptjob_provider.core.kubernetes.probe import advice, is_over, obstacle, problem
 from rows import each_row
 
 IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
@@ -134,8 +134,8 @@ def test_a_refusal_comes_with_what_to_do(error: PTJobError, said: str) -> None:
 
 def test_what_is_seen_of_a_pod_is_told_without_the_probes_advice() -> None:
     """Other pods of ours have other settings; of one that runs, or has ended well, nothing is seen."""
-    assert seen(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
-    assert "ValueError: no" in seen(ended(1, "Error", raised("ValueError: no")))
-    assert "`[ptjob]" not in seen(ended(137, "OOMKilled"))
-    assert seen(pod("Succeeded", terminated={"exitCode": 0, "reason": "Completed"})) == ""
-    assert seen(pod("Running", running={"startedAt": "2026-11-20T10:00:00Z"})) == ""
+    assert problem(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
+    assert "ValueError: no" in problem(ended(1, "Error", raised("ValueError: no")))
+    assert "`[ptjob]" not in problem(ended(137, "OOMKilled"))
+    assert problem(pod("Succeeded", terminated={"exitCode": 0, "reason": "Completed"})) == ""
+    assert problem(pod("Running", running={"startedAt": "2026-11-20T10:00:00Z"})) == ""

@@ -20,7 +20,7 @@ from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import events as reasons
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.events import EventPoller
-from ptjob_provider.core.kubernetes.inspector import ClusterSite
+from ptjob_provider.core.kubernetes.inspector import ClusterInspector
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
@@ -272,7 +272,7 @@ async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ..
     """`ptjob events` has it with when it was said; without the right the other events are told all the same."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
-        found = await ClusterSite(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+        found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
 
     assert [(each["involvedObject"]["kind"], each["message"]) for each in found] == told
     assert all("metadata" in each for each in found)
@@ -282,7 +282,7 @@ async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> Non
     """It is about another one."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-2")
     async with stand_in_api_server((200, QUEUED_JOB), *[EMPTY] * 3) as server:
-        found = await ClusterSite(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+        found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
 
     assert (list(found), any("workloads" in line for line in server.requests)) == ([], False)
 

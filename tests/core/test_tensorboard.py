@@ -12,9 +12,9 @@ from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
 from ptjob_provider.core.inspector import TensorBoardView, check_known
 from ptjob_provider.core.kubernetes.tensorboard.objects import (
     LIFE,
-    LOOKING_LABEL,
+    VIEW_LABEL,
     deployment,
-    looking_pod,
+    view_pod,
     service,
     url,
 )
@@ -243,14 +243,14 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
     job = rendered(security_context={"runAsUser": 7}, image_pull_secrets=["registry"])
     shown = TensorBoardPlan(claim="runs", path="tb", image="tb:1")
 
-    alone = looking_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False, follows=False)
-    told = looking_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False, follows=False)
-    after = looking_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False, follows=False)
+    alone = view_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False, follows=False)
+    told = view_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False, follows=False)
+    after = view_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False, follows=False)
 
     for each in (alone, told, after):
         assert each["spec"]["activeDeadlineSeconds"] == LIFE
         assert each["spec"]["restartPolicy"] == "Never"
-        assert each["metadata"]["labels"][LOOKING_LABEL] == "runs"
+        assert each["metadata"]["labels"][VIEW_LABEL] == "runs"
         assert "ownerReferences" not in each["metadata"]
     assert told["spec"]["securityContext"]["runAsUser"] == 1000
     assert told["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True

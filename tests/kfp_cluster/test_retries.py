@@ -11,7 +11,7 @@ from kfp_cluster.engine_stand_in import Ended, EngineStandIn
 from kfp_cluster.lab import new_run, owners, until
 from kfp_cluster.step_pod import Try
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.informer.cache import ENDED
+from ptjob_provider.core.kubernetes.pods import has_ended
 
 if TYPE_CHECKING:
     from typing import Any
@@ -42,7 +42,7 @@ def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(l
     first.remove()
     second = lab.start(Try(run=run), pipeline)
     second.wait_for_notice(" was submitted: ")
-    left = [pod["metadata"]["name"] for pod in lab.pods(ref) if pod["status"].get("phase") not in ENDED]
+    left = [pod["metadata"]["name"] for pod in lab.pods(ref) if not has_ended(pod)]
     (job,) = lab.jobs(run)
     again = JobRef.of(job)
     lab.release(again)
@@ -138,7 +138,7 @@ def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
     assert again is not None
     second = lab.start(again, pipeline)
     second.wait_for_notice(" was submitted: ")
-    left = [pod["metadata"]["name"] for pod in lab.pods(ref) if pod["status"].get("phase") not in ENDED]
+    left = [pod["metadata"]["name"] for pod in lab.pods(ref) if not has_ended(pod)]
     job = JobRef.of(next(job for job in lab.jobs(run) if owners(job) == [second.uid]))
     lab.release(job)
 

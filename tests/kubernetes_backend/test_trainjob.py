@@ -21,7 +21,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import ClusterSite
+from ptjob_provider.core.kubernetes import ClusterInspector
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import Outcome
@@ -206,7 +206,9 @@ async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
     assert seen.status.phase is JobPhase.RUNNING
     assert sorted(seen.record.running) == [f"{submission.ref.name}-node-0-{index}" for index in range(2)]
     assert seen.submission.ref == submission.ref
-    told = await ClusterSite(lab.config).events(seen.submission.ref, [pod["metadata"]["name"] for pod in seen.pods])
+    told = await ClusterInspector(lab.config).events(
+        seen.submission.ref, [pod["metadata"]["name"] for pod in seen.pods]
+    )
     assert {("Job", "SuccessfulCreate"), ("Pod", "Started")} <= {
         (event["involvedObject"]["kind"], event["reason"]) for event in told
     }

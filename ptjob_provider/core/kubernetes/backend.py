@@ -17,15 +17,15 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import discovery
-from ptjob_provider.core.kubernetes.arena import let_arena_delete
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
-from ptjob_provider.core.kubernetes.informer import ENDED, EventPoller, cached_job, subscribe
+from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, subscribe
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
+from ptjob_provider.core.kubernetes.owned import check_size, ensure_secret, let_arena_delete
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
-from ptjob_provider.core.kubernetes.secrets import check_size, ensure_secret
 from ptjob_provider.core.kubernetes.storage import watched_claim
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 
@@ -185,7 +185,7 @@ class KubernetesBackend:
         async with shared_client(self._config) as client:
             for selector in dict.fromkeys(kind.pod_selector(ref.name, older=older) for older in (False, True)):
                 pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-                if not all(pod["status"].get("phase") in ENDED for pod in pods if kinds.is_pod_of(pod, ref)):
+                if not all(has_ended(pod) for pod in pods if kinds.is_pod_of(pod, ref)):
                     return False
         return True
 

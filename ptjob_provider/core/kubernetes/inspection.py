@@ -26,7 +26,7 @@ from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import ignore
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.informer import ENDED
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
     advice,
@@ -36,9 +36,9 @@ from ptjob_provider.core.kubernetes.probe import (
     obstacle,
     pod_name,
     probe_pod,
+    problem,
     rank0_of,
     read_report,
-    seen,
 )
 from ptjob_provider.core.outputs.contract import OutputReport
 
@@ -73,7 +73,7 @@ class _Waiting:
         if not wait or reason == self._told or time.monotonic() - self._since < _PATIENCE:
             return
         self._told = reason
-        self._tell(f"{self._who} {seen(pod)}")
+        self._tell(f"{self._who} {problem(pod)}")
 
 
 async def until(
@@ -104,7 +104,7 @@ async def until(
     waiting = _Waiting(f"the pod {namespace}/{name}", tell)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not pod or not (pod["status"].get("phase") in ENDED or never_starts(pod)):
+            while not pod or not (has_ended(pod) or never_starts(pod)):
                 pod = await client.get(paths.pods(namespace, name))
                 if is_of_use(pod):
                     return

@@ -37,14 +37,14 @@ _FEW = 8
 _SILENCE = 3600.0
 
 
-class ClusterSite:
-    """Inspects a cluster; implements `site.Site`."""
+class ClusterInspector:
+    """Inspects a cluster; implements `core.inspector.Inspector`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
-        """Return the events about the job and its pods; see `Site.events`."""
+        """Return the events about the job and its pods; see `Inspector.events`."""
         controllers = kinds.named(ref.kind).controllers(ref.name)
         names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
         path = paths.events(ref.namespace)
@@ -65,7 +65,7 @@ class ClusterSite:
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield a container's lines from the kubelet; see `Site.container_log`."""
+        """Yield a container's lines from the kubelet; see `Inspector.container_log`."""
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         splitter = LineSplitter()
         async with (
@@ -79,13 +79,13 @@ class ClusterSite:
                 yield line
 
     async def nodes(self) -> Sequence[NodeUse]:
-        """Return the cluster's nodes; see `Site.nodes`."""
+        """Return the cluster's nodes; see `Inspector.nodes`."""
         async with shared_client(self._config) as client:
             nodes = await client.items("/api/v1/nodes")
             return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return the usage of a job's pods from the metrics API; see `Site.usage`."""
+        """Return the usage of a job's pods from the metrics API; see `Inspector.usage`."""
         ref = JobRef.of(job)
         async with shared_client(self._config) as client:
             kind = kinds.kind_of(job)
@@ -106,14 +106,14 @@ class ClusterSite:
         return Usage(replicas=uses, unknown=unknown)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
-        """Return the claims; see `Site.claims`."""
+        """Return the claims; see `Inspector.claims`."""
         async with shared_client(self._config) as client:
             return await client.items(paths.claims(namespace))
 
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Create a claim; see `Site.create_claim`."""
+        """Create a claim; see `Inspector.create_claim`."""
         spec = {"accessModes": [mode or CLAIM_MODE], "resources": {"requests": {"storage": size or CLAIM_SIZE}}}
         if storage_class is not None:
             spec["storageClassName"] = storage_class
@@ -129,23 +129,23 @@ class ClusterSite:
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
-        """Open the files on a claim, through a pod that mounts it; see `Site.files`."""
+        """Open the files on a claim, through a pod that mounts it; see `Inspector.files`."""
         async with shared_client(self._config) as client, mounted(client, namespace, claim, options) as found:
             yield found
 
     async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return the address of Arena's TensorBoard; see `Site.tensorboard_url`."""
+        """Return the address of Arena's TensorBoard; see `Inspector.tensorboard_url`."""
         async with shared_client(self._config) as client:
             return await url_beside(client, ref)
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
-        """Show a folder of events at a local address; see `Site.tensorboard`."""
+        """Show a folder of events at a local address; see `Inspector.tensorboard`."""
         async with shared_client(self._config) as client, shown(client, what) as address:
             yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Check what jobs need of the cluster; see `Site.checks`."""
+        """Check what jobs need of the cluster; see `Inspector.checks`."""
         async with shared_client(self._config) as client:
             return await check_up(client, namespace)
 

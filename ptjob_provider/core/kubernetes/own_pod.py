@@ -10,7 +10,7 @@ from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import TRY_ANNOTATION, TRY_LABEL
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.informer import ENDED
+from ptjob_provider.core.kubernetes.pods import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +102,7 @@ class OwnPod:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         async with shared_client(self.config) as client:
             pods = await client.items(paths.pods(namespace), labelSelector=selector)
-        return [pod for pod in pods if pod["status"].get("phase") not in ENDED]
+        return [pod for pod in pods if not has_ended(pod)]
 
     async def _metadata(self) -> Manifest:
         async with shared_client(self.config) as client:

@@ -11,6 +11,7 @@ from ptjob_provider.core.inspector import Check
 from ptjob_provider.core.kinds import DEFAULT, KINDS
 from ptjob_provider.core.kinds.trainjob.render import NEWEST, version_of
 from ptjob_provider.core.kubernetes import discovery
+from ptjob_provider.core.kubernetes.pods import is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ KUEUE = Controller(
 )
 
 
-async def look_at(client: Client, controller: Controller) -> Check:
+async def check_controller(client: Client, controller: Controller) -> Check:
     """Check whether it runs, as far as permitted."""
     try:
         return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
@@ -68,7 +69,7 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
         return Check(
             about=about, is_good=None, said=said, advice="if jobs get no status, ask the cluster's administrator"
         )
-    ready = [pod for pod in pods if _is_ready(pod)]
+    ready = [pod for pod in pods if is_ready(pod)]
     names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
     versions = ", ".join(dict.fromkeys(filter(None, map(_version, ready or pods))))
     version = f", version {versions}" if versions else ""
@@ -76,11 +77,6 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
         return Check(about=about, is_good=True, said=f"{names} is ready{version}")
     advice = f"{controller.without_it} until it runs: kubectl describe and logs of it say why"
     return Check(about=about, is_good=False, said=f"{names} is not ready{version}", advice=advice)
-
-
-def _is_ready(pod: Manifest) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _version(pod: Mapping[str, Manifest]) -> str:
@@ -113,9 +109,9 @@ _NONE_IS_SERVED = Check(
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Right:
-    """One verb on one resource; in the whole cluster if `is_cluster_wide`, else in the namespace.
+    """One verb on one resource; in the whole cluster if a ClusterRole grants it, else in the namespace.
 
     Attributes:
         group: API group; "" for the core group.
@@ -123,7 +119,6 @@ class Right:
         verb: the RBAC verb.
         given_by: the folder of the Kustomize base or component that grants it.
         what_for: what fails without it; "" if nothing works.
-        is_cluster_wide: a Role cannot grant it.
     """
 
     group: str
@@ -131,11 +126,15 @@ class Right:
     verb: str
     given_by: str
     what_for: str = ""
-    is_cluster_wide: bool = False
+
+    @property
+    def is_cluster_wide(self) -> bool:
+        """Return whether a Role cannot grant it."""
+        return self.given_by in {CLUSTER_VIEW, RUNTIME_LISTS}
 
 
 def _rights(group: str, resource: str, *verbs: str, given_by: str = ROLE) -> tuple[Right, ...]:
-    return tuple(Right(group=group, resource=resource, verb=verb, given_by=given_by) for verb in verbs)
+    return tuple(Right(group, resource, verb, given_by) for verb in verbs)
 
 
 OF_JOBS: Mapping[str, Sequence[Right]] = {
@@ -158,85 +157,35 @@ OF_PODS: Sequence[Right] = (
 """Rights needed by jobs of any kind."""
 
 _TRAINER = "trainer.kubeflow.org"
-RUNTIMES: Sequence[Right] = tuple(
-    Right(
-        group=_TRAINER,
-        resource=resource,
-        verb="list",
-        what_for=f"whether the {resource} that a TrainJob names is there".replace("runtimes", "runtime"),
-        is_cluster_wide=is_cluster_wide,
-        given_by=RUNTIME_LISTS if is_cluster_wide else OTHER_KINDS,
-    )
-    for resource, is_cluster_wide in (("trainingruntimes", False), ("clustertrainingruntimes", True))
+_RUNTIME = "whether the {} that a TrainJob names is there"
+RUNTIMES: Sequence[Right] = (
+    Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("trainingruntime")),
+    Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("clustertrainingruntime")),
 )
 """Rights used by TrainJobs only."""
 
 USEFUL: Sequence[Right] = (
-    Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs", given_by=ARENA),
-    Right(group="", resource="persistentvolumeclaims", verb="create", what_for="`ptjob data create`", given_by=DATA),
-    Right(group="", resource="pods/exec", verb="create", what_for="`ptjob data ls` and `cp`", given_by=DATA),
-    Right(
-        group="metrics.k8s.io",
-        resource="pods",
-        verb="list",
-        what_for="use of CPU and memory in `ptjob top job` and in results",
-        given_by=USAGE,
-    ),
-    Right(
-        group="",
-        resource="nodes",
-        verb="list",
-        what_for="`ptjob top node`",
-        is_cluster_wide=True,
-        given_by=CLUSTER_VIEW,
-    ),
-    Right(
-        group="",
-        resource="pods",
-        verb="list",
-        what_for="what is taken in `ptjob top node`",
-        is_cluster_wide=True,
-        given_by=CLUSTER_VIEW,
-    ),
-    Right(
-        group="storage.k8s.io",
-        resource="storageclasses",
-        verb="list",
-        what_for="storage classes in `ptjob doctor`",
-        is_cluster_wide=True,
-        given_by=CLUSTER_VIEW,
-    ),
+    Right("", "configmaps", "create", ARENA, "`arena delete` of our jobs"),
+    Right("", "persistentvolumeclaims", "create", DATA, "`ptjob data create`"),
+    Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`"),
+    Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
+    Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
+    Right("", "pods", "list", CLUSTER_VIEW, "what is taken in `ptjob top node`"),
+    Right("storage.k8s.io", "storageclasses", "list", CLUSTER_VIEW, "storage classes in `ptjob doctor`"),
 )
 """Rights that no job needs: for commands of `ptjob`, for Arena and for peaks of usage."""
 
-BESIDE: Sequence[Right] = (
-    Right(
-        group="",
-        resource="secrets",
-        verb="create",
-        what_for="a folder as code, and credentials as plain values",
-        given_by=CODE,
-    ),
-)
+BESIDE: Sequence[Right] = (Right("", "secrets", "create", CODE, "a folder as code, and credentials as plain values"),)
 """Rights of the component for code, one verb per resource."""
 
 _KUEUE = "kueue.x-k8s.io"
-QUEUES: Sequence[Right] = (
-    Right(
-        group=_KUEUE,
-        resource="workloads",
-        verb="list",
-        what_for="why a job waits in a queue of Kueue",
-        given_by=QUEUE,
-    ),
-)
+QUEUES: Sequence[Right] = (Right(_KUEUE, "workloads", "list", QUEUE, "why a job waits in a queue of Kueue"),)
 """Rights of the component for queues."""
 
-_BESIDE = "a job's TensorBoard"
 SHOWING: Sequence[Right] = (
-    Right(group="apps", resource="deployments", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
-    Right(group="", resource="services", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
-    Right(group="", resource="pods/portforward", verb="create", what_for="`ptjob tensorboard`", given_by=TENSORBOARD),
+    Right("apps", "deployments", "create", TENSORBOARD, "a job's TensorBoard"),
+    Right("", "services", "create", TENSORBOARD, "a job's TensorBoard"),
+    Right("", "pods/portforward", "create", TENSORBOARD, "`ptjob tensorboard`"),
 )
 """Rights of the component for TensorBoard, one verb per resource."""
 
@@ -249,12 +198,12 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
         advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
         return [Check(about="API server", is_good=False, said=str(error), advice=advice)]
     checks = [Check(about="API server", is_good=True, said=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
-    found = {name: await _kind(client, kind) for name, kind in KINDS.items()}
-    served = served_kinds(found)
-    checks += [*found.values(), *([] if served else [_NONE_IS_SERVED])]
+    kinds = {name: await _kind(client, kind) for name, kind in KINDS.items()}
+    served = served_kinds(kinds)
+    checks += [*kinds.values(), *([] if served else [_NONE_IS_SERVED])]
     has_queues = await _has_queues(client)
     checks += await _permissions(client, namespace, served, has_queues=has_queues)
-    checks += [await look_at(client, each) for each in controllers(found, has_queues=has_queues)]
+    checks += [await check_controller(client, each) for each in controllers(kinds, has_queues=has_queues)]
     checks.append(await _storage(client))
     return checks
 
@@ -276,15 +225,15 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
     return Check(about=about, is_good=True, said="served")
 
 
-def served_kinds(found: Mapping[str, Check]) -> list[str]:
+def served_kinds(checks: Mapping[str, Check]) -> list[str]:
     """Return the kinds that are served, or for which this is unknown."""
-    return [name for name, check in found.items() if check.said != _NOT_SERVED]
+    return [name for name, check in checks.items() if check.said != _NOT_SERVED]
 
 
-def controllers(found: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
+def controllers(checks: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
     """Return the controllers that create pods of the served kinds and release jobs from queues."""
-    served = served_kinds(found)
-    is_old = _OF_OLD_OPERATOR in (found[DEFAULT.KIND].said if DEFAULT.KIND in found else "")
+    served = served_kinds(checks)
+    is_old = _OF_OLD_OPERATOR in (checks[DEFAULT.KIND].said if DEFAULT.KIND in checks else "")
     of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
     return [
         *of_default,
@@ -363,15 +312,15 @@ async def _permissions(client: Client, namespace: str, served: Sequence[str], *,
 
 async def _is_allowed(client: Client, namespace: str, right: Right) -> bool:
     resource, _, sub = right.resource.partition("/")
-    asked: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
+    attributes: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
     if sub:
-        asked["subresource"] = sub
+        attributes["subresource"] = sub
     if not right.is_cluster_wide:
-        asked["namespace"] = namespace
+        attributes["namespace"] = namespace
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
     answer = await client.post(_REVIEWS, review)
     return bool((answer.get("status") or {}).get("allowed"))

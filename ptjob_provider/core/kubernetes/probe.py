@@ -1,4 +1,4 @@
-"""Render the pod that inspects a finished job's outputs, and interpret its report or why it has none. Pure.
+"""Render the pod that inspects a finished job's outputs, and interpret its report or why it has none.
 
 Pure. The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets,
 service account, node selection, tolerations, and the mounts that hold the outputs, read-only here. It inherits no
@@ -11,7 +11,6 @@ import inspect
 import json
 import math
 import posixpath
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
-from ptjob_provider.core.kubernetes.inherited import picked, placement, security
+from ptjob_provider.core.kubernetes.pods import HELPER, metadata, picked, placement, python_of, security
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
@@ -50,14 +49,7 @@ RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "
 """One core digests about 500 MB in a second; files are read in pieces."""
 
 _MAX_NAME = 63
-_SHORT_LIFE = {
-    "automountServiceAccountToken": False,
-    "enableServiceLinks": False,
-    "restartPolicy": "Never",
-    "terminationGracePeriodSeconds": 1,
-}
 _SHARED = {"ReadWriteMany", "ReadOnlyMany"}
-_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 _START = f"""
 import io, os, sys
 sys.stdin = io.StringIO(os.environ["PTJOB_REQUEST"])
@@ -132,31 +124,21 @@ def probe_pod(
         OutputsNotVerified: an output is in no claim that rank 0 mounts.
     """
     container = kinds.kind_of(job).CONTAINER
-    trainer, places = pod_template.find_container(rank0, container), _places(rank0, container, outputs)
-    request = {**_places_asked(outputs, places), "since": since.timestamp(), "curves": curves}
+    trainer, mounts = pod_template.find_container(rank0, container), _mounts_of(rank0, container, outputs)
+    request = {**_paths(outputs, mounts), "since": since.timestamp(), "curves": curves}
     spec, program = rank0["spec"], _program(trainer, options)
     for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
-    found = {
-        **_SHORT_LIFE,
+    pod = {
+        **HELPER,
+        "restartPolicy": "Never",
         **picked(spec, ("imagePullSecrets", "serviceAccountName")),
         **placement(rank0, trainer, on_its_node=on_its_node),
-        **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, places),
+        **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, mounts),
         "activeDeadlineSeconds": math.ceil(options.timeout),
         "securityContext": for_pod,
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, name), "spec": found}
-
-
-def _metadata(job: Manifest, name: str) -> Manifest:
-    ref = JobRef.of(job)
-    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
-    return {
-        "name": name,
-        "namespace": ref.namespace,
-        "labels": {PROBE_LABEL: label_value(ref.name), **NO_ISTIO},
-        "annotations": NO_ISTIO,
-        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
-    }
+    labels = {PROBE_LABEL: label_value(job["metadata"]["name"]), **NO_ISTIO}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(job, name, labels, NO_ISTIO), "spec": pod}
 
 
 # --- program
@@ -164,11 +146,10 @@ def _metadata(job: Manifest, name: str) -> Manifest:
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     """Return its command and resources; only the image's interpreter is used, not its entrypoint."""
-    image, python = trainer["image"], "python3"
+    image, python = trainer["image"], python_of(trainer)
     if options.image:
         image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
-    else:
-        python = next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), python)
+        python = "python3"
     return {
         "name": CONTAINER,
         "image": image,
@@ -190,10 +171,9 @@ def _literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Manifest:
+def _paths(outputs: ResolvedOutputs, mounts: Mapping[str, Mount]) -> Manifest:
     paths = {name: output.container_path for name, output in _declared(outputs).items()}
-    roots = {name: mount.mount_path for name, mount in places.items()}
-    return {**paths, "roots": roots}
+    return {**paths, "roots": {name: mount.mount_path for name, mount in mounts.items()}}
 
 
 # --- volumes
@@ -201,11 +181,11 @@ def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Mani
 
 def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
     """Return the outputs to inspect; checkpoints are passed to the code, not verified."""
-    found = {"model": outputs.model, "tfevents": outputs.tfevents}
-    return {name: output for name, output in found.items() if output}
+    verified = {"model": outputs.model, "tfevents": outputs.tfevents}
+    return {name: output for name, output in verified.items() if output}
 
 
-def _places(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
+def _mounts_of(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
     """Return the mount of each output: rank 0's own, so that links resolve as for the training code."""
     mounts = pod_template.claim_mounts(rank0, container=container)
     return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
@@ -214,8 +194,9 @@ def _places(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) 
 def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
     holding = [mount for mount in mounts if mount.claim == output.claim and _holds(mount, output.container_path)]
     if not holding:
-        seen = ", ".join(map(str, mounts)) or "(none)"
-        raise OutputsNotVerified(f"{output.uri}: rank 0 mounts it nowhere above {output.container_path}; it has {seen}")
+        others = ", ".join(map(str, mounts)) or "(none)"
+        nowhere = f"rank 0 mounts it nowhere above {output.container_path}; it has {others}"
+        raise OutputsNotVerified(f"{output.uri}: {nowhere}")
     return max(holding, key=lambda mount: len(mount.mount_path))
 
 
@@ -224,9 +205,9 @@ def _holds(mount: Mount, path: str) -> bool:
     return posixpath.commonpath([root, path]) == root
 
 
-def _mounted(container: Manifest, places: Mapping[str, Mount]) -> Manifest:
+def _mounted(container: Manifest, mounts_of: Mapping[str, Mount]) -> Manifest:
     """Return the pod's container with the mounts, each once, and the volumes that they need."""
-    mounts = list(dict.fromkeys(places.values()))
+    mounts = list(dict.fromkeys(mounts_of.values()))
     names = {claim: f"claim-{number}" for number, claim in enumerate(dict.fromkeys(mount.claim for mount in mounts))}
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     wired = [_wire_mount(mount, names[mount.claim]) for mount in mounts]
@@ -234,8 +215,8 @@ def _mounted(container: Manifest, places: Mapping[str, Mount]) -> Manifest:
 
 
 def _wire_mount(mount: Mount, volume: str) -> Manifest:
-    found = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
-    return found | ({"subPath": mount.sub_path} if mount.sub_path else {})
+    mounted = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
+    return mounted | ({"subPath": mount.sub_path} if mount.sub_path else {})
 
 
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
@@ -284,24 +265,24 @@ def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
-        return f"{seen(pod, events)}; {_wait_advice(wait)}"
+        return f"{problem(pod, events)}; {_wait_advice(wait)}"
     if not read.is_over:
         return "was still reading; raise `[ptjob] probe_timeout`"
     if read.phase == "Succeeded":
         return "has ended, but there is no report in its log; see what else writes there"
-    return f"{seen(pod)}; {_end_advice(_finding(pod))}"
+    return f"{problem(pod)}; {_end_advice(_finding(pod))}"
 
 
-def seen(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
+def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
     """Return the problem of one of our pods, of any kind, as a clause; "" for none."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
-        return f"does not run ({_said(wait)})"
+        return f"does not run ({_reason(wait)})"
     if not read.is_over or read.phase == "Succeeded":
         return ""
-    found = _finding(pod)
-    return f"{found.did}: {found.detail}" if found.detail else found.did
+    finding = _finding(pod)
+    return f"{finding.did}: {finding.detail}" if finding.detail else finding.did
 
 
 def advice(error: PTJobError) -> str:
@@ -313,7 +294,7 @@ def advice(error: PTJobError) -> str:
     return "see whether the API server is well" if error.retryable else "correct what it names"
 
 
-def _said(wait: Wait) -> str:
+def _reason(wait: Wait) -> str:
     message = last_lines.runtime_error(wait.message)
     return f"{wait.reason}: {message}" if message else wait.reason
 
@@ -324,9 +305,9 @@ def _wait_advice(wait: Wait) -> str:
     return _WAITS.get(wait.kind, _WAITS[WaitKind.STUCK])
 
 
-def _end_advice(found: Classification) -> str:
-    exception, _, _ = found.detail.partition(":")
-    return _ERRORS.get(exception) or _ENDS.get(found.cause, "see whether its node is well")
+def _end_advice(ended: Classification) -> str:
+    exception, _, _ = ended.detail.partition(":")
+    return _ERRORS.get(exception) or _ENDS.get(ended.cause, "see whether its node is well")
 
 
 def _finding(pod: Manifest) -> Classification:

@@ -24,11 +24,13 @@ from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, NotThere, PTJobError
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
+from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, Refused, Synced
 from ptjob_provider.core.kubernetes.inspection import until
-from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, seen
+from ptjob_provider.core.kubernetes.pods import HELPER
+from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, problem
 from ptjob_provider.core.shared import Notifier, alone_or_all, shared_source
 
 if TYPE_CHECKING:
@@ -59,14 +61,12 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
             "name": name,
             "namespace": namespace,
             "labels": {f"{PREFIX}/files-of": claim},
-            "annotations": {"sidecar.istio.io/inject": "false"},
+            "annotations": NO_ISTIO,
         },
         "spec": {
+            **HELPER,
             "restartPolicy": "Never",
             "activeDeadlineSeconds": _LIFE,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
             "securityContext": {**pod_user, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [
                 {
@@ -108,7 +108,7 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
 
 
 class ClaimPod:
-    """The files on a claim, through a pod that mounts it; implements `site.ClaimFiles`."""
+    """The files on a claim, through a pod that mounts it; implements `core.inspector.ClaimFiles`."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -183,10 +183,10 @@ def _runs(pod: Manifest) -> bool:
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> str:
     """Return why the pod does not run, and what to do."""
-    found = (seen(pod, events) if pod else "") or "does not run yet"
+    why = (problem(pod, events) if pod else "") or "does not run yet"
     room = f"see that a node that can mount the claim has {ASKS_FOR} left"
     time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
-    return f"that was to reach the files {found}; {_IMAGE}; {room}; {time}"
+    return f"that was to reach the files {why}; {_IMAGE}; {room}; {time}"
 
 
 _LINGER = 10.0

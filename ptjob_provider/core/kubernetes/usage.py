@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.inspector import NodeUse, ReplicaUse
 from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.spec.pods import amount
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _ROLE = "node-role.kubernetes.io/"
-_ENDED = {"Succeeded", "Failed"}
 _LATER = "9999"
 """Timestamp of samples without one: later than every pod's start."""
 
@@ -29,7 +29,7 @@ def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[No
     """Return each node with the requests of its pods, as the scheduler counts them."""
     there: dict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
-        if pod["spec"].get("nodeName") and pod["status"].get("phase") not in _ENDED:
+        if pod["spec"].get("nodeName") and not has_ended(pod):
             there[pod["spec"]["nodeName"]].append(pod)
     return [_node(node, there[node["metadata"]["name"]]) for node in nodes]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kubernetes.client.credentials import Settings
+    from ptjob_provider.core.kubernetes.client.credentials import Endpoint
 
 _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
 """Seconds before and between probes, and tolerated losses: Airflow's own values for its Kubernetes clients."""
@@ -41,9 +41,9 @@ _BUFFER = 2 * 1024 * 1024
 class Connection:
     """Connections with the same settings; any number at once, as each log stream needs one."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        connector = aiohttp.TCPConnector(limit=0, ssl=_trust(settings))
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        connector = aiohttp.TCPConnector(limit=0, ssl=_trust(endpoint))
         self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=_BUFFER)
 
     async def request(
@@ -60,12 +60,12 @@ class Connection:
         asked = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
-            f"{self._settings.host}{path}{asked}",
+            f"{self._endpoint.host}{path}{asked}",
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,
-            proxy=self._settings.proxy,
-            server_hostname=self._settings.tls_server_name,
+            proxy=self._endpoint.proxy,
+            server_hostname=self._endpoint.tls_server_name,
         )
 
     async def socket(
@@ -73,11 +73,11 @@ class Connection:
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a web socket with the protocol of pods' streams."""
         return await self._session.ws_connect(
-            f"{self._settings.host}{path}?{urlencode(query)}",
+            f"{self._endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
             headers=headers,
-            proxy=self._settings.proxy,
-            server_hostname=self._settings.tls_server_name,
+            proxy=self._endpoint.proxy,
+            server_hostname=self._endpoint.tls_server_name,
             max_msg_size=0,
         )
 
@@ -86,25 +86,25 @@ class Connection:
         await self._session.close()
 
 
-def _trust(settings: Settings) -> ssl.SSLContext:
+def _trust(endpoint: Endpoint) -> ssl.SSLContext:
     """Return the TLS context: trusted certificates, and the client certificate if there is one.
 
     Raises:
         InvalidSpec: a file holds none, or a key that does not match.
     """
     try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
+        context = ssl.create_default_context(cafile=endpoint.ca_file)
     except (OSError, ValueError) as error:
         raise InvalidSpec(
-            f"certificate-authority: {settings.ca_file} is not allowed; a PEM file: {_why(error)}"
+            f"certificate-authority: {endpoint.ca_file} is not allowed; a PEM file: {_why(error)}"
         ) from error
-    if settings.cert_file:
+    if endpoint.cert_file:
         try:
-            context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+            context.load_cert_chain(endpoint.cert_file, keyfile=endpoint.key_file)
         except (OSError, ValueError) as error:
             allowed = f"a PEM file with a client certificate and its key: {_why(error)}"
-            raise InvalidSpec(f"client-certificate: {settings.cert_file} is not allowed; {allowed}") from error
-    if not settings.verify_ssl:
+            raise InvalidSpec(f"client-certificate: {endpoint.cert_file} is not allowed; {allowed}") from error
+    if not endpoint.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -48,7 +48,7 @@ _HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Endpoint:
     """Address, trust and credential of an API server.
 
     Attributes:
@@ -72,12 +72,12 @@ class Settings:
     proxy: str | None = None
 
     @property
-    def without_credential(self) -> Settings:
+    def without_credential(self) -> Endpoint:
         """Return the settings of the connection: when they change, a new one is needed."""
         return replace(self, authorization="")
 
 
-class Access:
+class Credentials:
     """Address, trust and a credential that is renewed shortly before it expires.
 
     An exec plugin runs, or a token file is read, when the credential has expired or was refused; never for each
@@ -88,7 +88,7 @@ class Access:
         self._config = config
         self._expires_at: float | None = None
         self._loaded_at = 0.0
-        self.settings = Settings()
+        self.endpoint = Endpoint()
 
     async def load(self) -> None:
         """Reload address and credential.
@@ -98,23 +98,23 @@ class Access:
             ClusterUnavailable: the kubeconfig's exec plugin failed.
         """
         if self._config.in_cluster:
-            settings, expires_at = of_pod(), None
+            endpoint, expires_at = of_pod(), None
         else:
-            settings, expires_at = await self._of_kubeconfig()
-        self.settings = settings if self._config.verify_ssl else replace(settings, verify_ssl=False)
+            endpoint, expires_at = await self._of_kubeconfig()
+        self.endpoint = endpoint if self._config.verify_ssl else replace(endpoint, verify_ssl=False)
         self._loaded_at = time.time()
-        self._expires_at = expires_at or _expiry(settings.authorization)
+        self._expires_at = expires_at or _expiry(endpoint.authorization)
 
     async def headers(self) -> dict[str, str]:
         """Return the authentication headers, renewed if about to expire."""
         now = time.time()
         if self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE:
             await self.load()
-        authorization = self.settings.authorization
+        authorization = self.endpoint.authorization
         return {"Authorization": authorization} if authorization else {}
 
-    async def _of_kubeconfig(self) -> tuple[Settings, float | None]:
-        """Return the settings, and the credential's expiry if known."""
+    async def _of_kubeconfig(self) -> tuple[Endpoint, float | None]:
+        """Return the endpoint, and the credential's expiry if known."""
         try:
             await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # keeps the event loop free
             from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - see above
@@ -122,30 +122,34 @@ class Access:
         except ImportError as error:  # not installed in images for pods only
             raise InvalidSpec(f"{self._source}: kubernetes_asyncio reads it: {error} {_NO_CONFIGURATION}") from error
 
-        found = Configuration()
+        configuration = Configuration()
         try:
-            loader = await self._fill(found)
+            loader = await self._fill(configuration)
         except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_OF_ANOTHER_FORM) as error:
             if str(error).startswith("exec:"):  # the library has one class for an invalid file and for a failed plugin
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
-            raise InvalidSpec(f"{_said_of(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
+            raise InvalidSpec(f"{_described(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
-        settings = _settings(found)
-        _check_host(settings.host, self._source)
-        return settings, expiry.timestamp() if expiry else None
+        endpoint = _endpoint(configuration)
+        if not _HOST.fullmatch(endpoint.host):
+            allowed = f"https://HOST:PORT {_NO_CONFIGURATION}"
+            raise InvalidSpec(f"{self._source}: server: {endpoint.host!r} is not allowed; {allowed}")
+        return endpoint, expiry.timestamp() if expiry else None
 
-    async def _fill(self, settings: Configuration) -> object:
+    async def _fill(self, configuration: Configuration) -> object:
         from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
 
         context = self._config.context
         if self._config.kube_config is not None:
-            found = yaml.safe_load(self._config.kube_config)
-            if not isinstance(found, dict):
+            content = yaml.safe_load(self._config.kube_config)
+            if not isinstance(content, dict):
                 raise kubeconfig.ConfigException("a map is needed")
-            return await kubeconfig.load_kube_config_from_dict(found, context=context, client_configuration=settings)
+            return await kubeconfig.load_kube_config_from_dict(
+                content, context=context, client_configuration=configuration
+            )
         path = self._config.kube_config_path
         return await kubeconfig.load_kube_config(
-            config_file=path, context=context, client_configuration=settings, persist_config=False
+            config_file=path, context=context, client_configuration=configuration, persist_config=False
         )
 
     @property
@@ -155,7 +159,7 @@ class Access:
         return self._config.kube_config_path or "the default kubeconfig"
 
 
-def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
+def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Endpoint:
     """Return the settings of the pod's service account.
 
     Args:
@@ -167,17 +171,17 @@ def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
     """
     folder = folder or SERVICE_ACCOUNT
     try:
-        host, port = (_said(environ.get(name), name) for name in _SERVICE)
-        token = _said((folder / "token").read_text().strip(), "the token")
+        host, port = (_nonempty(environ.get(name), name) for name in _SERVICE)
+        token = _nonempty((folder / "token").read_text().strip(), "the token")
         ca_file = folder / "ca.crt"
-        _said(ca_file.read_text(), str(ca_file))
+        _nonempty(ca_file.read_text(), str(ca_file))
     except (OSError, ValueError) as error:
         raise InvalidSpec(f"the pod's service account: {error} {_NO_CONFIGURATION}") from error
     name = f"[{host}]" if ":" in host else host
-    return Settings(host=f"https://{name}:{port}", authorization=f"Bearer {token}", ca_file=str(ca_file))
+    return Endpoint(host=f"https://{name}:{port}", authorization=f"Bearer {token}", ca_file=str(ca_file))
 
 
-def _said_of(error: Exception, source: str, context: str | None) -> str:
+def _described(error: Exception, source: str, context: str | None) -> str:
     """Describe an invalid kubeconfig without its values, which may be secrets."""
     text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
     if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
@@ -189,34 +193,24 @@ def _said_of(error: Exception, source: str, context: str | None) -> str:
     return f"{source}: {_FORM if isinstance(error, _OF_ANOTHER_FORM) else text}"
 
 
-def _check_host(host: str, source: str) -> None:
-    """Check that the address is valid.
-
-    Raises:
-        InvalidSpec: it is not.
-    """
-    if not _HOST.fullmatch(host):
-        raise InvalidSpec(f"{source}: server: {host!r} is not allowed; https://HOST:PORT {_NO_CONFIGURATION}")
-
-
-def _said(text: str | None, what: str) -> str:
+def _nonempty(text: str | None, what: str) -> str:
     if not text:
         raise ValueError(f"{what} is empty")
     return text
 
 
-def _settings(found: Configuration) -> Settings:
+def _endpoint(configuration: Configuration) -> Endpoint:
     """Return the kubeconfig's part of a client configuration."""
-    key: Any = found.api_key.get("BearerToken", "")
-    return Settings(
-        host=found.host or "",
+    key: Any = configuration.api_key.get("BearerToken", "")
+    return Endpoint(
+        host=configuration.host or "",
         authorization=str(key).strip(),
-        ca_file=found.ssl_ca_cert,
-        cert_file=found.cert_file,
-        key_file=found.key_file,
-        verify_ssl=found.verify_ssl,
-        tls_server_name=found.tls_server_name,
-        proxy=found.proxy,
+        ca_file=configuration.ssl_ca_cert,
+        cert_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        verify_ssl=configuration.verify_ssl,
+        tls_server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
     )
 
 

@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
-from ptjob_provider.core.kubernetes.client.credentials import Access
+from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.paths import described
 from ptjob_provider.core.kubernetes.logs import LogStreams
 from ptjob_provider.core.shared import shared_source
@@ -82,7 +82,7 @@ class Client:
         self._timeout = config.timeout
         self._attempts = config.attempts
         self._tcp_keepalive = config.tcp_keepalive
-        self._access = Access(config)
+        self._credentials = Credentials(config)
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
         self._loading = asyncio.Lock()
@@ -182,7 +182,7 @@ class Client:
         connection = self._connection or await self._load()
         asked = described("POST", path)
         try:
-            found = await connection.socket(path, query=query, headers=await self._access.headers())
+            found = await connection.socket(path, query=query, headers=await self._credentials.headers())
         except aiohttp.WSServerHandshakeError as error:
             raise Refusal(code=error.status, message=error.message).error(asked) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -245,7 +245,7 @@ class Client:
         connection = self._connection or await self._load()
         headers = {"Accept": accept, "Content-Type": content_type}
         with _unanswered_as_refused():
-            proof = await self._access.headers()
+            proof = await self._credentials.headers()
             answer = await connection.request(
                 method, path, query=query, headers=headers | proof, body=body, limits=limits
             )
@@ -259,9 +259,9 @@ class Client:
     async def _load(self) -> Connection:
         """Load address and credential, and reconnect if the connection settings have changed."""
         async with self._loading:
-            before = self._access.settings.without_credential
-            await self._access.load()
-            after = self._access.settings.without_credential
+            before = self._credentials.endpoint.without_credential
+            await self._credentials.load()
+            after = self._credentials.endpoint.without_credential
             if self._connection is not None and after != before:
                 self._retired.append(self._connection)  # its streams continue
                 self._connection = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ptjob_provider.core.kubernetes.informer.cache import ENDED
 from ptjob_provider.core.kubernetes.informer.events import EventPoller, Workloads, unreadable
 from ptjob_provider.core.kubernetes.informer.informer import cached_job, subscribe
 from ptjob_provider.core.kubernetes.informer.scope import WatchScope

@@ -18,6 +18,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history.peak_usage import PeakUsage, of_pods
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kubernetes.informer.scope import by_name, by_uid, created_at
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.shared import Notifier
 from ptjob_provider.core.status import JobPhase
 
@@ -32,9 +33,6 @@ _REMEMBERED = 256
 
 _MAX_WAITING = 4
 """Waiting pods without a reason whose events are read: the others wait for the same reason."""
-
-ENDED = {"Succeeded", "Failed"}
-"""Final phases of a pod."""
 
 _VAGUE = {"ContainerCreating", "PodInitializing", ""}
 
@@ -283,7 +281,7 @@ class JobCache:
         The end of a pod is final, so as many ended pods as the job has replicas are enough; a job that ended without
         having started, such as a suspended one, never had any.
         """
-        ended = {self._replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
+        ended = {self._replica_of(pod) for pod in self._pods.values() if has_ended(pod)}
         never_started = self._is_over and not self._has_started and not self._pods and not self._deleted
         return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
 

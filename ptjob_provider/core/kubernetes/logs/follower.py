@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.logs import parse, runs
-from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused, Position, whole_second
+from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused, ReadPosition, whole_second
 from ptjob_provider.core.kubernetes.logs.replica import Replica
 from ptjob_provider.core.shared import Backoff
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.informer.cache import JobCache
     from ptjob_provider.core.kubernetes.logs.runs import Run
-    from ptjob_provider.core.kubernetes.logs.streams import Place
+    from ptjob_provider.core.kubernetes.logs.streams import StreamSlot
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 _LONGEST_PAUSE = 30.0
@@ -73,29 +73,29 @@ class ReplicaLog:
         self._replica = Replica(cache, ref, replica)
         self._namespace = ref.namespace
         self._name = replica
-        self._at = Position()
+        self._position = ReadPosition()
         self._unfinished: list[LogLine] = []
         self._first: LogCursor | None = None
         self._belated: LogCursor | None = None
         self._unchecked: Run | None = None
         self._has_all = False
-        self._is_untold = False
+        self._is_rereading = False
         self._is_uncertain = False
         self._backoff = Backoff(1.0, _LONGEST_PAUSE)
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will write no more; see `Backend.logs`."""
-        self._at.read = since
+        self._position.read = since
         while True:
             pod = await self._replica.pod()
             run = self._replica.newest(pod)
-            if pod is not None and run is not None and not run.is_same(self._at.last):
+            if pod is not None and run is not None and not run.is_same(self._position.last):
                 async for line in self._missed(pod, run):
                     yield line
                 async for line in self._follow_run(run):
                     yield line
             elif await self._replica.is_over(pod):
-                for line in self._never_told(pod):
+                for line in self._never_read(pod):
                     yield line
                 return
             else:
@@ -107,7 +107,7 @@ class ReplicaLog:
         Raises:
             JobNotFound: the pod is gone with its log; or the job is, and its pod was not observed running.
         """
-        self._at.read = since
+        self._position.read = since
         pod = await self._replica.pod()
         if pod is None and (since is not None or await self._replica.has_begun()):
             pod = await self._replica.pod_at_server()
@@ -148,8 +148,8 @@ class ReplicaLog:
         """Yield a run's lines until it has ended and all were read, or a notice about lost ones."""
         self._begin_run()
         if not run.ended:
-            async with self._client.log_streams.place() as place:
-                async for line in self._while_it_lasts(run, place):
+            async with self._client.log_streams.slot() as slot:
+                async for line in self._while_it_lasts(run, slot):
                     yield line
         try:
             async for line in self._rest(run):
@@ -157,19 +157,19 @@ class ReplicaLog:
         except _Lost:
             for line in self._unfinished:
                 yield line
-            if self._is_untold or not self._has_all or not self._replica.was_seen_ending(run):
+            if self._is_rereading or not self._has_all or not self._replica.has_reported_end(run):
                 yield await self._loss(run)
-            self._first = None if self._is_untold else self._first
-        self._at.last, self._unchecked = run, run if self._first is not None else None
+            self._first = None if self._is_rereading else self._first
+        self._position.last, self._unchecked = run, run if self._first is not None else None
 
     def _begin_run(self) -> None:
-        self._has_all, self._is_untold, self._unfinished, self._first, self._belated = False, False, [], None, None
+        self._has_all, self._is_rereading, self._unfinished, self._first, self._belated = False, False, [], None, None
 
-    async def _while_it_lasts(self, run: Run, place: Place) -> AsyncGenerator[LogLine, None]:
+    async def _while_it_lasts(self, run: Run, slot: StreamSlot) -> AsyncGenerator[LogLine, None]:
         """Yield lines from a stream or, while none is free, in turns."""
         is_behind = False
-        while place.has_stream or not await self._replica.ends_before(run, place.turn(is_behind=is_behind)):
-            if not place.has_stream:
+        while slot.has_stream or not await self._replica.ends_before(run, slot.turn(is_behind=is_behind)):
+            if not slot.has_stream:
                 lines, is_behind = await self._turn(run)
                 for line in lines:
                     yield line
@@ -184,7 +184,7 @@ class ReplicaLog:
         self._has_all = False
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether to reopen it
             async with (
-                self._open(run, self._at.since(run), follow="true") as chunks,
+                self._open(run, self._position.since(run), follow="true") as chunks,
                 aclosing(self._lines(run, chunks)) as lines,
             ):
                 async for line in lines:
@@ -228,23 +228,23 @@ class ReplicaLog:
 
     async def _missed(self, pod: Manifest, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield the unread rest of the previous run; the node keeps no older ones."""
-        for line in self._never_told(pod):
+        for line in self._never_read(pod):
             yield line
         before = runs.before(pod, run)
         for line in self._removed(pod, run, before):
             yield line
-        is_told = before is not None and self._at.is_told(before)
-        if before is None or (is_told and not before.is_same(self._unchecked)):
+        is_read = before is not None and self._position.has_read(before)
+        if before is None or (is_read and not before.is_same(self._unchecked)):
             return
         try:
             async for line in self._rest(before):
                 yield line
             self._unchecked = None
         except _Lost:
-            if self._is_untold:
+            if self._is_rereading:
                 yield await self._loss(before)
-            elif not is_told:
-                yield parse.skipped(self._name, self._at.since(before) or parse.start_of_run(before), run)
+            elif not is_read:
+                yield parse.skipped(self._name, self._position.since(before) or parse.start_of_run(before), run)
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones.
@@ -252,16 +252,16 @@ class ReplicaLog:
         This is only certain for the node's previous run: if the newest run in the status is over, the served log may
         already be the next run's, which the status does not show yet.
         """
-        mistaken, read = (self._first or self._at.place_in(run)) if is_previous else None, self._at.read
+        mistaken, read = (self._first or self._position.cursor_in(run)) if is_previous else None, self._position.read
         if mistaken is None or not await self._is_of_a_later_run(mistaken, run):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
             self._first = None if is_previous else self._first
             return
-        self._is_untold = True
+        self._is_rereading = True
         self._first, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
         last: LogLine | None = None
-        self._at.read = self._belated
+        self._position.read = self._belated
         try:
             async for line in self._read_to_end(run, is_previous=True):
                 if self._belated is None:
@@ -272,17 +272,17 @@ class ReplicaLog:
                     yield last
                 last = line
         finally:
-            self._at.read = later
-        self._first, self._is_untold = None, False
+            self._position.read = later
+        self._first, self._is_rereading = None, False
         if last is not None:
             yield replace(last, cursor=later)  # a reader that resumes after it has had the later lines
 
-    async def _is_of_a_later_run(self, place: LogCursor, run: Run) -> bool:
+    async def _is_of_a_later_run(self, cursor: LogCursor, run: Run) -> bool:
         """Return whether a line reported as the previous run's cannot be; its log decides within the same second."""
-        if run.was_over_before(place.timestamp) or not run.may_be_over_before(place.timestamp):
-            return run.was_over_before(place.timestamp)
-        reader = LogReader(run, place)
-        async with self._client.log_streams.reading(), self._open(run, place, previous="true") as chunks:
+        if run.was_over_before(cursor.timestamp) or not run.may_be_over_before(cursor.timestamp):
+            return run.was_over_before(cursor.timestamp)
+        reader = LogReader(run, cursor)
+        async with self._client.log_streams.reading(), self._open(run, cursor, previous="true") as chunks:
             async for chunk in chunks:
                 deque(reader.feed(chunk), maxlen=0)
         deque(reader.finish(), maxlen=0)
@@ -303,49 +303,49 @@ class ReplicaLog:
 
         Lines received before the connection broke are returned: they count as read, and the rest is requested.
         """
-        found, size = [], 0
+        taken, size = [], 0
         query = {"previous": "true"} if is_previous else {}
         try:
             async with (
                 self._client.log_streams.reading(),
-                self._open(run, self._at.since(run), **query) as chunks,
+                self._open(run, self._position.since(run), **query) as chunks,
                 aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
             ):
                 async for line in lines:
-                    found.append(line)
+                    taken.append(line)
                     size += len(line.text) + _WEIGHT
                     if size >= _PORTION:
-                        return found, False
+                        return taken, False
         except (*_REFUSED, _AnotherRun):
-            if not found:
+            if not taken:
                 raise
-            return found, False
-        return found, True
+            return taken, False
+        return taken, True
 
     async def _lines(
         self, run: Run, chunks: AsyncGenerator[bytes, None], *, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the new lines of one response, preceded by a notice if lines before them are lost."""
-        since, place, self._unfinished = self._at.since(run), self._at.expected(run), []
+        since, expected, self._unfinished = self._position.since(run), self._position.expected(run), []
         reader = LogReader(run, since)
-        if since is None or self._at.place_in(run) is not None:  # only a carried-over cursor is uncertain
+        if since is None or self._position.cursor_in(run) is not None:  # only a carried-over cursor is uncertain
             self._unchecked = None
         async for line in self._all_of(run, reader, chunks):
-            if place is not None and reader.has_reached is False:
-                yield await self._rotated(run, place, line.timestamp, is_previous=is_previous)
-            for notice in self._mistold(run, reader):
+            if expected is not None and reader.has_reached is False:
+                yield await self._rotated(run, expected, line.timestamp, is_previous=is_previous)
+            for notice in self._misattributed(run, reader):
                 yield notice
-            place = None
+            expected = None
             self._first = line.cursor if since is None and self._first is None else self._first
-            self._at.take(line.cursor, is_unsteady=reader.is_unsteady)
+            self._position.take(line.cursor, is_unsteady=reader.is_unsteady)
             self._backoff.failures = 0
             yield line
-        for notice in self._mistold(run, reader):
+        for notice in self._misattributed(run, reader):
             yield notice
-        self._is_uncertain = place is not None and reader.has_reached is None
+        self._is_uncertain = expected is not None and reader.has_reached is None
         is_complete = self._has_all or is_previous or not run.ended
-        if place is not None and self._is_uncertain and not is_complete:
-            yield await self._rotated(run, place, "its end")
+        if expected is not None and self._is_uncertain and not is_complete:
+            yield await self._rotated(run, expected, "its end")
 
     async def _all_of(
         self, run: Run, reader: LogReader, chunks: AsyncGenerator[bytes, None]
@@ -370,7 +370,7 @@ class ReplicaLog:
 
     # --- lost lines
 
-    async def _rotated(self, run: Run, place: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
+    async def _rotated(self, run: Run, cursor: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
         """Return the notice that the lines after this cursor are gone.
 
         Raises:
@@ -378,41 +378,44 @@ class ReplicaLog:
         """
         if not is_previous and await self._replica.is_replaced(run):
             raise _AnotherRun
-        return parse.rotated(self._name, place, until)
+        return parse.rotated(self._name, cursor, until)
 
-    def _mistold(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
+    def _misattributed(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
         """Yield a notice that the previous run was never read, if lines reported as its own are this run's."""
-        if self._unchecked is None or self._at.read is None or reader.has_reached is None:
+        if self._unchecked is None or self._position.read is None or reader.has_reached is None:
             return
         unread, self._unchecked = parse.start_of_run(self._unchecked), None
         if reader.has_reached:
-            yield replace(parse.skipped(self._name, unread, run), cursor=self._at.read)
+            yield replace(parse.skipped(self._name, unread, run), cursor=self._position.read)
 
     def _removed(self, pod: Manifest, run: Run, before: Run | None) -> Iterator[LogLine]:
         """Yield a notice that runs before the oldest one on the node were removed, or may have been."""
         begin, oldest = self._replica.start_of_pod(pod), before or run
-        read = self._at.read or begin
-        if parse.is_skipped(read, self._at.last, oldest):
+        read = self._position.read or begin
+        if parse.is_skipped(read, self._position.last, oldest):
             yield parse.skipped(self._name, read, oldest)
-        elif before is None and self._at.last is None and parse.is_mislabelled(read, run):
+        elif before is None and self._position.last is None and parse.is_mislabelled(read, run):
             yield parse.mislabelled(self._name, read, run, begin)
 
-    def _never_told(self, pod: Manifest | None) -> Iterator[LogLine]:
+    def _never_read(self, pod: Manifest | None) -> Iterator[LogLine]:
         """Yield a notice that a deleted pod's run was never read, if the next one's lines were reported as its own."""
         run, first = self._unchecked, self._first
         if run is None or first is None or (pod is not None and pod["metadata"]["uid"] == run.pod_uid):
             return
         self._unchecked = None
-        if self._replica.was_seen_ending_before(run, first.timestamp):
-            yield replace(parse.mistaken(self._name, run, first.timestamp), cursor=self._at.read or first)
+        if self._replica.has_reported_end_before(run, first.timestamp):
+            yield replace(parse.mistaken(self._name, run, first.timestamp), cursor=self._position.read or first)
 
     async def _loss(self, run: Run) -> LogLine:
         """Return the notice that the end of a run is lost, up to the next run if that was reported already."""
         pod = await self._replica.pod()
         is_there = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        newest, place = self._replica.newest(pod) if is_there else None, self._at.since(run) or parse.start_of_run(run)
-        if self._is_untold and newest is not None and not newest.is_same(run):
-            said = parse.skipped(self._name, place, newest)
+        newest, cursor = (
+            self._replica.newest(pod) if is_there else None,
+            self._position.since(run) or parse.start_of_run(run),
+        )
+        if self._is_rereading and newest is not None and not newest.is_same(run):
+            notice = parse.skipped(self._name, cursor, newest)
         else:
-            said = parse.lost(self._name, place, has_pod=is_there)
-        return replace(said, cursor=self._at.behind(run) or said.cursor)
+            notice = parse.lost(self._name, cursor, has_pod=is_there)
+        return replace(notice, cursor=self._position.behind(run) or notice.cursor)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NodeRefused(Exception):
-    """The kubelet could not read the log, and sent the error in place of the log with a success status."""
+    """The kubelet could not read the log, and sent the error in cursor of the log with a success status."""
 
 
 class LogReader:
@@ -84,8 +84,8 @@ def whole_second(timestamp: str) -> str:
     return head + tail.lstrip("0123456789") if dot else timestamp
 
 
-class Position:
-    """Position of one reader.
+class ReadPosition:
+    """ReadPosition of one reader.
 
     Attributes:
         read: cursor of the last line that was read; None for none.
@@ -97,14 +97,14 @@ class Position:
         self.last: Run | None = None
         self._is_unsteady = False
 
-    def take(self, place: LogCursor, *, is_unsteady: bool) -> None:
+    def take(self, cursor: LogCursor, *, is_unsteady: bool) -> None:
         """Advance to this line.
 
         Args:
-            place: the line's cursor.
+            cursor: the line's cursor.
             is_unsteady: the node's clock was set back before it.
         """
-        self.read = place
+        self.read = cursor
         self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
@@ -125,9 +125,9 @@ class Position:
         read = self.read
         if read is None or self._is_unsteady or read.ordinal < 0:
             return None
-        return self.place_in(run)
+        return self.cursor_in(run)
 
-    def place_in(self, run: Run) -> LogCursor | None:
+    def cursor_in(self, run: Run) -> LogCursor | None:
         """Return the last line read if it was reported as this run's."""
         read = self.read
         return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
@@ -137,7 +137,7 @@ class Position:
         read = self.read
         return read if read and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count else None
 
-    def is_told(self, run: Run) -> bool:
+    def has_read(self, run: Run) -> bool:
         """Return whether this run, or a later one of its pod, was read."""
         if self.last is not None and self.last.pod_uid == run.pod_uid:
             return self.last.restart_count >= run.restart_count
@@ -184,7 +184,7 @@ def is_mislabelled(read: LogCursor, run: Run) -> bool:
     return is_earlier and not run.began_after(read.timestamp)
 
 
-def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
+def rotated(replica: str, cursor: LogCursor, until: str) -> LogLine:
     """Return the notice that lines after a cursor were rotated out, or may have been.
 
     If the file begins within three seconds of the cursor, no whole file lies between them: the kubelet rotates no
@@ -192,29 +192,29 @@ def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
 
     Args:
         replica: the log's replica.
-        place: cursor of the last line that was read.
+        cursor: cursor of the last line that was read.
         until: timestamp of the first existing line; or text that there is none.
     """
-    return _gap(replica, place, until, "its log had been rotated", is_certain=not _is_soon(place.timestamp, until))
+    return _gap(replica, cursor, until, "its log had been rotated", is_certain=not _is_soon(cursor.timestamp, until))
 
 
-def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
+def skipped(replica: str, cursor: LogCursor, until: Run) -> LogLine:
     """Return the notice that lines after a cursor were removed before this run could be read."""
-    is_same_pod = place.pod_uid == until.pod_uid
-    return _gap(replica, place, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
+    is_same_pod = cursor.pod_uid == until.pod_uid
+    return _gap(replica, cursor, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
 
 
-def mislabelled(replica: str, place: LogCursor, run: Run, begin: LogCursor) -> LogLine:
+def mislabelled(replica: str, cursor: LogCursor, run: Run, begin: LogCursor) -> LogLine:
     """Return the notice that the previous run may be unread: its last reported line belongs to this run.
 
     Args:
         replica: the log's replica.
-        place: cursor of the line.
+        cursor: cursor of the line.
         run: the run that it belongs to.
         begin: the beginning of the pod's log.
     """
-    said = _gap(replica, begin, run.started_at, _STARTED_AGAIN)
-    return replace(said, cursor=replace(place, restart_count=run.restart_count))
+    notice = _gap(replica, begin, run.started_at, _STARTED_AGAIN)
+    return replace(notice, cursor=replace(cursor, restart_count=run.restart_count))
 
 
 def mistaken(replica: str, run: Run, until: str) -> LogLine:
@@ -222,28 +222,28 @@ def mistaken(replica: str, run: Run, until: str) -> LogLine:
     return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
 
 
-def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:
+def lost(replica: str, cursor: LogCursor, *, has_pod: bool) -> LogLine:
     """Return the notice that the end of a run is no longer readable."""
     why = "its log is not on its node any more" if has_pod else "its pod is gone"
-    return _notice(f"{replica}: {why}; what it wrote after {place.timestamp}, if anything, was lost with it", place)
+    return _notice(f"{replica}: {why}; what it wrote after {cursor.timestamp}, if anything, was lost with it", cursor)
 
 
-def belated(replica: str, place: LogCursor, before: str) -> LogLine:
+def belated(replica: str, cursor: LogCursor, before: str) -> LogLine:
     """Return the notice that a run's lines follow the beginning of the next one."""
-    return _notice(f"{replica}: what follows was written before {before}, by the run before (reported late)", place)
+    return _notice(f"{replica}: what follows was written before {before}, by the run before (reported late)", cursor)
 
 
 def _is_soon(timestamp: str, until: str) -> bool:
     return until[:1].isdigit() and nanoseconds(until) - nanoseconds(timestamp) < _ROTATION
 
 
-def _gap(replica: str, place: LogCursor, until: str, why: str, *, is_certain: bool = False) -> LogLine:
-    what = f"{replica}: what it wrote between {place.timestamp} and {until}" + ("" if is_certain else ", if anything,")
-    return _notice(f"{what} was gone at the node before it could be read ({why})", place)
+def _gap(replica: str, cursor: LogCursor, until: str, why: str, *, is_certain: bool = False) -> LogLine:
+    what = f"{replica}: what it wrote between {cursor.timestamp} and {until}" + ("" if is_certain else ", if anything,")
+    return _notice(f"{what} was gone at the node before it could be read ({why})", cursor)
 
 
-def _notice(text: str, place: LogCursor) -> LogLine:
-    return LogLine(text=text, timestamp=place.timestamp, cursor=place, notice=True)
+def _notice(text: str, cursor: LogCursor) -> LogLine:
+    return LogLine(text=text, timestamp=cursor.timestamp, cursor=cursor, notice=True)
 
 
 def _before_first(pod_uid: str, restart_count: int, timestamp: str, container: str) -> LogCursor:

@@ -38,7 +38,7 @@ class Replica:
         self._ref = ref
         self._name = name
         self._kind = kinds.named(ref.kind)
-        self._has_asked = False
+        self._has_refreshed = False
 
     def __str__(self) -> str:
         """Return namespace and name."""
@@ -71,19 +71,19 @@ class Replica:
         """Return the cursor before the first line of the pod's first run."""
         return parse.start_of_pod(pod, self._kind.CONTAINER)
 
-    def was_seen_ending(self, run: Run) -> bool:
+    def has_reported_end(self, run: Run) -> bool:
         """Return whether its pod reported the run's end: a pod removed from a silent node goes without one."""
-        seen = self.newest(self._cache.last_state(run.pod_uid))
-        return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
+        reported = self.newest(self._cache.last_state(run.pod_uid))
+        return reported is not None and (reported.ended or reported.restart_count > run.restart_count)
 
-    def was_seen_ending_before(self, run: Run, timestamp: str) -> bool:
+    def has_reported_end_before(self, run: Run, timestamp: str) -> bool:
         """Return whether its pod, deleted or not, reported the run's end before a line of this instant was written."""
-        seen = runs.kept(run, self._cache.last_state(run.pod_uid))
-        return seen is not None and seen[0].was_over_before(timestamp)
+        reported = runs.kept(run, self._cache.last_state(run.pod_uid))
+        return reported is not None and reported[0].was_over_before(timestamp)
 
     async def has_ended(self, run: Run) -> bool:
         """Return whether the run is over, by a sufficiently fresh status."""
-        return await self._tells(lambda pod: _is_past(run, pod), within=_LATE)
+        return await self._holds(lambda pod: _is_past(run, pod), within=_LATE)
 
     async def is_replaced(self, run: Run) -> bool:
         """Return whether another run has replaced this one, by a certainly fresh status."""
@@ -91,13 +91,13 @@ class Replica:
         def is_decided(pod: Manifest | None) -> bool:
             return not run.is_same(self.newest(pod)) or (pod is not None and self._has_stopped(pod))
 
-        await self._tells(is_decided, within=_VERY_LATE)
+        await self._holds(is_decided, within=_VERY_LATE)
         return not run.is_same(self.newest(await self.pod()))
 
     async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
         """Wait for the awaitable, but no longer than the run lasts; return whether the run is over."""
         waiting = asyncio.create_task(wait)
-        ending = asyncio.create_task(self._tells(lambda pod: _is_past(run, pod), within=_LONG))
+        ending = asyncio.create_task(self._holds(lambda pod: _is_past(run, pod), within=_LONG))
         try:
             await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
             return ending.done() and ending.result()
@@ -125,9 +125,9 @@ class Replica:
         Jobs and pods are watched over two connections: while one reconnects, the other may report the end of a job
         whose pod was never observed. A pod that has succeeded is the last one.
         """
-        if self._has_asked or (pod is not None and pod["status"].get("phase") == "Succeeded"):
+        if self._has_refreshed or (pod is not None and pod["status"].get("phase") == "Succeeded"):
             return False
-        self._has_asked = True
+        self._has_refreshed = True
         return await self.pod_at_server() != pod
 
     async def has_begun(self) -> bool:
@@ -141,7 +141,7 @@ class Replica:
     def _has_stopped(self, pod: Manifest) -> bool:
         return runs.has_stopped(pod, self._kind.CONTAINER)
 
-    async def _tells(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
+    async def _holds(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
         """Return whether the condition holds for the pod now or within these seconds."""
         clock = asyncio.get_running_loop().time
         until = clock() + within

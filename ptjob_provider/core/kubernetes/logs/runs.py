@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.logs import nanoseconds
 
 if TYPE_CHECKING:
@@ -65,15 +66,15 @@ def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Ru
     running, ended = state.get("running"), state.get("terminated")
     if running is None and ended is None:
         ended = (status.get("lastState") or {}).get("terminated")  # it waits for its next start
-    found = running or ended
-    if not found or not found.get("startedAt") or found["startedAt"] == _NEVER_STARTED:
+    state_of_run = running or ended
+    if not state_of_run or not state_of_run.get("startedAt") or state_of_run["startedAt"] == _NEVER_STARTED:
         return None
     return Run(
         pod_uid=pod["metadata"]["uid"],
         restart_count=count,
-        started_at=found["startedAt"],
+        started_at=state_of_run["startedAt"],
         ended=running is None,
-        finished_at=found.get("finishedAt") or "",
+        finished_at=state_of_run.get("finishedAt") or "",
         pod=pod["metadata"].get("name", ""),
         container=status["name"],
     )
@@ -110,7 +111,7 @@ def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
 
 def has_stopped(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> bool:
     """Return whether the training container will not run again in this pod."""
-    if pod["status"].get("phase") in {"Succeeded", "Failed"}:
+    if has_ended(pod):
         return True
     ended = ((_status_of(pod, container) or {}).get("state") or {}).get("terminated")
     if ended is None:

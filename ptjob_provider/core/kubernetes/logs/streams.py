@@ -31,21 +31,21 @@ class LogStreams:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._waiting: dict[Place, None] = {}
+        self._waiting: dict[StreamSlot, None] = {}
         self._reading = asyncio.Semaphore(_AT_ONCE)
         self._next_start = 0.0
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
+    async def slot(self) -> AsyncIterator[StreamSlot]:
         """Queue for a stream; on exit the slot is released, and a stream goes to the longest waiting reader."""
-        place = Place(self)
-        self._waiting[place] = None
+        slot = StreamSlot(self)
+        self._waiting[slot] = None
         self._hand_out()
         try:
-            yield place
+            yield slot
         finally:
-            self._waiting.pop(place, None)
-            self._free += place.has_stream
+            self._waiting.pop(slot, None)
+            self._free += slot.has_stream
             self._hand_out()
 
     @asynccontextmanager
@@ -68,7 +68,7 @@ class LogStreams:
             first.give_stream()
 
 
-class Place:
+class StreamSlot:
     """Slot of one reader in the queue."""
 
     def __init__(self, streams: LogStreams) -> None:

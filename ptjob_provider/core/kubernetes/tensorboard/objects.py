@@ -8,15 +8,14 @@ has requests and limits, no service account token, no device and no Istio; for a
 from __future__ import annotations
 
 import posixpath
-import re
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import PREFIX, JobRef, label_value
+from ptjob_provider.core.identity import PREFIX, label_value
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
-from ptjob_provider.core.kubernetes.inherited import picked, placement, platform, security
+from ptjob_provider.core.kubernetes.pods import HELPER, metadata, picked, placement, platform, python_of, security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +27,7 @@ PORT = 6006
 """Port of TensorBoard inside the pod."""
 
 CONTAINER = "tensorboard"
-LOOKING_LABEL = f"{PREFIX}/tensorboard-of"
+VIEW_LABEL = f"{PREFIX}/tensorboard-of"
 """Label on a one-off pod: the claim that it shows."""
 
 LIFE = 8 * 3600
@@ -41,7 +40,6 @@ _EVICTABLE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 """Allows eviction: it is recreated elsewhere, and does not block scaling down a node."""
 
 _ROOT = "/claim"
-_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 
 
 def name_of(job_name: str) -> str:
@@ -78,7 +76,7 @@ def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: boo
         "selector": {"matchLabels": labels},
         "template": template,
     }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(job, name, labels), "spec": spec}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(job, name, labels), "spec": spec}
 
 
 def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
@@ -88,7 +86,7 @@ def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(job, name_of(job["metadata"]["name"]), labels),
+        "metadata": metadata(job, name_of(job["metadata"]["name"]), labels),
         "spec": {"type": plan.service_type, "selector": labels, "ports": [port]},
     }
 
@@ -107,7 +105,7 @@ def url(made: Mapping[str, Any], node: str) -> str:
     return f"http://{meta['name']}.{meta['namespace']}.svc:{port['port']}/"
 
 
-def looking_pod(
+def view_pod(
     namespace: str,
     name: str,
     plan: TensorBoardPlan,
@@ -129,15 +127,15 @@ def looking_pod(
         follows: the job's pods have it now, and it is scheduled to their node.
     """
     if job is None:
-        found = _pod(plan, plan.image, "python3", security({}, {}))
+        pod = _pod(plan, plan.image, "python3", security({}, {}))
     else:
-        found = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
+        pod = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
     if user is not None:
         for_pod, for_container = security({"runAsUser": user, "runAsGroup": user}, {})
-        found |= {"securityContext": for_pod}
-        found["containers"] = [{**found["containers"][0], "securityContext": for_container}]
-    spec = {**found, "restartPolicy": "Never", "activeDeadlineSeconds": LIFE}
-    labels = {LOOKING_LABEL: label_value(plan.claim), **NO_ISTIO}
+        pod |= {"securityContext": for_pod}
+        pod["containers"] = [{**pod["containers"][0], "securityContext": for_container}]
+    spec = {**pod, "restartPolicy": "Never", "activeDeadlineSeconds": LIFE}
+    labels = {VIEW_LABEL: label_value(plan.claim), **NO_ISTIO}
     meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": NO_ISTIO}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
@@ -149,8 +147,7 @@ def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bo
     image = plan.image or trainer.get("image")
     if not image:
         raise InvalidSpec.of("tensorboard.image", None, "an image with TensorBoard: the job's own is in its runtime")
-    is_ours = not plan.image
-    python = next((word for word in (trainer.get("command") or [])[:1] if is_ours and _PYTHON.fullmatch(word)), None)
+    python = "python3" if plan.image else python_of(trainer)
     contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     place = placement(rank0, trainer, on_its_node=False) if is_held_by_one_node else platform(rank0)
     if follows:
@@ -159,7 +156,7 @@ def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bo
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
         place["affinity"] = {**(place.get("affinity") or {}), **affinity}
     taken = picked(spec, ("imagePullSecrets", "serviceAccountName"))
-    return {**_pod(plan, str(image), python or "python3", contexts), **taken, **place}
+    return {**_pod(plan, str(image), python, contexts), **taken, **place}
 
 
 def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifest, Manifest]) -> Manifest:
@@ -183,24 +180,11 @@ def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifes
         "workingDir": "/tmp",  # noqa: S108 - as above
     }
     return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 1,
+        **HELPER,
         "securityContext": for_pod,
         "containers": [container],
         "volumes": [
             {"name": "claim", "persistentVolumeClaim": {"claimName": plan.claim, "readOnly": True}},
             {"name": "tmp", "emptyDir": {}},
         ],
-    }
-
-
-def _metadata(job: Manifest, name: str, labels: Mapping[str, str]) -> Manifest:
-    ref = JobRef.of(job)
-    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
-    return {
-        "name": name,
-        "namespace": ref.namespace,
-        "labels": dict(labels),
-        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
     }

@@ -26,9 +26,9 @@ from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import check_known
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.informer import ENDED
 from ptjob_provider.core.kubernetes.inspection import until
-from ptjob_provider.core.kubernetes.probe import is_held_by_one_node, seen
+from ptjob_provider.core.kubernetes.pods import has_ended, is_ready
+from ptjob_provider.core.kubernetes.probe import is_held_by_one_node, problem
 from ptjob_provider.core.kubernetes.tensorboard import objects
 from ptjob_provider.core.shared import cancelled
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -188,7 +188,7 @@ async def _beside(client: Client, what: TensorBoardView) -> str:
     with suppress(TimeoutError):
         async with asyncio.timeout(min(_COMING, what.timeout / 2)):
             while pods := await client.items(paths.pods(what.namespace), labelSelector=selector):
-                if ready := [pod for pod in pods if _is_ready(pod)]:
+                if ready := [pod for pod in pods if is_ready(pod)]:
                     return str(ready[0]["metadata"]["name"])
                 if not any(_is_coming(pod) for pod in pods):
                     break
@@ -219,7 +219,7 @@ async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
     await _swept(client, what.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
     held = is_held_by_one_node(claim)
-    pod = objects.looking_pod(
+    pod = objects.view_pod(
         what.namespace,
         name,
         what.plan,
@@ -230,7 +230,7 @@ async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
     )
     try:
         await client.post(paths.pods(what.namespace), pod)
-        await until(client, what.namespace, name, _is_ready, seconds=what.timeout, obstacle=_obstacle, tell=what.tell)
+        await until(client, what.namespace, name, is_ready, seconds=what.timeout, obstacle=_obstacle, tell=what.tell)
         yield name
     finally:
         with suppress(PTJobError):
@@ -243,20 +243,15 @@ async def _has_pods(client: Client, job: Manifest | None) -> bool:
         return False
     ref = JobRef.of(job)
     pods = await client.items(paths.pods(ref.namespace), labelSelector=kinds.named(ref.kind).pod_selector(ref.name))
-    return any(pod["status"].get("phase") not in ENDED for pod in pods)
+    return not all(map(has_ended, pods))
 
 
 async def _swept(client: Client, namespace: str) -> None:
     """Delete ended pods that killed processes have left."""
     with suppress(PTJobError):
-        for pod in await client.items(paths.pods(namespace), labelSelector=objects.LOOKING_LABEL):
-            if pod["status"].get("phase") in ENDED:
+        for pod in await client.items(paths.pods(namespace), labelSelector=objects.VIEW_LABEL):
+            if has_ended(pod):
                 await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
-
-
-def _is_ready(pod: Manifest) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
-    return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
 
 
 def _is_coming(pod: Manifest) -> bool:
@@ -272,9 +267,9 @@ def _is_coming(pod: Manifest) -> bool:
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
     """Return why it does not show them, what to do next, and its own last lines."""
-    found = (seen(pod, events) if pod else "") or "does not listen yet"
-    asked = "{cpu} CPU and {memory}".format_map(objects.RESOURCES["requests"])
-    advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"
+    why = (problem(pod, events) if pod else "") or "does not listen yet"
+    requests = "{cpu} CPU and {memory}".format_map(objects.RESOURCES["requests"])
+    advice = f"{_IMAGE}; and see that a node that can mount the claim has {requests} left"
     states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
-    said = "".join((state.get("terminated") or {}).get("message") or "" for state in states)
-    return "\n".join([f"that was to show the events {found}; {advice}", *lines_of(said)[-_LINES:]])
+    message = "".join((state.get("terminated") or {}).get("message") or "" for state in states)
+    return "\n".join([f"that was to show the events {why}; {advice}", *lines_of(message)[-_LINES:]])

@@ -1,17 +1,24 @@
-"""Settings that auxiliary pods of a job inherit from its rank 0: user, security and placement.
+"""States of pods, and settings of helper pods: what all of them have, and what they inherit from a job's rank 0.
 
-Pure. Decides whether such a pod can start and what it may read, not what it runs.
+Pure. Decides whether a helper pod can start and what it may read, not what it runs.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.identity import JobRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
 
+HELPER = {"automountServiceAccountToken": False, "enableServiceLinks": False, "terminationGracePeriodSeconds": 1}
+"""Fields of every helper pod."""
+
+_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 _PLATFORM = ("kubernetes.io/arch", "kubernetes.io/os")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _POD_USER = (
@@ -19,6 +26,37 @@ _POD_USER = (
     *("seLinuxOptions", "seccompProfile", "appArmorProfile"),
 )
 _CONTAINER_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", "seccompProfile", "appArmorProfile")
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Return whether the pod's phase is final."""
+    return pod["status"].get("phase") in {"Succeeded", "Failed"}
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Return whether the pod is ready and not being deleted."""
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
+    return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def metadata(
+    job: Manifest, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> Manifest:
+    """Return the metadata of an object that the job owns."""
+    ref = JobRef.of(job)
+    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return {
+        "name": name,
+        "namespace": ref.namespace,
+        "labels": dict(labels),
+        **({"annotations": dict(annotations)} if annotations else {}),
+        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
+    }
+
+
+def python_of(trainer: Mapping[str, Any]) -> str:
+    """Return the interpreter that rank 0's command names, else `python3`."""
+    return next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), "python3")
 
 
 def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
@@ -42,16 +80,16 @@ def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_no
     """Return the placement fields: rank 0's node if required, else any allowed for rank 0, its own preferred."""
     spec = rank0["spec"]
     affinity = picked((spec.get("affinity") or {}).get("nodeAffinity") or {}, (_REQUIRED,))
-    found = picked(spec, ("nodeSelector",))
+    fields = picked(spec, ("nodeSelector",))
     if spec.get("nodeName"):
         node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}]}
         wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": node}]}
         must = {_REQUIRED: {"nodeSelectorTerms": [node]}}
-        affinity, found = (must, {}) if on_its_node else (affinity | wish, found)
+        affinity, fields = (must, {}) if on_its_node else (affinity | wish, fields)
     if affinity:
-        found["affinity"] = {"nodeAffinity": affinity}
+        fields["affinity"] = {"nodeAffinity": affinity}
     tolerations = _tolerations(spec.get("tolerations") or [], trainer)
-    return found | ({"tolerations": tolerations} if tolerations else {})
+    return fields | ({"tolerations": tolerations} if tolerations else {})
 
 
 def platform(rank0: Mapping[str, Any]) -> Manifest:

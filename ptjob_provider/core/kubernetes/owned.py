@@ -1,0 +1,103 @@
+"""Create what a job owns besides its pods: its Secret, and the ConfigMap of Arena; read Secrets for masking."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import check_travels
+from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
+from ptjob_provider.core.in_pod import unpack_code
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import shared_client
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+logger = logging.getLogger(__name__)
+
+_ARENA_TIMEOUT = 5.0
+"""Seconds for the ConfigMap; the job runs meanwhile."""
+
+
+def check_size(secret: Manifest) -> None:
+    """Refuse a Secret with a folder that is too large for one.
+
+    Raises:
+        InvalidSpec: it is.
+    """
+    if unpack_code.ARCHIVE in secret["stringData"]:
+        check_travels(secret["stringData"][unpack_code.ARCHIVE])
+
+
+async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
+    """Create the Secret if missing; an existing one is the job's own, since its name is unguessable.
+
+    Until then the kubelet holds back the job's containers.
+
+    Raises:
+        PermissionDenied: it may not be created.
+    """
+    meta = {**secret["metadata"], "namespace": ref.namespace, "ownerReferences": [_owner(ref)]}
+    with contextlib.suppress(JobAlreadyExists):
+        await client.post(paths.secrets(ref.namespace), {**secret, "metadata": meta})
+
+
+async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
+    """Return the text values of the Secrets in a job's environment; missing ones and binary values are left out.
+
+    Raises:
+        ClusterError: they may not be read.
+    """
+    values: list[str] = []
+    async with shared_client(config) as client:
+        for name, keys in kinds.secrets_in_env(job).items():
+            try:
+                secret = await client.get(paths.secrets(job["metadata"]["namespace"], name))
+            except JobNotFound:
+                continue
+            data = secret.get("data") or {}
+            chosen = [value for key, value in data.items() if keys is None or key in keys]
+            values += [base64.b64decode(value).decode("utf-8", "ignore") for value in chosen]
+    return values
+
+
+async def let_arena_delete(client: Client, ref: JobRef) -> None:
+    """Create the ConfigMap that `arena delete` and `arena prune` need besides a job's labels; idempotent.
+
+    Arena's other commands (list, get, logs, top job) use labels, see `identity.owner_labels`. Not part of submitting: a
+    failure, such as a missing permission, is only logged.
+    """
+    if ref.kind != PYTORCHJOB.KIND:
+        return
+    try:
+        async with asyncio.timeout(_ARENA_TIMEOUT):
+            await client.post(paths.config_maps(ref.namespace), config_map(ref))
+    except (PTJobError, TimeoutError) as error:
+        logger.info("%s: `arena delete` will not find it, which `ptjob delete` and kubectl do: %s", ref, error)
+
+
+def config_map(ref: JobRef) -> Manifest:
+    """Return the ConfigMap from which Arena reads what to delete with a job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{ref.name}-pytorchjob",
+            "namespace": ref.namespace,
+            "labels": {"createdBy": "arena"},
+            "ownerReferences": [_owner(ref)],
+        },
+        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # one line per object; an empty one is an error
+    }
+
+
+def _owner(ref: JobRef) -> Manifest:
+    return {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
