@@ -14,9 +14,9 @@ from ptjob_provider.core.kubernetes.tensorboard.objects import (
     LIFE,
     VIEW_LABEL,
     deployment,
-    view_pod,
     service,
     url,
+    view_pod,
 )
 from ptjob_provider.core.spec import Installation, TensorBoard, TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan, url_of
