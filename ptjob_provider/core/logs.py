@@ -69,19 +69,11 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A line or a piece of one; `continues` as in `LogLine`."""
+    """A line or a piece of one; `continues` as in `LogLine`, and the timestamp of the line once it is known."""
 
     text: str
     continues: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StampedPiece:
-    """A piece with the timestamp of its line."""
-
-    timestamp: str
-    text: str
-    continues: bool = False
+    timestamp: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,19 +145,19 @@ class CriReader:
         self._began = ""
         self._seen = _EPOCH_TEXT
 
-    def feed(self, chunk: bytes) -> list[StampedPiece]:
+    def feed(self, chunk: bytes) -> list[Piece]:
         """Return the lines, and the pieces of long lines, that this chunk completes."""
         *records, self._rest = (self._rest + chunk).split(b"\n")
         return [piece for record in records for piece in self._read(record)]
 
-    def finish(self) -> list[StampedPiece]:
+    def finish(self) -> list[Piece]:
         """Return the container's remaining text without a line end; only for a container that has ended."""
         rest, self._rest = self._rest, b""
         pieces = self._read(rest) if rest else []
         left = [piece for splitter in self._splitters.values() for piece in splitter.finish()]
         return pieces + _stamped(left, self._seen)
 
-    def _read(self, raw: bytes) -> list[StampedPiece]:
+    def _read(self, raw: bytes) -> list[Piece]:
         record = _record_or_text(raw, self._seen)
         if record.stream != self._stream or not self._began:
             self._stream, self._began = record.stream, record.timestamp
@@ -200,12 +192,12 @@ class LineCounter:
         self.has_reached: bool | None = None
         self.is_unsteady = False
 
-    def lines(self, pieces: Iterable[StampedPiece]) -> Iterator[LogLine]:
+    def lines(self, pieces: Iterable[Piece]) -> Iterator[LogLine]:
         """Yield the new ones of the next pieces, with their cursors."""
-        found = list(pieces)
-        places = [self._count(piece.timestamp) for piece in found]
-        for number in range(self._number_of_read(places), len(found)):
-            yield self._line(found[number], places[number][1])
+        taken = list(pieces)
+        positions = [self._count(piece.timestamp) for piece in taken]
+        for number in range(self._number_of_read(positions), len(taken)):
+            yield self._line(taken[number], positions[number][1])
 
     def _is_reached_by(self, since: LogCursor) -> bool:
         same_log = (since.pod_uid, since.container) == (self._pod_uid, self._container)
@@ -231,7 +223,7 @@ class LineCounter:
         self._since = None
         return number + self.has_reached
 
-    def _line(self, piece: StampedPiece, ordinal: int) -> LogLine:
+    def _line(self, piece: Piece, ordinal: int) -> LogLine:
         cursor = LogCursor(
             pod_uid=self._pod_uid,
             container=self._container,
@@ -276,8 +268,8 @@ def _first(places: list[tuple[int, int]], *, after: tuple[int, int]) -> int:
     return next((number for number, place in enumerate(places) if place > after), len(places))
 
 
-def _stamped(pieces: Iterable[Piece], timestamp: str) -> list[StampedPiece]:
-    return [StampedPiece(timestamp=timestamp, text=piece.text, continues=piece.continues) for piece in pieces]
+def _stamped(pieces: Iterable[Piece], timestamp: str) -> list[Piece]:
+    return [Piece(text=piece.text, continues=piece.continues, timestamp=timestamp) for piece in pieces]
 
 
 def _record_or_text(raw: bytes, timestamp: str) -> CriRecord:

@@ -151,16 +151,16 @@ def open_keys() -> tuple[Hashable, ...]:
     return tuple(_opened())
 
 
-def alone_or_all(alone: T, all_: T, wide: Callable[[T], T]) -> T:
+def alone_or_all(alone: T, scope_of: Callable[[T], T]) -> T:
     """Return the key to watch: one object alone while no other of the same scope is watched, else all of them.
 
     Args:
         alone: key of the one object.
-        all_: key of the scope.
-        wide: returns the scope of a key.
+        scope_of: returns the key of all objects of a key's scope.
     """
-    beside = (each for each in open_keys() if isinstance(each, type(all_)) and wide(each) == all_ and each != alone)
-    return alone if next(beside, None) is None else all_
+    scope = scope_of(alone)
+    others = (each for each in open_keys() if isinstance(each, type(alone)) and each != alone)
+    return scope if any(scope_of(each) == scope for each in others) else alone
 
 
 def opened(key: Hashable) -> Source | None:

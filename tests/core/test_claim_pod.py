@@ -81,7 +81,7 @@ async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> N
 
 async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each reason; a pull that fails and the pause before the next one are one."""
-    monkeypatch.setattr(inspection, "_PATIENCE", 0.0)
+    monkeypatch.setattr(inspection, "_QUIET", 0.0)
     monkeypatch.setattr(inspection, "_INTERVAL", 0.0)
     failed, paused = (pod("Pending", waiting={"reason": reason, "message": "no such host"}) for reason in PULLS)
     creating = pod("Pending", waiting={"reason": "ContainerCreating"})

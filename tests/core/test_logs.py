@@ -17,7 +17,6 @@ from ptjob_provider.core.logs import (
     LogCursor,
     LogLine,
     Piece,
-    StampedPiece,
     nanoseconds,
     parse_cri,
 )
@@ -51,7 +50,7 @@ def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places)]
 
 
-def joined(pieces: Iterable[Piece | StampedPiece]) -> list[str]:
+def joined(pieces: Iterable[Piece]) -> list[str]:
     return "".join(piece.text if piece.continues else f"{piece.text}\n" for piece in pieces).split("\n")[:-1]
 
 
@@ -60,12 +59,12 @@ def lines_of(data: bytes) -> list[str]:
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def stamped(*timestamps: str) -> list[StampedPiece]:
-    return [StampedPiece(timestamp=timestamp, text=f"line {index}") for index, timestamp in enumerate(timestamps)]
+def stamped(*timestamps: str) -> list[Piece]:
+    return [Piece(timestamp=timestamp, text=f"line {index}") for index, timestamp in enumerate(timestamps)]
 
 
 def count(
-    pieces: Iterable[StampedPiece],
+    pieces: Iterable[Piece],
     *,
     since: LogCursor | None = None,
     pod_uid: str = "p",
@@ -268,7 +267,7 @@ def test_lines_are_counted_within_one_timestamp() -> None:
 
 def test_a_piece_keeps_that_its_line_goes_on() -> None:
     """And has a place of its own."""
-    pieces = [StampedPiece(timestamp=T0, text="a", continues=True), StampedPiece(timestamp=T0, text="b")]
+    pieces = [Piece(timestamp=T0, text="a", continues=True), Piece(timestamp=T0, text="b")]
 
     first, second = count(pieces)
 
@@ -291,7 +290,7 @@ def test_reading_an_overlap_again_gives_exactly_the_rest(
     since_second = f"2026-11-20T10:00:0{min(skipped_seconds, int(last.timestamp[18]))}"
     overlap = [line for line in whole if line.timestamp >= since_second]
 
-    again = count([StampedPiece(timestamp=line.timestamp, text=line.text) for line in overlap], since=last.cursor)
+    again = count([Piece(timestamp=line.timestamp, text=line.text) for line in overlap], since=last.cursor)
 
     assert again == whole[whole.index(last) + 1 :]
 
@@ -360,7 +359,7 @@ def test_a_line_is_missed_exactly_when_it_and_all_before_it_were_cut_off(length:
     kept = whole[cut % (len(whole) + 1) :]
     counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0, since=whole[place].cursor)
 
-    again = list(counter.lines([StampedPiece(timestamp=line.timestamp, text=line.text) for line in kept]))
+    again = list(counter.lines([Piece(timestamp=line.timestamp, text=line.text) for line in kept]))
 
     is_there, is_anything_later = whole[place] in kept, bool(again)
     assert again == [line for line in kept if line in whole[place + 1 :]]

@@ -32,7 +32,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
 async def test_a_kind_that_is_not_served_is_named_with_what_to_do(cluster: Cluster, version: str) -> None:
     """Whether its group is there or not."""
     async with shared_client(config_of(cluster.layout.kubeconfig)) as client:
-        text = await discovery.missing(client, {"apiVersion": version, "kind": "Unheard"})
+        text = str(await discovery.refusal(client, {"apiVersion": version, "kind": "Unheard"}))
 
     assert f"does not serve Unheard of {version}; install the training-operator" in text
 

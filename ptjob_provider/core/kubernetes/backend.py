@@ -93,7 +93,7 @@ class KubernetesBackend:
         async with shared_client(self._config) as client:
             await check_runtime(client, manifest)
             try:
-                ref = JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
+                ref = JobRef.of(await _send_or_adapt(client, manifest, lambda words: client.post(path, words)))
             except JobNotFound as error:  # the namespace does not exist
                 allowed = "a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
@@ -114,8 +114,8 @@ class KubernetesBackend:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = {"labelSelector": selector} if selector else {}
         async with shared_client(self._config) as client:
-            found = await client.items(paths.jobs(kind, namespace), **query)
-        return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
+            jobs = await client.items(paths.jobs(kind, namespace), **query)
+        return sorted(jobs, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's state after each change; see `Backend.watch`."""
@@ -149,8 +149,8 @@ class KubernetesBackend:
                 if "spec" not in ours:
                     await client.patch(path, ours)
                     return
-                told = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **ours}
-                await _spoken(client, told, lambda words: client.patch(path, words, fieldValidation="Strict"))
+                typed = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **ours}
+                await _send_or_adapt(client, typed, lambda words: client.patch(path, words, fieldValidation="Strict"))
             except (ClusterError, InvalidSpec) as error:  # another uid is 422 for custom resources, else 409
                 if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
                     raise JobNotFound(f"{ref}: another job has the name now") from error
@@ -212,13 +212,15 @@ class KubernetesBackend:
         return watched_claim(self._config, namespace, name)
 
 
-async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]) -> Manifest:
+async def _send_or_adapt(
+    client: Client, manifest: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]
+) -> Manifest:
     """Send the request; if the server rejects a value, use the kind's older equivalent, if there is one."""
     try:
-        return await send(told)
+        return await send(manifest)
     except InvalidSpec:
-        fields = await discovery.spec_fields(client, told)
-        otherwise = kinds.named(told["kind"]).converted_for(told, fields) if fields else told
-        if otherwise == told:
+        fields = await discovery.spec_fields(client, manifest)
+        older = kinds.named(manifest["kind"]).converted_for(manifest, fields) if fields else manifest
+        if older == manifest:
             raise
-    return await send(otherwise)
+    return await send(older)

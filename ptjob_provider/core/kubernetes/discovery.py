@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.http import Client
 
 _ROOT = "/openapi/v3"
-_NOT_HERE = "but not in this namespace"
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
@@ -51,29 +50,24 @@ async def groups(client: Client) -> frozenset[str]:
 
 async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
     """Return the error for a create that was answered with 404."""
-    text = await missing(client, manifest)
-    return UnsupportedByBackend(text) if text.endswith(_NOT_HERE) else KindNotServed(text)
-
-
-async def missing(client: Client, manifest: Manifest) -> str:
-    """Return what the cluster does not serve, for a create that was answered with 404."""
     kind = f"{manifest['kind']} of {manifest['apiVersion']}"
     try:
         fields = await spec_fields(client, manifest)
     except ClusterError as error:
-        return f"kind: the cluster does not serve {kind} ({error})"
+        return KindNotServed(f"kind: the cluster does not serve {kind} ({error})")
     if fields:
-        return f"kind: the cluster serves {kind}, {_NOT_HERE}"
+        return UnsupportedByBackend(f"kind: the cluster serves {kind}, but not in this namespace")
     operator = kinds.KINDS.get(manifest["kind"], kinds.DEFAULT).OPERATOR
-    return f"kind: the cluster does not serve {kind}; install {operator}, or ask the cluster's administrator"
+    advice = f"install {operator}, or ask the cluster's administrator"
+    return KindNotServed(f"kind: the cluster does not serve {kind}; {advice}")
 
 
 def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
     group, _, version = manifest["apiVersion"].rpartition("/")
     wanted = {"group": group, "version": version, "kind": manifest["kind"]}
     schemas = ((document.get("components") or {}).get("schemas") or {}).values()
-    found = (each for each in schemas if wanted in (each.get("x-kubernetes-group-version-kind") or ()))
-    schema: Mapping[str, Any] = next(found, {})
+    matching = (each for each in schemas if wanted in (each.get("x-kubernetes-group-version-kind") or ()))
+    schema: Mapping[str, Any] = next(matching, {})
     spec: Mapping[str, Any] = (schema.get("properties") or {}).get("spec") or {}
     return spec
 
@@ -95,29 +89,29 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
         return
     meta = manifest["metadata"]
     try:
-        found = await _listed(client, runtime.kind, meta["namespace"])
+        runtimes = await _listed(client, runtime.kind, meta["namespace"])
     except ClusterError as error:
         level = logging.INFO if isinstance(error, PermissionDenied) else logging.DEBUG
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
         logger.log(level, "%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
         return
     wanted = _PREFIXES[runtime.kind] + runtime.name
-    if wanted not in found:
+    if wanted not in runtimes:
         [other] = _PREFIXES.keys() - {runtime.kind}
-        raise InvalidSpec.of("runtime", wanted, await _allowed(client, list(found), other, meta["namespace"]))
-    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(found[wanted])):
+        raise InvalidSpec.of("runtime", wanted, await _allowed(client, list(runtimes), other, meta["namespace"]))
+    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(runtimes[wanted])):
         field = "code" if name == SYNC_CONTAINER else "init_containers"
         raise InvalidSpec(f"{field}: the runtime {wanted} has no init container {name}, and a job can add none")
 
 
-async def _allowed(client: Client, found: list[str], other: str, namespace: str) -> str:
+async def _allowed(client: Client, names: list[str], other: str, namespace: str) -> str:
     try:
-        found = sorted([*found, *await _listed(client, other, namespace)])
+        names = sorted([*names, *await _listed(client, other, namespace)])
     except ClusterError as error:
-        return f"{one_of(found) if found else 'there is none of that kind'}; {error}"
-    return one_of(found) if found else "there are none yet: have one made"
+        return f"{one_of(names) if names else 'there is none of that kind'}; {error}"
+    return one_of(names) if names else "there are none yet: have one made"
 
 
 async def _listed(client: Client, kind: str, namespace: str) -> dict[str, Manifest]:
-    found = await client.items(paths.runtimes(kind, namespace))
-    return {_PREFIXES[kind] + each["metadata"]["name"]: each for each in found}
+    items = await client.items(paths.runtimes(kind, namespace))
+    return {_PREFIXES[kind] + each["metadata"]["name"]: each for each in items}

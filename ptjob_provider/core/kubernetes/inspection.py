@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import secrets
@@ -26,6 +25,7 @@ from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import ignore
 from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.informer.scope import by_name
 from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs.contract import ResolvedOutputs
 
 _INTERVAL = 0.5
-_PATIENCE = 5.0
+_QUIET = 5.0
 """Seconds that a pod may take to start without a message."""
 
 
@@ -64,15 +64,15 @@ class _Waiting:
         self._who = who
         self._tell = tell
         self._since = time.monotonic()
-        self._told = ""
+        self._last = ""
 
-    def see(self, pod: Manifest) -> None:
+    def update(self, pod: Manifest) -> None:
         """Set the pod's current state; the kubelet's failed pull and its back-off count as one reason."""
         wait = wait_of(read_pod(pod, ""), ())
         reason = f"{wait.kind}/{wait.container}" if wait else ""
-        if not wait or reason == self._told or time.monotonic() - self._since < _PATIENCE:
+        if not wait or reason == self._last or time.monotonic() - self._since < _QUIET:
             return
-        self._told = reason
+        self._last = reason
         self._tell(f"{self._who} {problem(pod)}")
 
 
@@ -80,7 +80,7 @@ async def until(
     client: Client,
     namespace: str,
     name: str,
-    is_of_use: Callable[[Manifest], bool],
+    is_usable: Callable[[Manifest], bool],
     *,
     seconds: float,
     obstacle: Callable[[Manifest, Sequence[Manifest]], str],
@@ -92,7 +92,7 @@ async def until(
         client: of its cluster.
         namespace: of the pod.
         name: of the pod.
-        is_of_use: returns whether it is usable.
+        is_usable: returns whether it is usable.
         seconds: time limit.
         obstacle: returns a clause on why it is not usable from the pod, empty if never observed, and its events.
         tell: called with the reason for waiting, if it takes longer than a moment.
@@ -106,14 +106,19 @@ async def until(
         async with asyncio.timeout(seconds):
             while not pod or not (has_ended(pod) or never_starts(pod)):
                 pod = await client.get(paths.pods(namespace, name))
-                if is_of_use(pod):
+                if is_usable(pod):
                     return
-                waiting.see(pod)
+                waiting.update(pod)
                 await asyncio.sleep(_INTERVAL)
-    events: Sequence[Manifest] = []
-    with suppress(PTJobError):
-        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
-    raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, events)}")
+    raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, await _events(client, namespace, name))}")
+
+
+async def _events(client: Client, namespace: str, name: str) -> Sequence[Manifest]:
+    """Return a pod's events, which report volumes that cannot be mounted; none if they are unreadable."""
+    with suppress(PTJobError, TimeoutError):
+        async with asyncio.timeout(_AFTERWARDS):
+            return await client.items(paths.events(namespace), fieldSelector=by_name("Pod", name))
+    return ()
 
 
 logger = logging.getLogger(__name__)
@@ -148,7 +153,7 @@ async def inspect(
     probe = _Probe(client, job["metadata"]["namespace"], name)
     try:
         async with asyncio.timeout(options.timeout):
-            return await probe.look(job, outputs, since=since, curves=curves, options=options)
+            return await probe.run(job, outputs, since=since, curves=curves, options=options)
     except TimeoutError:
         raise OutputsNotVerified(await probe.delay(options.timeout)) from None
     except OutputsNotVerified:
@@ -165,13 +170,13 @@ class _Probe:
     Attributes:
         pod: its last observed state; None before it was created.
         step: what fails if the API server refuses the current request.
-        asked_for: it may exist.
+        is_requested: it may exist.
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self.pod: Manifest | None = None
         self.step = "could not be planned"
-        self.asked_for = False
+        self.is_requested = False
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -180,7 +185,7 @@ class _Probe:
     def __str__(self) -> str:
         return f"the probe pod {self._namespace}/{self._name}"
 
-    async def look(
+    async def run(
         self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
     ) -> OutputReport:
         """Create the pod, wait for its end and return its report."""
@@ -207,11 +212,11 @@ class _Probe:
             return f"{late}: {self._full}; free quota for a pod with {ASKS_FOR}, or raise it"
         if self.pod is None:
             return f"{late}: it was not created yet; see whether the API server is well"
-        return f"{late}: it {obstacle(self.pod, await self._events())}"
+        return f"{late}: it {obstacle(self.pod, await _events(self._client, self._namespace, self._name))}"
 
     async def delete(self) -> None:
         """Delete the pod if it may exist; if that fails, its deadline ends it and the job's deletion removes it."""
-        if not self.asked_for:
+        if not self.is_requested:
             return
         try:
             async with asyncio.timeout(_AFTERWARDS):
@@ -246,14 +251,14 @@ class _Probe:
 
     async def _create(self, manifest: Manifest) -> None:
         """Create the pod; wait for a full quota, since the job's own pods may still be terminating."""
-        self.step, self.asked_for = "could not be created", True
+        self.step, self.is_requested = "could not be created", True
         for pause in _pauses():
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
             except JobAlreadyExists:  # created by the same request, whose answer was lost: the name is random
                 return
             except PermissionDenied:
-                self.asked_for = False
+                self.is_requested = False
                 raise
             except ClusterUnavailable as error:
                 if error.code != HTTPStatus.FORBIDDEN:
@@ -267,16 +272,16 @@ class _Probe:
     async def _wait(self) -> None:
         self.step = "could not be watched"
         for pause in _pauses():
-            self.pod = await self._seen()
+            self.pod = await self._get()
             if is_over(self.pod):
                 return
             await asyncio.sleep(pause)
 
-    async def _seen(self) -> Manifest:
-        with contextlib.suppress(JobNotFound):
-            found = await self._client.get(self._path)
-            if not found["metadata"].get("deletionTimestamp"):  # otherwise the deletion would look like its end
-                return found
+    async def _get(self) -> Manifest:
+        with suppress(JobNotFound):
+            pod = await self._client.get(self._path)
+            if not pod["metadata"].get("deletionTimestamp"):  # otherwise the deletion would look like its end
+                return pod
         raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
 
     async def _read(self) -> OutputReport:
@@ -293,15 +298,6 @@ class _Probe:
         path = paths.pod_log(self._namespace, self._name)
         async with self._client.stream(path, silence=_AFTERWARDS) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
-
-    async def _events(self) -> Sequence[Manifest]:
-        """Return the pod's events, which report volumes that cannot be mounted; none if they are unreadable."""
-        about = f"involvedObject.kind=Pod,involvedObject.name={self._name}"
-        with contextlib.suppress(PTJobError, TimeoutError):
-            async with asyncio.timeout(_AFTERWARDS):
-                found = await self._client.get(paths.events(self._namespace), fieldSelector=about)
-            return found.get("items") or ()
-        return ()
 
 
 def _pauses() -> Iterator[float]:

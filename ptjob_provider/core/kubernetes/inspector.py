@@ -52,15 +52,15 @@ class ClusterInspector:
             job = await _job(client, ref)
             queued = await _queue_message(client, job) if job else []
             if len(names) <= _FEW:
-                found = [
+                events = [
                     event
                     for name in names
                     for event in await client.items(path, fieldSelector=f"involvedObject.name={name}")
                 ]
             else:
-                found = await client.items(path)
-        told = _since(found, job["metadata"]["creationTimestamp"] if job else "")
-        return [*(event for event in told if _is_about(event, ref, names, controllers)), *queued]
+                events = await client.items(path)
+        current = _since(events, job["metadata"]["creationTimestamp"] if job else "")
+        return [*(event for event in current if _is_about(event, ref, names, controllers)), *queued]
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
@@ -90,9 +90,9 @@ class ClusterInspector:
         async with shared_client(self._config) as client:
             kind = kinds.kind_of(job)
             of_job = {"labelSelector": kind.pod_selector(ref.name, older=kind.is_older(job))}
-            found = await client.items(paths.pods(ref.namespace), **of_job)
+            items = await client.items(paths.pods(ref.namespace), **of_job)
             replica_of = kinds.replica_of(job)
-            pods = {replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
+            pods = {replica_of(pod): pod for pod in items if kinds.is_pod_of(pod, ref)}
             figures: usage.Measured = {}
             unknown = ""
             try:
@@ -130,8 +130,8 @@ class ClusterInspector:
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
         """Open the files on a claim, through a pod that mounts it; see `Inspector.files`."""
-        async with shared_client(self._config) as client, mounted(client, namespace, claim, options) as found:
-            yield found
+        async with shared_client(self._config) as client, mounted(client, namespace, claim, options) as files:
+            yield files
 
     async def tensorboard_url(self, ref: JobRef) -> str:
         """Return the address of Arena's TensorBoard; see `Inspector.tensorboard_url`."""
@@ -153,10 +153,10 @@ class ClusterInspector:
 async def _job(client: Client, ref: JobRef) -> Manifest | None:
     """Return the job; None if it is gone or another one has its name."""
     try:
-        found = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+        job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
     except JobNotFound:
         return None
-    return found if found["metadata"]["uid"] == ref.uid else None
+    return job if job["metadata"]["uid"] == ref.uid else None
 
 
 async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
@@ -165,11 +165,11 @@ async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
     if QUEUE_LABEL not in (meta.get("labels") or {}):
         return []
     try:
-        found = await Workloads(meta["namespace"]).list(client, meta["uid"])
+        workloads = await Workloads(meta["namespace"]).list(client, meta["uid"])
     except ClusterError as error:
         about = {"kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
         return [] if error.code == HTTPStatus.NOT_FOUND else [{**unreadable(error), "involvedObject": about}]
-    return [event for workload in found if (event := as_event(workload)) is not None]
+    return [event for workload in workloads if (event := as_event(workload)) is not None]
 
 
 def _since(events: Sequence[Manifest], start: str) -> list[Manifest]:

@@ -50,8 +50,8 @@ class OwnPod:
         Raises:
             ClusterError: the pod cannot be read.
         """
-        found = _TRY_OF_NODE.search((await self._metadata()).get("annotations", {}).get(_NODE_ANNOTATION, ""))
-        return int(found[1]) if found else None
+        match = _TRY_OF_NODE.search((await self._metadata()).get("annotations", {}).get(_NODE_ANNOTATION, ""))
+        return int(match[1]) if match else None
 
     async def controller(self) -> Reference | None:
         """Return the pod's controller as an owner reference; None if there is none.
@@ -107,5 +107,5 @@ class OwnPod:
     async def _metadata(self) -> Manifest:
         async with shared_client(self.config) as client:
             pod = await client.get(paths.pods(self.namespace, self.name))
-        found: Manifest = pod["metadata"]
-        return found
+        meta: Manifest = pod["metadata"]
+        return meta

@@ -119,8 +119,8 @@ class ClaimPod:
         """Return a folder's entries; see `ClaimFiles.listed`."""
         pieces: list[bytes] = []
         await self._run(path, ["list", _ROOT, path], output=pieces.append)
-        found: list[dict[str, Any]] = json.loads(b"".join(pieces))
-        return found
+        entries: list[dict[str, Any]] = json.loads(b"".join(pieces))
+        return entries
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write an archive; see `ClaimFiles.pack`."""
@@ -144,17 +144,17 @@ class ClaimPod:
         query = [("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
         query += [("stdin", "true")] if given is not None else []
         query += [("command", word) for word in command]
-        said: list[bytes] = []
+        output_lines: list[bytes] = []
         async with self._client.socket(f"{paths.pods(self._namespace, self._name)}/exec", query) as socket:
             writing = asyncio.create_task(_write(socket, given))
             try:
-                status = await _read(socket, {_STDOUT: output or said.append, _STDERR: said.append})
+                status = await _read(socket, {_STDOUT: output or output_lines.append, _STDERR: output_lines.append})
             finally:
                 writing.cancel()
                 with suppress(asyncio.CancelledError, aiohttp.ClientError, OSError):
                     await writing
         if status.get("status") != "Success":
-            words = b"".join(said).decode(errors="replace").strip().splitlines()
+            words = b"".join(output_lines).decode(errors="replace").strip().splitlines()
             raise InvalidSpec.of("path", path, words[-1] if words else str(status.get("message", "the program failed")))
 
 
@@ -265,8 +265,8 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
     Raises:
         ClusterError: the server refuses the watch.
     """
-    whole = ClaimScope(config=config, namespace=namespace)
-    scope = alone_or_all(replace(whole, name=name), whole, lambda each: replace(each, name=""))
+    alone = ClaimScope(config=config, namespace=namespace, name=name)
+    scope = alone_or_all(alone, lambda each: replace(each, name=""))
     async with (
         shared_source(scope, lambda: ClaimInformer(scope), linger=_LINGER) as informer,
         aclosing(informer.states(name)) as states,

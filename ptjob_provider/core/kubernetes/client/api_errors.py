@@ -91,16 +91,16 @@ class Refusal:
         uncounted = self.code == HTTPStatus.FORBIDDEN and _QUOTA_UNCOUNTED in self.message
         return overloaded or uncounted or (self.code == 0 and not self.final)
 
-    def error(self, asked: str, *, sent: bool = True, is_unsure: bool = False) -> PTJobError:
+    def error(self, request: str, *, sent: bool = True, is_unsure: bool = False) -> PTJobError:
         """Return the error for the caller, with the request and the server's message.
 
         Args:
-            asked: the request, see `paths.described`.
+            request: in words, see `paths.described`.
             sent: it carried something that the server may reject: an object, or a stream's parameters.
             is_unsure: the same create was sent before and not answered: its object may exist.
         """
-        said = self.message or self.reason or "no answer"
-        text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
+        message = self.message or self.reason or "no answer"
+        text = f"{request}: {message}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
         is_judged = self.code == HTTPStatus.FORBIDDEN and _JUDGED.match(self.message)
         if is_unsure and not is_judged and self.code != HTTPStatus.CONFLICT:
             text += "; it was sent before without an answer, and may have been done then"
@@ -124,7 +124,7 @@ def _class_of(refusal: Refusal) -> type[ClusterError]:
 
 def _status(body: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(body)
+        status = json.loads(body)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}

@@ -57,10 +57,10 @@ class Connection:
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response, whatever its status, with unread body."""
-        asked = f"?{urlencode(query)}" if query else ""
+        parameters = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
-            f"{self._endpoint.host}{path}{asked}",
+            f"{self._endpoint.host}{path}{parameters}",
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,

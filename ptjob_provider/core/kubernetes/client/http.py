@@ -97,10 +97,10 @@ class Client:
         Raises:
             ClusterError: the response is not an object; it may be a gateway's.
         """
-        found = await self.get(path)
-        if not (found.get("kind") and isinstance(meta := found.get("metadata"), dict) and meta.get("uid")):
-            raise _strange(path, found)
-        return found
+        manifest = await self.get(path)
+        if not (manifest.get("kind") and isinstance(meta := manifest.get("metadata"), dict) and meta.get("uid")):
+            raise _strange(path, manifest)
+        return manifest
 
     async def items(self, path: str, **query: str) -> list[Manifest]:
         """Return all objects of a collection, each with its kind as in a `get`."""
@@ -112,9 +112,9 @@ class Client:
         Raises:
             ClusterError: a response is not a list; it may be a gateway's.
         """
-        asked = {**query, "limit": str(_PAGE)}
+        page_query = {**query, "limit": str(_PAGE)}
         while True:
-            page = await self.get(path, accept=accept, **asked)
+            page = await self.get(path, accept=accept, **page_query)
             try:
                 shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
                 items = [{**shared, **each} for each in page.get("items") or ()]
@@ -124,7 +124,7 @@ class Client:
             yield Page(items=items, version=version)
             if not more:
                 return
-            asked["continue"] = more
+            page_query["continue"] = more
 
     async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
         """Create an object and return its current state.
@@ -158,15 +158,15 @@ class Client:
             PTJobError: it was refused. While reading: ClusterUnavailable if the connection broke.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
-        asked = described("GET", path)
+        request = described("GET", path)
         try:
             answer = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
         except Refused as refused:
-            raise refused.refusal.error(asked) from refused
+            raise refused.refusal.error(request) from refused
         if self._tcp_keepalive:
             keep_alive(answer)
         try:
-            yield _chunks(answer, asked)
+            yield _chunks(answer, request)
         finally:
             answer.close()
 
@@ -180,17 +180,17 @@ class Client:
             PTJobError: it was refused, or not answered.
         """
         connection = self._connection or await self._load()
-        asked = described("POST", path)
+        request = described("POST", path)
         try:
-            found = await connection.socket(path, query=query, headers=await self._credentials.headers())
+            socket = await connection.socket(path, query=query, headers=await self._credentials.headers())
         except aiohttp.WSServerHandshakeError as error:
-            raise Refusal(code=error.status, message=error.message).error(asked) from error
+            raise Refusal(code=error.status, message=error.message).error(request) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Refusal(code=0, reason=type(error).__name__, message=str(error)).error(asked) from error
+            raise Refusal(code=0, reason=type(error).__name__, message=str(error)).error(request) from error
         try:
-            yield found
+            yield socket
         finally:
-            await found.close()
+            await socket.close()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -210,8 +210,8 @@ class Client:
                 with attempt:
                     return await self._once(method, path, **how)
         except Refused as refused:
-            asked, is_unsure = described(method, path), is_again and method == "POST"
-            raise refused.refusal.error(asked, sent=method in _WRITES, is_unsure=is_unsure) from refused
+            request, is_unsure = described(method, path), is_again and method == "POST"
+            raise refused.refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refused
         raise AssertionError("tenacity ends with a result or an exception")
 
     async def _once(self, method: str, path: str, **how: Any) -> Manifest:
@@ -294,7 +294,7 @@ async def shared_client(config: ClusterConfig) -> AsyncIterator[Client]:
         yield source.client
 
 
-async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[bytes, None]:
+async def _chunks(answer: aiohttp.ClientResponse, request: str) -> AsyncGenerator[bytes, None]:
     try:
         with _unanswered_as_refused():
             async for chunk in answer.content.iter_any():
@@ -302,15 +302,15 @@ async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[
                     yield chunk[start : start + _SLICE]
                     await asyncio.sleep(0)  # a log that arrives faster than it is read must not block the loop
     except Refused as refused:
-        raise refused.refusal.error(asked) from refused
+        raise refused.refusal.error(request) from refused
 
 
 def _parsed(data: bytes) -> Manifest:
     try:
-        found = json.loads(data or b"{}")
+        value = json.loads(data or b"{}")
     except ValueError:  # truncated by a gateway that ended it normally
         raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _strange(path: str, answer: Manifest) -> ClusterError:
@@ -339,5 +339,5 @@ _backoff = wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE)
 def _pause(state: RetryCallState) -> float:
     """Return the delay before a retry: the server's Retry-After, else random and growing."""
     error = state.outcome.exception() if state.outcome else None
-    asked = error.refusal.retry_after if isinstance(error, Refused) else None
-    return min(asked, 60.0) if asked is not None else _backoff(state)
+    retry_after = error.refusal.retry_after if isinstance(error, Refused) else None
+    return min(retry_after, 60.0) if retry_after is not None else _backoff(state)

@@ -11,8 +11,8 @@ def jobs(kind: str, namespace: str, name: str = "") -> str:
     Raises:
         InvalidSpec: the kind is unknown.
     """
-    found = kinds.named(kind)
-    return _path(f"/apis/{found.API_VERSION}", namespace, found.PLURAL, name)
+    of_kind = kinds.named(kind)
+    return _path(f"/apis/{of_kind.API_VERSION}", namespace, of_kind.PLURAL, name)
 
 
 def pods(namespace: str, name: str = "") -> str:

@@ -88,7 +88,7 @@ class EventPoller:
         while True:
             await self._notifier.until(lambda: bool(self._waiting))
             await asyncio.sleep(_SETTLING)
-            wanted = {cache: found for cache in self._waiting.values() if (found := cache.event_selectors())}
+            wanted = {cache: selectors for cache in self._waiting.values() if (selectors := cache.event_selectors())}
             queued = [cache for cache in self._waiting.values() if cache.needs_queue_reason]
             await self._read_all(client, wanted)
             await self._read_queues(client, queued)

@@ -58,7 +58,7 @@ async def subscribe(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCach
         ClusterError: the server refuses the watch.
     """
     ours = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
-    scope = alone_or_all(replace(ours, name=ref.name), ours, lambda each: replace(each, name="", ours=True))
+    scope = alone_or_all(replace(ours, name=ref.name), lambda each: replace(each, name="", ours=True))
     async with _shared_informer(scope) as informer, informer.subscription(ref) as cache:
         if cache is not None:
             yield cache

@@ -286,7 +286,7 @@ class ReplicaLog:
             async for chunk in chunks:
                 deque(reader.feed(chunk), maxlen=0)
         deque(reader.finish(), maxlen=0)
-        return reader.has_reached is not True
+        return reader.counter.has_reached is not True
 
     async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
         """Yield the existing lines after the last line read."""
@@ -331,18 +331,18 @@ class ReplicaLog:
         if since is None or self._position.cursor_in(run) is not None:  # only a carried-over cursor is uncertain
             self._unchecked = None
         async for line in self._all_of(run, reader, chunks):
-            if expected is not None and reader.has_reached is False:
+            if expected is not None and reader.counter.has_reached is False:
                 yield await self._rotated(run, expected, line.timestamp, is_previous=is_previous)
             for notice in self._misattributed(run, reader):
                 yield notice
             expected = None
             self._first = line.cursor if since is None and self._first is None else self._first
-            self._position.take(line.cursor, is_unsteady=reader.is_unsteady)
+            self._position.take(line.cursor, is_unsteady=reader.counter.is_unsteady)
             self._backoff.failures = 0
             yield line
         for notice in self._misattributed(run, reader):
             yield notice
-        self._is_uncertain = expected is not None and reader.has_reached is None
+        self._is_uncertain = expected is not None and reader.counter.has_reached is None
         is_complete = self._has_all or is_previous or not run.ended
         if expected is not None and self._is_uncertain and not is_complete:
             yield await self._rotated(run, expected, "its end")
@@ -382,10 +382,10 @@ class ReplicaLog:
 
     def _misattributed(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
         """Yield a notice that the previous run was never read, if lines reported as its own are this run's."""
-        if self._unchecked is None or self._position.read is None or reader.has_reached is None:
+        if self._unchecked is None or self._position.read is None or reader.counter.has_reached is None:
             return
         unread, self._unchecked = parse.start_of_run(self._unchecked), None
-        if reader.has_reached:
+        if reader.counter.has_reached:
             yield replace(parse.skipped(self._name, unread, run), cursor=self._position.read)
 
     def _removed(self, pod: Manifest, run: Run, before: Run | None) -> Iterator[LogLine]:

@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.logs import LineCounter, LineSplitter, LogCursor, LogLine, StampedPiece, nanoseconds
+from ptjob_provider.core.logs import LineCounter, LineSplitter, LogCursor, LogLine, Piece, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.logs.runs import Run
-    from ptjob_provider.core.logs import Piece
 
 
 class NodeRefused(Exception):
@@ -25,29 +24,23 @@ class NodeRefused(Exception):
 
 
 class LogReader:
-    """Parses one response, and drops lines up to `since`; see `LineCounter`."""
+    """Parses one response, and drops lines up to `since`.
+
+    Attributes:
+        counter: whether `since` was reached, and whether the node's clock was set back.
+    """
 
     def __init__(self, run: Run, since: LogCursor | None) -> None:
         self._splitter = LineSplitter()
-        self._counter = LineCounter(
+        self.counter = LineCounter(
             pod_uid=run.pod_uid, container=run.container, restart_count=run.restart_count, since=since
         )
         self._stamp = run.started_at
         self._is_within = False
 
-    @property
-    def has_reached(self) -> bool | None:
-        """Return whether the line of `since` appeared; None while undecided."""
-        return self._counter.has_reached
-
-    @property
-    def is_unsteady(self) -> bool:
-        """Return whether the node's clock was set back within the response."""
-        return self._counter.is_unsteady
-
     def feed(self, chunk: bytes) -> Iterator[LogLine]:
         """Yield the new lines that this chunk completes."""
-        return self._counter.lines([self._stamped(piece) for piece in self._splitter.feed(chunk)])
+        return self.counter.lines([self._stamped(piece) for piece in self._splitter.feed(chunk)])
 
     def finish(self) -> Iterator[LogLine]:
         """Yield the container's remaining text without a line end.
@@ -58,16 +51,16 @@ class LogReader:
         left = self._splitter.finish()
         if left and not self._is_within and not _is_stamp(left[0].text.partition(" ")[0]):
             raise NodeRefused(left[0].text)
-        return self._counter.lines([self._stamped(piece) for piece in left])
+        return self.counter.lines([self._stamped(piece) for piece in left])
 
-    def _stamped(self, piece: Piece) -> StampedPiece:
+    def _stamped(self, piece: Piece) -> Piece:
         text = piece.text
         if not self._is_within:
             stamp, _, rest = text.partition(" ")
             if _is_stamp(stamp):
                 self._stamp, text = stamp, rest
         self._is_within = piece.continues
-        return StampedPiece(timestamp=self._stamp, text=text, continues=piece.continues)
+        return Piece(text=text, continues=piece.continues, timestamp=self._stamp)
 
 
 def _is_stamp(text: str) -> bool:

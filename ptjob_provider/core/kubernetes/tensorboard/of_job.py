@@ -56,7 +56,7 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     Rolls back on partial failure.
     """
     try:
-        return await _ensure_or_let_go(client, ref)
+        return await _ensure_or_delete(client, ref)
     except PermissionDenied as error:
         logger.warning("%s is without its TensorBoard: %s; see deploy/components/tensorboard", ref, error)
     except (PTJobError, TimeoutError) as error:
@@ -79,7 +79,7 @@ async def url_beside(client: Client, ref: JobRef) -> str:
         return ""
 
 
-async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
+async def _ensure_or_delete(client: Client, ref: JobRef) -> str:
     async with asyncio.timeout(_TIMEOUT):
         job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
         plan = TensorBoardPlan.of(job)
@@ -87,17 +87,17 @@ async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
             return ""
         has_ended = kinds.read_status(job).phase.is_terminal
         if has_ended and not kinds.kind_of(job).expires(job):
-            return await _let_go(client, ref, plan, "nothing else ends it before somebody deletes the job")
+            return await _delete_ended(client, ref, plan, "nothing else ends it before somebody deletes the job")
         if plan.url and not has_ended:
             return plan.url
         held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
         if has_ended:  # a missing one would only repeat the reason
             why = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
-            return await _let_go(client, ref, plan, why) if held else plan.url
-    return await _made(client, job, plan, held=held)
+            return await _delete_ended(client, ref, plan, why) if held else plan.url
+    return await _create_both(client, job, plan, held=held)
 
 
-async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
+async def _create_both(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
     """Create all objects, or none: one without an address would hold the claim unnoticed."""
     ref = JobRef.of(job)
     try:
@@ -106,17 +106,17 @@ async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: b
             service = await _ensured(client, ref, paths.services(ref.namespace), objects.service(job, plan))
             wanted = objects.deployment(job, plan, is_held_by_one_node=held)
             await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
-            found = plan.served_at(objects.url(service, await _node(client, ref)))
-            await _note(client, ref, found)
+            served = plan.served_at(objects.url(service, await _node(client, ref)))
+            await _note(client, ref, served)
     except (PTJobError, TimeoutError):
         with suppress(PTJobError, TimeoutError):
             async with asyncio.timeout(_UNDOING):
-                await _taken_away(client, ref)
+                await _delete_both(client, ref)
         raise
-    return found.url
+    return served.url
 
 
-async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
+async def _delete_ended(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
     """Delete the TensorBoard of an ended job; return its address if that fails.
 
     Also deletes one without an address: its creator may have been killed before annotating the job.
@@ -128,7 +128,7 @@ async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise:
         otherwise: the consequence if it stays, as a clause.
     """
     try:
-        await _taken_away(client, ref)
+        await _delete_both(client, ref)
         if plan.url:
             await _note(client, ref, plan.served_at(""))
     except PTJobError as error:
@@ -138,14 +138,14 @@ async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise:
     return ""
 
 
-async def _taken_away(client: Client, ref: JobRef) -> None:
+async def _delete_both(client: Client, ref: JobRef) -> None:
     """Delete both objects of this job; those of another, or with a new uid, are kept."""
     name = objects.name_of(ref.name)
     for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
         try:
-            found = await client.get(path)
-            if _is_of(found, ref):
-                this = {"preconditions": {"uid": found["metadata"]["uid"]}}
+            existing = await client.get(path)
+            if _is_of(existing, ref):
+                this = {"preconditions": {"uid": existing["metadata"]["uid"]}}
                 await client.delete(path, {"propagationPolicy": "Background", **this})
         except JobNotFound:
             continue
@@ -159,35 +159,31 @@ async def _note(client: Client, ref: JobRef, plan: TensorBoardPlan) -> None:
     await client.patch(paths.jobs(ref.kind, ref.namespace, ref.name), change)
 
 
-def _is_of(found: Manifest, ref: JobRef) -> bool:
-    return ref.uid in [owner.get("uid") for owner in found["metadata"].get("ownerReferences") or ()]
+def _is_of(owned: Manifest, ref: JobRef) -> bool:
+    return ref.uid in [owner.get("uid") for owner in owned["metadata"].get("ownerReferences") or ()]
 
 
 async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> Manifest:
     """Create an object that the job owns if missing; wait until an earlier job's object of the same name is deleted."""
     whose = f"{path}/{wanted['metadata']['name']}"
-    waited = 0.0
-    while waited < _TAKEN:
+    for _ in range(round(_TAKEN / _INTERVAL)):
         try:
             return await client.post(path, wanted)
         except JobAlreadyExists:
             with suppress(JobNotFound):
-                found = await client.get(whose)
-                if _is_of(found, ref):
-                    return found
+                existing = await client.get(whose)
+                if _is_of(existing, ref):
+                    return existing
         await asyncio.sleep(_INTERVAL)
-        waited += _INTERVAL
     raise ClusterUnavailable(f"{ref}: {paths.described('GET', whose)}: it is there and is not this job's")
 
 
 async def _node(client: Client, ref: JobRef) -> str:
     """Return the address of its node; "" if it has none soon."""
-    waited = 0.0
-    while waited < _PLACED:
+    for _ in range(round(_PLACED / _INTERVAL)):
         if address := await _node_now(client, ref):
             return address
         await asyncio.sleep(_INTERVAL)
-        waited += _INTERVAL
     return ""
 
 
