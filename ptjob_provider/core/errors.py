@@ -6,7 +6,7 @@ PTJobError
 ├─ JobFailed                          the training failed: retry when its diagnosis says so
 │  ├─ JobTimedOut                     our deadline passed and the job was stopped
 │  └─ JobDeleted                      the job was deleted while it was followed
-├─ OutputsNotVerified                 the job succeeded, its outputs could not be looked at: retry verifies again
+├─ OutputsNotVerified                 the job succeeded, its outputs could not be inspected: retry verifies again
 ├─ ClusterError                       the API server (or this machine) refused
 │  ├─ JobNotFound
 │  ├─ JobAlreadyExists

@@ -1,4 +1,4 @@
-"""The inspector port: events, nodes, claims and permissions around jobs, for people who look around.
+"""The inspector port: events, nodes, claims and permissions around jobs, for people who inspect a cluster.
 
 A cluster and this machine implement it. It is separate from the port in `backend`, which is all that submitting and
 following need: a Role that is enough for that may not be enough for this, and each error names the missing verb.

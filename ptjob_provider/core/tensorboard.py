@@ -1,6 +1,6 @@
 """A job's TensorBoard as annotated on the job: what it shows, how it runs, its address.
 
-Pure. The job's object holds all of it; `kubernetes.tensorboard_objects` renders it.
+Pure. The job's object holds all of it; `kubernetes.tensorboard.objects` renders it.
 """
 
 from __future__ import annotations

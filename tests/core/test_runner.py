@@ -40,6 +40,7 @@ from ptjob_provider.core.run.outcome import JobOutcome, Outcome, deadline_after,
 from ptjob_provider.core.run.rank0_log import catch_up
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 pytestmark = pytest.mark.skips_waits
 
@@ -578,30 +579,23 @@ async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> Non
     assert (conclusion.outcome, backend.deleted) == (Outcome.SUCCEEDED, [])
 
 
-@pytest.mark.parametrize(
-    ("hands_off", "outcome"), [(False, Outcome.TIMED_OUT), (True, Outcome.DELETED)], ids=["ours", "another's"]
+@each_row(
+    ("seconds", "hands_off", "outcome"),
+    [(0, False, Outcome.TIMED_OUT), (0, True, Outcome.DELETED), (1, False, Outcome.DELETED)],
 )
-async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(*, hands_off: bool, outcome: Outcome) -> None:
-    """A follower was killed just after it had deleted it; a job that is only waited for is deleted by others alone."""
+async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
+    seconds: int, outcome: Outcome, *, hands_off: bool
+) -> None:
+    """A follower was killed just after it had deleted it; else, and before the deadline, others deleted it."""
     backend = ScriptedBackend()
     backend.worlds = [Observation(job=None)]
+    deadline = NOON + timedelta(seconds=seconds)
 
     conclusion = await follow(
-        backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON, hands_off=hands_off
+        backend, submission(), sink=ListSink(), deadline=deadline, clock=lambda: NOON, hands_off=hands_off
     )
 
     assert conclusion.outcome is outcome
-
-
-async def test_a_job_that_is_gone_before_its_deadline_was_deleted() -> None:
-    """By somebody else: we would have waited."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=None)]
-    deadline = NOON + timedelta(seconds=1)
-
-    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=deadline, clock=lambda: NOON)
-
-    assert conclusion.outcome is Outcome.DELETED
 
 
 async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
@@ -638,19 +632,6 @@ async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, h
     assert bool(instants) is not hands_off
     assert all(at > NOON + timedelta(seconds=60) for at in instants)
     assert all(later - earlier >= timedelta(seconds=30) for earlier, later in pairwise(instants))
-
-
-async def test_a_missing_program_ends_the_job_at_once() -> None:
-    """The job itself would stay Running for ever."""
-    backend = ScriptedBackend()
-    missing = {
-        "waiting": {"reason": "RunContainerError", "message": 'exec: "nosuch": executable file not found in $PATH'}
-    }
-    backend.worlds = [Observation(job=job("Created"), pods=[pod(MASTER, missing, phase="Pending")])]
-
-    conclusion = await follow(backend, submission(), sink=ListSink(), limits=Limits(), clock=lambda: NOON)
-
-    assert (conclusion.outcome, backend.deleted) == (Outcome.FAILED, [REF])
 
 
 async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
@@ -698,19 +679,6 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
     said = "See its last lines" if lines else "Its log is gone with the job"
     assert conclusion.diagnosis.resolution == f"{said}; restarting it did not help so far"
     assert any("only this message remains of it" in text for text in sink.notices)
-
-
-async def test_why_it_does_not_run_yet_is_said_when_it_changes() -> None:
-    """A reason that lasts is said once, not at every look."""
-    backend, sink = ScriptedBackend(), ListSink()
-    pull = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    pulling = Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")])
-    backend.worlds = [pulling, pulling, pulling, Observation(job=job("Succeeded"))]
-    seconds = iter(range(0, 1000, 2))
-
-    await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
-
-    assert sum("ImagePullBackOff" in text for text in sink.notices) == 1
 
 
 @pytest.mark.parametrize("hands_off", [False, True])
@@ -815,32 +783,20 @@ async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
         raise_for(submission(model=True).ref, conclusion)
 
 
-async def test_outputs_in_place_come_back_with_size_and_hash() -> None:
-    """The next task needs no volume to know them."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"))]
-    backend.report = found()
-
-    conclusion = await follow(backend, submission(model=True), sink=ListSink())
-
-    assert conclusion.result is not None
-    assert conclusion.result["model"]["sha256"] == "ab"
-    raise_for(submission(model=True).ref, conclusion)
-
-
 async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
     """Nobody has to look at the claim again; a job that cannot be written to has succeeded all the same."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Succeeded"))]
     backend.report = found()
 
-    await follow(backend, submission(model=True), sink=sink)
+    first = await follow(backend, submission(model=True), sink=sink)
     (noted,) = [change["metadata"]["annotations"][REPORT_ANNOTATION] for change in backend.patches]
     backend.patch_error = ClusterError("forbidden", code=403)
     again = await follow(backend, submission(model=True), sink=sink)
 
     assert read_report(noted) == backend.report
-    assert again.outcome is Outcome.SUCCEEDED
+    assert [each.result and each.result["model"]["sha256"] for each in (first, again)] == ["ab", "ab"]
+    raise_for(REF, again)
 
 
 async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:

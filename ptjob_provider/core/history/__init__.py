@@ -1,6 +1,6 @@
 """Pod history: the recorded state and ends of a job's pods, kept after the pods are deleted.
 
-Takes pods and events as the API server wrote them, and returns a `Record`. `diagnosis` interprets it; the back-end
+Takes pods and events as the API server wrote them, and returns a `PodHistory`. `diagnosis` interprets it; the back-end
 stores it (in an annotation, a file).
 """
 

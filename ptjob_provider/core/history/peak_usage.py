@@ -75,7 +75,7 @@ def together(one: Mapping[str, PeakUsage], other: Mapping[str, PeakUsage]) -> di
 
 
 def shown(uses: Mapping[str, PeakUsage], *, rank0: str) -> dict[str, Any] | None:
-    """Return {replicas: {name: fields of a Use}, left_out} as plain JSON; None without measurements.
+    """Return {replicas: {name: fields of a `PeakUsage`}, left_out} as plain JSON; None without measurements.
 
     For many replicas, includes rank 0 and those with the most memory; `left_out` counts the others.
     """

@@ -119,7 +119,7 @@ class Waiting:
         container: the container that blocks it; "" for the pod as a whole.
         reason: of the kubelet, scheduler or operator.
         since: first observation of this kind of wait of this pod, by our clock, never the cluster's.
-        in_vain: why waiting cannot help, told instead of the message; "" where it may.
+        in_vain: why waiting cannot help, reported instead of the message; "" where it may.
     """
 
     replica: str
@@ -244,7 +244,7 @@ class PodHistory:
     def is_blank(self, ended_at: datetime | None) -> bool:
         """Return whether nothing of the pods was observed of a job that ended at `ended_at`: nobody followed it.
 
-        An observed wait without pods, before the end, is an observation; the first look after the end is none.
+        An observed wait without pods, before the end, is an observation; the first one after the end is none.
         """
         was_queued = self.queued_since is not None and ended_at is not None and self.queued_since < ended_at
         return not (self.terminations or self.restart_counts or self.removals or self.waiting or was_queued)

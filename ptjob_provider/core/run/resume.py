@@ -165,7 +165,7 @@ async def resume(
         namespace: of the jobs.
         owner: of the jobs.
         is_repeated: this try is an automatic retry.
-        notes: of earlier tries, see `TryNote`.
+        notes: of earlier tries, see `AttemptResult`.
         replicas: unfinished pods of the owner's jobs; listed before this call, so that they reveal a job that is
             deleted meanwhile.
 

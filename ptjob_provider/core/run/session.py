@@ -41,7 +41,7 @@ class Session:
         on_finish_action: what to do with the object of a finished job.
         api_error_timeout: seconds for which requests about the job may be refused.
         tell: takes sentences about the job.
-        warn: takes sentences about what a person should look at; None: `tell` does.
+        warn: takes sentences about what a person should check; None: `tell` does.
     """
 
     backend: Backend
@@ -122,7 +122,7 @@ async def until_stopped(
     work: Coroutine[Any, Any, T],
     stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]],
 ) -> T:
-    """Return the work's result, or, once `told` is set, that of `stop`; the work has ended or is cancelled then."""
+    """Return the work's result or, once `stop_requested` is set, that of `stop`; nothing of the work runs on then."""
     main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
     try:
         await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)

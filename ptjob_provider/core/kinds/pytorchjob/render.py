@@ -263,7 +263,7 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
 def validate(manifest: Mapping[str, Any]) -> None:
     """Check that the operator would accept and run the job.
 
-    Beyond the webhook's rules: words that the CRD has no enum for, names whose services could not be created, and
+    Beyond the webhook's rules: values that the CRD has no enum for, names whose services could not be created, and
     labels that no pod can have.
 
     Raises:

@@ -36,7 +36,7 @@ CONTAINER = "python"
 """Name of the training container; without a container of this name, the first one trains."""
 
 TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
-"""Our roles as replica types; the words are free, and the very first replica is the master."""
+"""Our roles as replica types; their names are free, and the very first replica is the master."""
 
 CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
 """Our policy → theirs."""
