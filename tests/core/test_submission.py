@@ -20,6 +20,7 @@ from ptjob_provider.core.run.submit import (
     with_tensorboard,
 )
 from ptjob_provider.core.spec import Installation, TrainingJob
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -75,46 +76,76 @@ async def test_a_job_that_somebody_deletes_at_once_is_told_as_such() -> None:
         await submit(Deleting(), MemoryStore())
 
 
-async def test_a_second_try_adopts_the_running_job() -> None:
-    """A restarted worker does not train twice."""
+class Between:
+    """What may happen to the first try's job before the second try."""
+
+    def __init__(self, backend: ScriptedBackend, store: MemoryStore, ref: JobRef) -> None:
+        self.backend, self.store, self.key = backend, store, (ref.namespace, ref.name)
+
+    def finished(self) -> None:
+        self.backend.jobs[self.key] = finished(self.backend.jobs[self.key])
+
+    def deleted(self) -> None:
+        del self.backend.jobs[self.key]
+
+    def made_again(self) -> None:
+        self.backend.jobs[self.key]["metadata"]["uid"] = "uid-of-a-backup"
+
+    def store_lost(self) -> None:
+        self.store = MemoryStore()
+
+    def killed_after_the_create(self) -> None:
+        self.store.record = self.store.history[0]
+
+    def concluded(self) -> None:
+        conclude_attempt(self.store)
+
+    def delivered(self) -> None:
+        deliver_attempt(self.store, by_try=1)
+
+
+@each_row(
+    ("between", "how", "outcome"),
+    [  # what happened; the second try; attempt, adopted, jobs made, jobs stopped, whether outputs must be newer now
+        ("", {}, (1, True, 1, [], False)),  # a restarted worker does not train twice
+        ("finished", {}, (1, True, 1, [], False)),  # what was achieved while nobody looked is kept
+        ("store_lost", {}, (1, True, 1, [], False)),  # a lost store must not train twice
+        ("store_lost finished", {}, (2, False, 2, [], True)),  # a dag run that was deleted and made anew trains anew
+        ("store_lost finished", {"exact_name": True}, (2, False, 2, ["uid-1"], True)),
+        ("killed_after_the_create finished", {}, (1, True, 1, [], False)),
+        ("deleted", {}, (2, False, 2, ["uid-1"], False)),  # its uid is on record and nobody has it
+        ("made_again", {}, (2, False, 2, ["uid-of-a-backup"], False)),  # such as one put back from a backup
+        ("concluded", {}, (2, False, 2, ["uid-1"], False)),  # outputs may be as old as the first attempt
+        ("concluded", {"exact_name": True}, (2, False, 2, ["uid-1"], False)),
+        ("", {"clear_number": 1}, (2, False, 2, ["uid-1"], True)),  # a cleared task trains anew
+        (
+            "delivered finished",
+            {"tries_before_clear": 1},
+            (2, False, 2, ["uid-1"], True),
+        ),  # the number stayed as it was
+        ("delivered finished", {}, (1, True, 1, [], False)),
+        ("delivered", {"tries_before_clear": 1}, (1, True, 1, [], False)),  # a live job is never stopped for that
+        ("", {"owner": STRANGER}, (2, False, 2, [], False)),  # the record came with a copied database
+    ],
+)
+async def test_what_a_second_try_does_with_the_first_ones_job(
+    between: str, how: dict[str, Any], outcome: tuple[int, bool, int, list[str], bool]
+) -> None:
+    """Adopts it, or makes the next attempt once what it stops is gone; the name is another one unless it is given."""
     backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
+    is_exact = how.get("exact_name", False)
+    first = await submit(backend, store, exact_name=is_exact)
+    this = Between(backend, store, first.ref)
+    for event in between.split():
+        getattr(this, event)()
 
-    second = await submit(backend, store)
+    second = await submit(backend, this.store, **how)
 
-    assert (second.ref, second.adopted, backend.created) == (first.ref, True, 1)
-
-
-async def test_a_second_try_adopts_the_job_that_finished_meanwhile() -> None:
-    """What was achieved while nobody looked is kept."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    backend.jobs[first.ref.namespace, first.ref.name] = finished(await backend.get("", "team", first.ref.name))
-
-    second = await submit(backend, store)
-
-    assert (second.ref, backend.created) == (first.ref, 1)
-
-
-async def test_our_live_job_is_adopted_even_if_the_store_was_lost() -> None:
-    """A lost store must not train twice."""
-    backend = ScriptedBackend()
-    first = await submit(backend, MemoryStore())
-
-    second = await submit(backend, MemoryStore())
-
-    assert (second.ref, backend.created) == (first.ref, 1)
-
-
-async def test_our_finished_job_is_history_if_the_store_was_lost() -> None:
-    """A dag run that was deleted and made anew trains anew."""
-    backend = ScriptedBackend()
-    first = await submit(backend, MemoryStore())
-    backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
-
-    second = await submit(backend, MemoryStore())
-
-    assert (second.attempt, second.adopted, backend.created) == (2, False, 2)
+    is_newer = second.first_started_at > first.first_started_at
+    stopped = [ref.uid for ref in backend.deleted]
+    assert (second.attempt, second.adopted, backend.created, stopped, is_newer) == outcome
+    assert (second.ref == first.ref) is second.adopted
+    assert (second.ref.name == first.ref.name) is (second.adopted or is_exact)
 
 
 async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for() -> None:
@@ -232,17 +263,6 @@ async def test_names_that_are_all_taken_end_in_an_error_that_says_whose_they_are
     assert (backend.created, backend.deleted) == (5, [])
 
 
-async def test_a_recorded_job_that_is_another_installations_is_not_stopped() -> None:
-    """Its record came with a copied database; the copy has an id of its own since."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-
-    second = await submit(backend, store, owner=STRANGER)
-
-    assert (second.attempt, backend.created, backend.deleted) == (2, 2, [])
-    assert first.ref != second.ref
-
-
 async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
     """Same attempt, same name."""
     backend, store = ScriptedBackend(), MemoryStore()
@@ -282,95 +302,6 @@ async def test_a_job_that_ended_before_the_answer_to_its_create_is_not_trained_a
     assert (submission.attempt, submission.adopted, backend.created) == (1, True, 1)
 
 
-async def test_an_intent_whose_job_finished_before_anyone_looked_is_adopted() -> None:
-    """The worker was killed between the POST and the answer."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    store.record = store.history[0]
-    backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
-
-    second = await submit(backend, store)
-
-    assert (second.ref, backend.created) == (first.ref, 1)
-
-
-async def test_a_job_that_was_deleted_by_hand_is_replaced_by_the_next_attempt() -> None:
-    """Its uid is on record and nobody has it."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    del backend.jobs["team", first.ref.name]
-
-    second = await submit(backend, store)
-
-    assert (second.attempt, second.ref.uid) == (2, "uid-2")
-    assert backend.deleted == [first.ref]
-
-
-async def test_a_job_that_was_made_again_under_the_recorded_name_is_not_the_recorded_one() -> None:
-    """Such as one that was put back from a backup: it is stopped, and the next attempt is made."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    backend.jobs["team", first.ref.name]["metadata"]["uid"] = "uid-of-a-backup"
-
-    second = await submit(backend, store)
-
-    assert (second.attempt, second.adopted) == (2, False)
-    assert [ref.uid for ref in backend.deleted] == ["uid-of-a-backup"]
-
-
-async def test_a_concluded_attempt_is_stopped_and_replaced() -> None:
-    """The old pods are gone before the new job is created, and outputs may be as old as the first attempt."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    conclude_attempt(store)
-    backend.pods_stay = 2
-
-    second = await submit(backend, store)
-
-    assert (second.attempt, backend.deleted) == (2, [first.ref])
-    assert second.first_started_at == first.first_started_at
-    assert second.ref.name != first.ref.name
-
-
-async def test_a_cleared_task_trains_anew_and_its_outputs_must_be_new() -> None:
-    """The clock of the outputs begins again."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-
-    second = await submit(backend, store, clear_number=1)
-
-    assert second.attempt == 2
-    assert second.first_started_at > first.first_started_at
-
-
-@pytest.mark.parametrize(("is_finished", "tries_before_clear", "attempt"), [(True, 1, 2), (True, 0, 1), (False, 1, 1)])
-async def test_a_delivered_job_is_history_if_it_has_finished_and_the_task_was_cleared_since(
-    tries_before_clear: int, attempt: int, *, is_finished: bool
-) -> None:
-    """The clear has left the number as it was; a live job is never stopped for that."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-    deliver_attempt(store, by_try=1)
-    if is_finished:
-        backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
-
-    second = await submit(backend, store, tries_before_clear=tries_before_clear)
-
-    assert (second.attempt, backend.created) == (attempt, attempt)
-    assert (second.first_started_at > first.first_started_at) is (attempt == 2)
-
-
-async def test_an_exact_name_is_kept_and_its_old_job_goes_first() -> None:
-    """The same name again, once the old object and its pods are gone."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store, exact_name=True)
-    conclude_attempt(store)
-
-    second = await submit(backend, store, exact_name=True)
-
-    assert (first.ref.name, second.ref.name, second.ref.uid) == ("digits", "digits", "uid-2")
-
-
 async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refused() -> None:
     """What is waited for is the end of this task's own job."""
 
@@ -387,17 +318,6 @@ async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refuse
         await submit(backend, store, exact_name=True)
 
     assert [ref.uid for ref in backend.deleted] == ["uid-1"]
-
-
-async def test_an_exact_name_whose_finished_job_nobody_remembers_is_taken_over() -> None:
-    """Ours by its annotation, finished, and not on record."""
-    backend = ScriptedBackend()
-    first = await submit(backend, MemoryStore(), exact_name=True)
-    backend.jobs["team", "digits"] = finished(backend.jobs["team", "digits"])
-
-    second = await submit(backend, MemoryStore(), exact_name=True)
-
-    assert (second.attempt, second.ref.uid, backend.deleted) == (2, "uid-2", [first.ref])
 
 
 async def test_adopting_a_job_of_another_specification_is_said() -> None:

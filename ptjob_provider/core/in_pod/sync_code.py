@@ -309,10 +309,7 @@ def _git_environment(options: SyncOptions, url: str, folder: Path) -> dict[str, 
     user, password = options.credentials
     parts = urlsplit(url)
     if password and parts.scheme in {"http", "https"}:
-        helper = (
-            '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
-        )
-        settings.append((f"credential.{parts.scheme}://{parts.netloc.rpartition('@')[2]}.helper", helper))
+        settings.append((f"credential.{parts.scheme}://{parts.netloc.rpartition('@')[2]}.helper", _HELPER))
     numbered = {
         name: text
         for number, pair in enumerate(settings)
