@@ -18,7 +18,7 @@ from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.orphans import sweep
-from ptjob_provider.core.run.resume import recall
+from ptjob_provider.core.run.resume import resume
 from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class OtherInstallation:
         job = program.job(program.of_other(self._schedule), self._namespace)
         while self._conclusion is None:
             with contextlib.suppress(ClusterUnavailable):
-                store = await recall(backend, self._namespace, self._owner, is_repeated=True)
+                store = await resume(backend, self._namespace, self._owner, is_repeated=True)
                 submission = await ensure_submitted(backend, job, owner=self._owner, store=store)
                 self._conclusion = await follow(backend, submission, sink=self._life)
 
