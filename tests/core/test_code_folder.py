@@ -164,6 +164,19 @@ async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(fold
     assert "Secret" not in caplog.text
 
 
+async def test_a_running_job_is_followed_though_its_folder_has_become_too_large(folder: Path) -> None:
+    """The pods of the adopted job would refuse the archive of other files; so it need not fit into a Secret."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await ensure_submitted(backend, job_of(folder), owner=OWNER, store=store)
+    before = dict(backend.secrets)
+    (folder / "train.py").write_text("print(2)\n")
+
+    again = await ensure_submitted(backend, job_of(folder), owner=OWNER, store=store)
+
+    assert (again.ref, again.adopted, again.spec_changed) == (first.ref, True, True)
+    assert backend.secrets == before
+
+
 def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) -> None:
     """The same files are the same job, in every attempt; another line is another one."""
     first, again = render(job_of(folder)), render(job_of(folder), attempt=2)

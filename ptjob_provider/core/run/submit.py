@@ -54,6 +54,7 @@ from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan
 from ptjob_provider.core.run.cleanup import STOP_TIMEOUT, stop_and_wait
+from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.tensorboard import url_of
 from ptjob_provider.core.versions import known_fields
 
@@ -244,12 +245,17 @@ class _Submitter:
         """Create or adopt the job and what it needs; an earlier try may have created only the job itself."""
         submission = await self._submitted()
         rendered = self._render(submission.attempt)
-        if submission.adopted and rendered.secret is not None:
+        if submission.adopted and rendered.secret is not None and self._has_same_folder(submission):
             _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
             await self.backend.give_secret(submission.ref, secret)
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
         return submission
+
+    def _has_same_folder(self, submission: Submission) -> bool:
+        """Return whether the job was created with the same folder: no other archive is of use to its pods."""
+        ours, theirs = self.job.code, submission.code_revision or {}
+        return not isinstance(ours, PackedCode) or ours.code_revision["digest"] == theirs.get("digest")
 
     async def _submitted(self) -> Submission:
         self.kind = self.record.kind if self.record else self._preferred or kinds.DEFAULT.KIND
