@@ -47,6 +47,10 @@ COLOURS = merm.Theme(
     background_color="none",
     font_family="inherit",
 )
+CODE_IN_CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+CELL = re.compile(r"(?<=</td>\n)<td[ >].*?</td>", re.DOTALL)
+"""Of a table, but not the first of a row: a name that is looked for stays whole."""
+
 NO_BREAK = "\ue000"
 """Stands for a space in a diagram's label, because the renderer breaks long lines that its boxes have room for."""
 
@@ -66,6 +70,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     text = markdown if page.file.generated_by else with_links(markdown, f"docs/{uri}", uri)
     return MERMAID.sub(lambda block: picture(block[1]), text)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs
+    """Let a browser break long names in tables after `.`, `_`, `/`, `=` and `::`, and nowhere else."""
+
+    def breakable(code: re.Match[str]) -> str:
+        return re.sub(r"(?<=\w)([._/=]|::)(?=\w)", r"\1<wbr>", code[0])
+
+    return CELL.sub(lambda cell: CODE_IN_CELL.sub(breakable, cell[0]), output)
 
 
 def with_links(text: str, source: str, uri: str) -> str:

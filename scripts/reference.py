@@ -336,9 +336,10 @@ def argument_types(node: Definition) -> dict[str, str]:
 
 
 def public_classes(file: Path) -> list[ast.ClassDef]:
-    """Return the classes of a file that users import."""
-    body = ast.parse(file.read_text()).body
-    return [node for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    """Return the classes of a file that users import: not those that are only a part of another one in it."""
+    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
+    return [node for node in classes if not node.name.startswith("_") and node.name not in bases]
 
 
 def definition(file: Path, name: str) -> Definition:

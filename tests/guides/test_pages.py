@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = DOCS.parent
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *DOCS.glob("*.md")]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("docker/*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 NAMED = re.compile(r"((?:\w[\w.-]*/)+(?:[\w.-]+\.(?:py|md|yaml|mod)|Dockerfile)?(?!\w)|\w+\.py)((?:::\w+)*)")
