@@ -11,9 +11,10 @@ import subprocess
 import sys
 import types
 from dataclasses import dataclass
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from ptjob_provider.core.code import modules as code_modules
@@ -171,6 +172,31 @@ TRAVEL: dict[str, str] = {
             return LAST
         def train(): return [count(), count(), COUNT]
     """,
+    "a global that a helper makes": """
+        def begin():
+            global DEVICE
+            DEVICE = "cpu"
+        def train():
+            begin()
+            return DEVICE
+    """,
+    "what a decorator enters into a registry": """
+        import functools
+        class Registry(dict):
+            def register(self, name): return lambda function: self.setdefault(name, function)
+        MODELS = Registry()
+        @MODELS.register("small")
+        def small(): return SIZE
+        SIZE = 3
+        @functools.singledispatch
+        def size(value): return "something"
+        @size.register
+        def _(value: int): return "a number"
+        @functools.cache
+        def stays_behind(): return open(__file__)
+        def train(): return [MODELS["small"](), size(1), functools.reduce(max, [1, 2])]
+    """,
+    "a form feed": "import math\n\f\nRATE = 1\n\fdef train(): return RATE",
     "names of the module": "def train(): return [__name__ != '', __doc__ is None]",
     "a coroutine that it runs": """
         import asyncio
@@ -289,6 +315,16 @@ def test_decorators_of_the_frameworks_stay_behind(text: str) -> None:
     assert space["train"]() == 7
 
 
+def test_a_global_of_a_decorated_function_is_its_own() -> None:
+    """Inside of `with DAG()`, too, which is a statement around it."""
+    function = "@task\ndef train():\n    global COUNT\n    COUNT += 1\n    return COUNT\n"
+    within = f'with DAG("d"):\n{indent(function, "    ")}'
+
+    for text in (function, within):
+        found = from_text(f"from airflow.sdk import DAG, task\nCOUNT = 0\n{text}", "train", file="case.py")
+        assert "COUNT = 0" in found.text
+
+
 def test_a_decorator_of_ones_own_stays_below_the_tasks_and_goes_above_it() -> None:
     """What is above `@task` decorates the task."""
     above = "from airflow.sdk import task\ndef mine(f): return f\n"
@@ -333,6 +369,11 @@ REFUSED = {
     "changed by another function": (
         "N = 0\ndef reset():\n    global N\n    N = 0\ndef train(): return N",
         "'N' is module state: another function changes it by `global` (line 2)",
+        "pass its value",
+    ),
+    "made by another function": (
+        "def begin():\n    global N\n    N = 0\ndef train(): return N",
+        "'N' is module state: another function changes it by `global` (line 1)",
         "pass its value",
     ),
     "used by a helper": (
@@ -433,14 +474,20 @@ def test_a_file_that_was_changed_since_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_constant_with_another_value_by_now_is_refused(tmp_path: Path) -> None:
-    """Another module has set it, or a function has changed it in place."""
-    module = loaded(tmp_path, "RATE = 0.1\nCACHE = {}\ndef train(): return [RATE, CACHE]\n")
+    """Another module has set it, also to an array, or a function has changed it in place."""
+    module = loaded(tmp_path, "RATE = [0.1]\nCACHE = {}\ndef train(): return [RATE, CACHE]\n")
     assert from_function(module.train).name == "train"
 
     module.CACHE["a"] = 1
 
     with pytest.raises(InvalidSpec, match=r"'CACHE' has the value {'a': 1} by now, and {} in the file \(line 2\)"):
         from_function(module.train)
+
+    module.CACHE = {}  # type: ignore[attr-defined]
+    for value in (np.array([1, 2]), [np.array([1, 2])]):
+        module.RATE = value  # type: ignore[attr-defined]
+        with pytest.raises(InvalidSpec, match=r"'RATE' has the value .*array\(\[1, 2\]\)\]? by now, and \[0.1\] in"):
+            from_function(module.train)
 
 
 def test_a_name_that_is_in_this_process_only_is_refused(tmp_path: Path) -> None:

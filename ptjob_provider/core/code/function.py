@@ -7,6 +7,7 @@ The result is the file itself with all other lines emptied: lines keep their num
     imports, also in `try` and `if`; `import *`        names that are imported for type checkers only
     functions, classes, constants, whatever they call  what is bound in a loop, `with`, `if`, `match` or `try`
     statements that change these: `LAYERS.append(3)`   what another function changes by `global`
+    what `@MODELS.register` enters into one of these
     the function's own decorators                      names of Airflow and of this package
     a notebook's cells, in the order they ran          names that the source does not have, or has with other values
 
@@ -193,6 +194,13 @@ class _Unit:
         return {name for each in inner if isinstance(each, ast.Global) for name in each.names}
 
     @cached_property
+    def registries(self) -> set[str]:
+        """Return the names of which its decorators are attributes: `MODELS` of `@MODELS.register("small")`."""
+        decorators = [each for node in self.nodes for each in getattr(node, "decorator_list", ())]
+        called = [each.func if isinstance(each, ast.Call) else each for each in decorators]
+        return {_root(each) for each in called if isinstance(each, ast.Attribute)}
+
+    @cached_property
     def annotations(self) -> list[tuple[set[str], bool]]:
         """Return the names in each annotation, and whether it is evaluated when the statement runs."""
         return [found for node in self.nodes for found in _annotations(node)]
@@ -222,8 +230,9 @@ class _Module:
         self.frameworks = _framework_names(self.tree)
         self.units = [self.unit(group) for group in _sharing_lines(self.tree.body)]
         self._bindings: dict[str, list[_Unit]] = {}
+        imported = {name for node in _imports(self.tree) for name in _imported(node)}
         for unit in self.units:
-            for name in unit.binds:
+            for name in unit.binds | (unit.registries - imported):
                 self._bindings.setdefault(name, []).append(unit)
 
     def unit(self, nodes: Sequence[ast.stmt]) -> _Unit:
@@ -261,7 +270,7 @@ def _taken_out(module: _Module, name: str, line: int, *, modules: Sequence[str],
     entry = module.unit([node])
     kept = _Collector(module, name, entry).collect()
     lines = {number: module.lines[number - 1] for unit in kept for number in unit.lines}
-    if node.col_offset:
+    if module.lines[node.lineno - 1].lstrip("\f")[:1].isspace():
         lines[min(entry.lines) - 1] = "if True:"
     package = str(module.values.get("__package__") or "")
     text = "\n".join(lines.get(number, "") for number in range(1, max(lines) + 1)) + "\n"
@@ -308,7 +317,7 @@ class _Collector:
         if name in self._seen:
             return
         units = self._module.binding(name)
-        if not units and name not in _KNOWN and name not in user.changes:
+        if not units and name not in _KNOWN and not any(name in unit.changes for unit in self._module.units):
             units = [unit for unit in self._module.units if unit.is_star] or self._unknown(name, user)
         self._seen.add(name)
         for unit in units:
@@ -349,14 +358,14 @@ class _Collector:
 
     def _check_state(self, name: str) -> None:
         """Refuse a constant that has another value by now, or that a function which stays behind changes."""
-        units = self._module.binding(name)
-        for unit in self._module.units if units else ():
-            if name in unit.changes and unit not in self._kept:
+        units, own = self._module.binding(name), set(self._kept[0].lines)
+        for unit in self._module.units:
+            if name in unit.changes and unit not in self._kept and not own <= set(unit.lines):
                 why = f"is module state: another function changes it by `global` (line {unit.lines[0]})"
                 self._refuse(name, why, "pass its value as an argument", self._kept[0])
         if len(units) == 1 and name in self._module.values:
             constant = _constant(units[0], name)
-            if constant and constant[0] != self._module.values[name]:
+            if constant and not _is_equal(constant[0], self._module.values[name]):
                 why = f"has the value {self._module.values[name]!r:.80} by now, and {constant[0]!r:.80} in the file"
                 self._refuse(name, f"{why} (line {units[0].lines[0]})", "pass its value as an argument", self._kept[0])
 
@@ -519,12 +528,17 @@ def _is_future(unit: _Unit) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
+def _imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+
+
 def _framework_names(tree: ast.Module) -> set[str]:
     """Return the names of Airflow and this package, wherever the file imports them."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and _origin(node) in _FRAMEWORKS:
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    found = {name for node in _imports(tree) if _origin(node) in _FRAMEWORKS for name in _imported(node)}
     for node in tree.body:
         if isinstance(node, ast.Assign) and _root(node.value) in found:
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -534,6 +548,13 @@ def _framework_names(tree: ast.Module) -> set[str]:
 def _origin(node: ast.Import | ast.ImportFrom) -> str:
     name = node.names[0].name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
     return name.partition(".")[0]
+
+
+def _is_equal(literal: Any, value: Any) -> bool:
+    try:
+        return bool(literal == value)
+    except ValueError:  # an array has no truth value
+        return False
 
 
 def _constant(unit: _Unit, name: str) -> list[Any]:
