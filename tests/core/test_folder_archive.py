@@ -165,6 +165,10 @@ def test_version_control_and_caches_stay_behind(folder: Path) -> None:
         (".env.production", "TOKEN=1"),
         (".envrc", "export TOKEN=1"),
         ("conf/prod.env", "TOKEN=1"),
+        ("conf/prod.env.local", "TOKEN=1"),
+        (".envrc", "export TOKEN=1"),
+        (".docker/config.json", "{}"),
+        ("secrets.yaml", "token: 1"),
         (".aws/credentials", "[default]"),
         ("deep/.ssh/config", "Host"),
         ("id_rsa", ""),
@@ -191,7 +195,8 @@ def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: 
 
 def test_what_only_looks_like_a_credential_travels(folder: Path) -> None:
     """Examples, public keys and certificates, and code about keys."""
-    paths = [".env.example", "ca.pem", "credentials/__init__.py", "id_rsa.pub", "net/key.py"]
+    paths = [".env.example", "prod.env.example", "secrets.py", "ca.pem", "credentials/__init__.py", "id_rsa.pub"]
+    paths.append("net/key.py")
     write(folder, {**dict.fromkeys(paths, "-----BEGIN CERTIFICATE-----"), "net/key.py": f"KEY = '''{KEY}'''"})
 
     assert set(paths) < set(names(folder))
@@ -318,6 +323,23 @@ def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
     for name, words in (("empty", "a folder with files that"), ("no", "a folder of"), ("file", "a folder of")):
         with pytest.raises(InvalidSpec, match=f"dir: '.*/{name}' is not allowed; allowed: {words}"):
             packed(tmp_path / name, field="dir")
+
+
+def test_what_cannot_be_read_is_refused(folder: Path) -> None:
+    """By its name, as a folder or an ignore file without permission; root may read those."""
+    write(folder, {"net/.gitignore/a": ""})
+
+    with pytest.raises(InvalidSpec, match=r"code: 'net/.gitignore' is not allowed; .* Is a directory; exclude it in"):
+        packed(folder)
+
+
+@each_row(("name", "line"), [(".gitignore", "!"), (".dockerignore", "[z-a]")])
+def test_an_ignore_file_with_a_line_that_is_no_pattern_is_refused(tmp_path: Path, name: str, line: str) -> None:
+    """What was to stay behind might travel."""
+    made = write(tmp_path / name, {"train.py": "", name: f"*.pt\n{line}\n"})
+
+    with pytest.raises(InvalidSpec, match=rf"{name}: (Invalid git pattern|bad char).*; allowed: patterns of .git"):
+        packed(made)
 
 
 def test_the_library_of_ignore_files_is_loaded_where_there_are_some(folder: Path) -> None:

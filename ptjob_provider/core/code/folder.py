@@ -44,31 +44,15 @@ MAX_PACKED = 64_000_000
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
-    *(
-        ".env",
-        ".env.*",
-        "*.env",
-        ".envrc",
-        ".netrc",
-        "_netrc",
-        ".pgpass",
-        ".pypirc",
-        ".npmrc",
-        ".git-credentials",
-        ".htpasswd",
-    ),
-    *(".databrickscfg", ".s3cfg", ".vault-token", "kaggle.json", "kubeconfig", "*.kubeconfig", ".dockerconfigjson"),
+    *(".env", ".env.*", "*.env", "*.env.*", ".envrc", ".netrc", "_netrc", ".pgpass", ".pypirc", ".npmrc"),
+    *(".git-credentials", ".htpasswd", ".s3cfg", ".vault-token"),
+    *(".databrickscfg", "kubeconfig", "*.kubeconfig", ".dockerconfigjson"),
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.ppk"),
-    *(
-        "credentials",
-        "credentials.json",
-        "application_default_credentials.json",
-        "client_secret*.json",
-        "service-account*.json",
-        "service_account*.json",
-    ),
+    *("secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "kaggle.json"),
+    *("credentials", "credentials.json", "application_default_credentials.json"),
+    *("client_secret*.json", "service-account*.json", "service_account*.json"),
 )
-_CREDENTIAL_FOLDERS = {".aws", ".azure", ".gnupg", ".kube", ".ssh"}
+_CREDENTIAL_FOLDERS = {".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"}
 _EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
 _PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY|\s*\{[^{}]*\"private_key\"\s*:")
 _KEY_BEHIND_CERTIFICATES = re.compile(rb".*-----BEGIN [A-Z ]*PRIVATE KEY", re.DOTALL)
@@ -125,7 +109,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
         InvalidSpec: it is no folder, has no files, is too large, or changed meanwhile; the text says what to do.
     """
     walk = _Walk(folder, field)
-    entries = list(walk.entries())
+    entries = _listed(walk)
     size = sum(each.facts.st_size for each in entries)
     if not entries:
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
@@ -274,10 +258,12 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
             tar.addfile(info, content)  # type: ignore[arg-type]
             content.check()
     except OSError as error:
-        raise InvalidSpec.of(
-            walk.field, entry.path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore"
-        ) from None
+        raise _unreadable(walk.field, entry.path, error) from None
     return True
+
+
+def _unreadable(field: str, path: str, error: OSError) -> InvalidSpec:
+    return InvalidSpec.of(field, path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore")
 
 
 def _too_large(files: Sequence[tuple[str, int]], *, field: str, size: int, limit: int, how: str = "") -> str:
@@ -301,16 +287,23 @@ def _megabytes(size: int) -> str:
 # --- which files
 
 
+def _listed(walk: _Walk) -> list[_Entry]:
+    try:
+        return list(walk.entries())
+    except OSError as error:
+        raise _unreadable(walk.field, os.path.relpath(error.filename, walk.folder), error) from None
+
+
 class _Walk:
     """Finds a folder's files, by name."""
 
     def __init__(self, folder: Path, field: str) -> None:
         self.field = field
         self.left_out: list[str] = []
-        self._folder = folder.resolve()
-        if not self._folder.is_dir():
+        self.folder = folder.resolve()
+        if not self.folder.is_dir():
             raise InvalidSpec.of(field, str(folder), "allowed: a folder of this machine")
-        self._ignored = _Ignored(self._folder)
+        self._ignored = _Ignored(self.folder)
 
     def leave_out(self, path: str, why: str) -> None:
         self.left_out.append(f"{path}: {why}")
@@ -318,7 +311,7 @@ class _Walk:
     def entries(self, inner: str = "") -> Iterator[_Entry]:
         """Yield the files and links below a folder of it."""
         self._ignored.enter(inner)
-        with os.scandir(self._folder / inner) as found:
+        with os.scandir(self.folder / inner) as found:
             names = sorted(found, key=lambda each: os.fsencode(each.name))
         for each in names:
             path = f"{inner}{each.name}"
@@ -347,7 +340,7 @@ class _Walk:
     def _link(self, path: str, place: Path, facts: os.stat_result) -> Iterator[_Entry]:
         """Yield a link as it is: nothing is followed, so that links in a circle do no harm."""
         target = os.path.normpath(place.parent / place.readlink())
-        if Path(target).is_relative_to(self._folder):
+        if Path(target).is_relative_to(self.folder):
             yield _Entry(path=path, place=place, facts=facts, link=os.path.relpath(target, place.parent))
         else:
             self.leave_out(path, f"a link that leads out of the folder, to {target}")
@@ -363,8 +356,9 @@ class _Ignored:
         roots = [number for number, each in enumerate(above) if (each / ".git").exists()]
         self._above = above[1 : roots[0] + 1] if roots else []
         self._outer = [(each, spec) for each in self._above if (spec := _spec(each / ".gitignore"))]
-        lines = _lines(folder / ".dockerignore")
-        self._docker = _spec_of([_anchored(line) for line in lines])
+        file = folder / ".dockerignore"
+        lines = _lines(file)
+        self._docker = _spec_of(file, [_anchored(line) for line in lines])
         self._may_come_back = any(line.startswith("!") for line in lines)
 
     def enter(self, inner: str) -> None:
@@ -395,15 +389,18 @@ class _Ignored:
 
 
 def _spec(file: Path) -> GitIgnoreSpec | None:
-    return _spec_of(_lines(file))
+    return _spec_of(file, _lines(file))
 
 
-def _spec_of(lines: Sequence[str]) -> GitIgnoreSpec | None:
+def _spec_of(file: Path, lines: Sequence[str]) -> GitIgnoreSpec | None:
     if not lines:
         return None
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only for folders with ignore files
 
-    return GitIgnoreSpec.from_lines(lines)
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error) as error:
+        raise InvalidSpec(f"{file}: {error}; allowed: patterns of .gitignore; correct that line") from None
 
 
 def _lines(file: Path) -> list[str]:
