@@ -148,7 +148,7 @@ PURE = (
     "core/kubernetes/probe",
     "core/kubernetes/tensorboard/objects",
     "core/kubernetes/usage",
-    "core/local/events",
+    "core/local/operator",
     "core/logs",
     "core/manifest",
     "core/outputs/contract",

@@ -6,9 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.local import base_environment
-from ptjob_provider.core.local.processes import ProcessId, marked
+from ptjob_provider.core.local.processes import marked
 
 if TYPE_CHECKING:
+    import psutil
+
     from ptjob_provider.core.identity import JobRef
 
 
@@ -18,6 +20,6 @@ def environment() -> dict[str, str]:
     return {**base_environment(os.environ), **measured}
 
 
-def processes_of(ref: JobRef) -> list[ProcessId]:
+def processes_of(ref: JobRef) -> list[psutil.Process]:
     """Return the living processes of a job, wherever they went."""
     return marked(f"{ref.uid}/")

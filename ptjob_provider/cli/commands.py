@@ -252,7 +252,7 @@ _MADE_AT = re.compile(r"\.([0-9a-f]{16})$")
 def events(place: Place, name: str, *, output: str | None) -> None:
     """Print the events of a job and its pods, oldest first."""
     rows = event_rows(place, name)
-    why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
+    why = "all of its fields apply here" if place.backend == "local" else "a cluster keeps them for an hour"
     none = f"no events about {place.namespace}/{name}: {why}"
     tables.show_rows(rows, partial(tables.events, rows, now=datetime.now(UTC)), output, key="object", none=none)
 

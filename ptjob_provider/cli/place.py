@@ -122,9 +122,9 @@ class Place:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local.inspector import LocalSite  # noqa: PLC0415 - takes its time
+            from ptjob_provider.core.local.inspector import LocalInspector  # noqa: PLC0415 - takes its time
 
-            return LocalSite(self._local)
+            return LocalInspector(self._local)
         from ptjob_provider.core.kubernetes import ClusterInspector  # noqa: PLC0415 - takes half a second
 
         return ClusterInspector(self._cluster)

@@ -32,7 +32,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have jobs run on this machine; return where the notes on the claim `digits` are."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
     monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
-    monkeypatch.setattr(claims, "_INTERVAL", 0.02)  # seconds between looks, which a test need not wait for
+    monkeypatch.setattr(claims, "_CLAIM_INTERVAL", 0.02)  # seconds between looks, which a test need not wait for
     found = claims.annotations_file(tmp_path / "jobs" / "claims" / "default", "digits")
     found.parent.mkdir(parents=True)
     return found

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ptjob_provider.cli import main, tables
-from ptjob_provider.core.local import objects
+from ptjob_provider.core.local import store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,8 +253,8 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
 def test_a_job_is_gone_when_prune_has_said_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that has not quite ended removes its job a moment after it was told to."""
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
-    settle, looks = objects.settle, iter(range(100))
-    monkeypatch.setattr(objects, "settle", lambda *job, **where: next(looks) > 3 and settle(*job, **where))
+    settle, looks = store.settle, iter(range(100))
+    monkeypatch.setattr(store, "settle", lambda job: next(looks) > 3 and settle(job))
 
     pruned = machine.ptjob("prune", "--since", "0s", "--yes")
 

@@ -511,38 +511,6 @@ def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:
     assert machine.ptjob("events", "none").exit_code == 3
 
 
-def test_events_tell_the_life_of_a_job(machine: Machine) -> None:
-    """Made, started, failed, started again, suspended, resumed, succeeded: oldest first, each once."""
-    once = "test -e $0 || { touch $0; exit 3; }; test -e $0.go || sleep 600"
-    flag = str(machine.root / "flag")
-    machine.root.mkdir(parents=True)
-    words = ["--restart-policy", "OnFailure", "--backoff-limit", "9", "--", "sh", "-c", once, flag]
-    machine.ptjob("submit", "--name", "lives", "--image", "none", *words)
-
-    def reasons() -> list[str]:
-        rows = json.loads(machine.ptjob("events", "lives", "-o", "json").stdout)
-        return [f"{row['object'].partition('/')[0]} {row['reason']}" for row in rows if row["reason"] != "NotApplied"]
-
-    wait(lambda: reasons().count("pod Started") == 2)
-    machine.ptjob("suspend", "lives")
-    wait(lambda: "pytorchjob PyTorchJobSuspended" in reasons())
-    (machine.root / "flag.go").touch()
-    machine.ptjob("resume", "lives")
-    machine.finish("lives")
-
-    told = reasons()
-    of_the_job = [each.removeprefix("pytorchjob ") for each in told if each.startswith("pytorchjob PyTorchJob")]
-    assert of_the_job[:2] == ["PyTorchJobCreated", "PyTorchJobRunning"]
-    assert [each for each in of_the_job[2:] if each != "PyTorchJobRunning"] == [
-        "PyTorchJobSuspended",
-        "PyTorchJobResumed",
-        "PyTorchJobSucceeded",
-    ]
-    assert [each for each in told if each.startswith("pod ")][:3] == ["pod Started", "pod Error", "pod Started"]
-    assert told.count("pod Completed") == 1
-    assert "exit code 3" in machine.ptjob("events", "lives").output
-
-
 def phase(machine: Machine, name: str) -> str:
     """Return the job's phase."""
     return str(json.loads(machine.ptjob("get", name, "-o", "json").stdout)["phase"])

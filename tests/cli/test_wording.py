@@ -66,7 +66,7 @@ def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
 
 @pytest.mark.parametrize(
     ("backend", "why"),
-    [("local", "nothing has happened to it yet"), ("kubernetes", "a cluster keeps them for an hour")],
+    [("local", "all of its fields apply here"), ("kubernetes", "a cluster keeps them for an hour")],
 )
 def test_why_there_are_no_events_is_said(capsys: pytest.CaptureFixture[str], backend: str, why: str) -> None:
     """No cluster is blamed for what this machine does not know."""

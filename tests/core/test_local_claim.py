@@ -1,51 +1,31 @@
-"""The file that stands for a claim's annotations on this machine: half-written, wrong, misnamed."""
+"""The file that replaces a claim's annotations on this machine: wrong, misnamed."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import backend as claims
-from ptjob_provider.core.local.backend import annotations_file, watched_claim
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import annotations_file
+from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look each hundredth of a second: a watcher's second is long in a test."""
-    monkeypatch.setattr(claims, "_INTERVAL", 0.01)
-
-
-async def test_a_half_written_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does not rename has a moment to finish."""
-    monkeypatch.setattr(claims, "_HALF_WRITTEN", 1000)  # looks; they follow each other a hundred times as fast here
-    file = annotations_file(tmp_path, "data")
-    async with asyncio.timeout(10), aclosing(watched_claim(tmp_path, "data")) as states:
-        first = await anext(states)
-        file.write_text('{"ptjob.dev/arr')
-        waiting = asyncio.ensure_future(anext(states))
-        await asyncio.sleep(0.05)
-        file.write_text('{"ptjob.dev/arrived": "1"}')
-        second = await waiting
-
-    assert first.annotations == {}
-    assert second.annotations == {"ptjob.dev/arrived": "1"}
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"ptjob.dev/arrived": 1}'])
-async def test_a_file_that_stays_wrong_is_refused(tmp_path: Path, text: str) -> None:
+@each_row("text", ["{", "[]", '{"ptjob.dev/arrived": 1}'])
+async def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     """The text names the file and what is allowed."""
-    file = annotations_file(tmp_path, "data")
+    file = annotations_file(tmp_path / "default", "data")
+    file.parent.mkdir(exist_ok=True)
     file.write_text(text)
+    backend = LocalBackend(LocalConfig(root=tmp_path, claims=tmp_path))
 
     with pytest.raises(InvalidSpec, match="a JSON object of annotations, texts by their names") as raised:
-        async with asyncio.timeout(10), aclosing(watched_claim(tmp_path, "data")) as states:
+        async with aclosing(backend.watch_claim("default", "data")) as states:
             await anext(states)
 
     assert str(file) in str(raised.value)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import ImageStandIn, LocalConfig, base_environment
+from ptjob_provider.core.local import ImageReplacement, LocalConfig, base_environment
 from ptjob_provider.core.local.config import untagged
 from rows import each_row
 
@@ -30,10 +30,10 @@ def test_an_image_has_a_name_without_its_version(image: str, name: str) -> None:
 
 def test_an_exact_name_stands_before_one_without_a_tag() -> None:
     """So that one version can be something else."""
-    both = {"train:2": ImageStandIn(context=Path("/two")), "train": ImageStandIn(context=Path("/all"))}
+    both = {"train:2": ImageReplacement(context=Path("/two")), "train": ImageReplacement(context=Path("/all"))}
     config = LocalConfig(root=ROOT, images=both)
 
-    found = [config.stand_in(image) for image in ("train:2", "train:3", "other")]
+    found = [config.replacement(image) for image in ("train:2", "train:3", "other")]
 
     assert [one and one.context for one in found] == [Path("/two"), Path("/all"), None]
 

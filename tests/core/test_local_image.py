@@ -1,9 +1,159 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.local.image import ImageFacts, arguments, read_image, with_interpreter
 from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    """Return a build context with some files."""
+    (tmp_path / "src/inner").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("train.py", "other/a.py", "src/a.py", "src/b.py", "src/inner/c.py", "with space.txt"):
+        (tmp_path / name).write_text("x")
+    return tmp_path
+
+
+def read(context: Path, text: str) -> ImageFacts:
+    (context / "Dockerfile").write_text(text)
+    return read_image(context, python="/py", image="i")[0]
+
+
+def unapplied(context: Path, text: str) -> list[str]:
+    (context / "Dockerfile").write_text(text)
+    return read_image(context, python="/py", image="i")[1]
+
+
+def test_exec_and_shell_forms(context: Path) -> None:
+    """A shell form is a command of /bin/sh."""
+    both = read(context, 'FROM x\nENTRYPOINT ["python", "t.py"]\nCMD echo $HOME && ls\n')
+
+    assert both.entrypoint == ["python", "t.py"]
+    assert both.cmd == ["/bin/sh", "-c", "echo $HOME && ls"]
+    assert read(context, "FROM x\nENTRYPOINT [1]\n").entrypoint == ["/bin/sh", "-c", "[1]"]
+
+
+def test_the_last_of_each_counts(context: Path) -> None:
+    """As in a build; the files of an instruction may stand on several lines, with comments between."""
+    facts = read(context, "FROM x\nCMD a\nCMD b \\\n  # why\n  c\nWORKDIR /a\nWORKDIR b\nENV A=1 B=2\nENV A 3 4\n")
+
+    assert facts.cmd[-1].split() == ["b", "c"]
+    assert facts.working_dir == "/a/b"
+    assert facts.env == {"A": "3 4", "B": "2"}
+
+
+def test_variables_are_substituted(context: Path) -> None:
+    """Of ENV, of ARG with a default, of both forms."""
+    facts = read(context, "ARG TAG=3\nFROM x:$TAG\nARG D=/d\nARG NONE\nENV E=$D/e\nWORKDIR ${E}/w\nCOPY train.py $E/\n")
+
+    assert facts.working_dir == "/d/e/w"
+    assert facts.env == {"E": "/d/e"}
+    assert set(facts.files) == {"/d/e/train.py"}
+
+
+@each_row(
+    ("copy", "files"),
+    [
+        ("COPY train.py /app/train.py", {"/app/train.py": "train.py"}),
+        ("COPY train.py /app/", {"/app/train.py": "train.py"}),
+        ("COPY train.py /app/main", {"/app/main": "train.py"}),
+        ("COPY ./train.py .", {"/w/train.py": "train.py"}),
+        ("COPY train.py ./", {"/w/train.py": "train.py"}),
+        ("COPY --chown=1:1 --chmod=755 train.py x", {"/w/x": "train.py"}),
+        ('COPY ["with space.txt", "/a/"]', {"/a/with space.txt": "with space.txt"}),
+        ("COPY src /s", {"/s/a.py": "src/a.py", "/s/b.py": "src/b.py", "/s/inner": "src/inner"}),
+        (
+            "COPY src/ train.py /s/",
+            {f"/s/{n}": f"src/{n}" for n in ("a.py", "b.py", "inner")} | {"/s/train.py": "train.py"},
+        ),
+        ("COPY src/*.py /s/", {"/s/a.py": "src/a.py", "/s/b.py": "src/b.py"}),
+        ("COPY src/inner /usr/bin", {"/usr/bin/c.py": "src/inner/c.py"}),
+        ("ADD train.py /", {"/train.py": "train.py"}),
+        ("COPY empty /e", {}),
+        ("COPY src /s\nCOPY other /s", {"/s/a.py": "other/a.py", "/s/b.py": "src/b.py", "/s/inner": "src/inner"}),
+    ],
+)
+def test_copied_files_are_found_in_the_context(context: Path, copy: str, files: dict[str, str]) -> None:
+    """Docker's rules for targets: a directory's content is copied, a file keeps its name below a directory."""
+    found = read(context, f"FROM x\nWORKDIR /w\n{copy}\n").files
+
+    assert found == {place: str(context / file) for place, file in files.items()}
+
+
+def test_directories_of_the_image_are_known(context: Path) -> None:
+    """WORKDIR and targets, but none that every system has."""
+    facts = read(context, "FROM x\nWORKDIR /w\nCOPY src /s\nCOPY src /usr/bin\nCOPY src /\n")
+
+    assert set(facts.directories) == {"/w", "/s"}
+    assert set(read(context, "FROM x\nCOPY src /s\n").directories) == {"/s"}
+
+
+def test_a_stage_goes_on_where_its_base_ended(context: Path) -> None:
+    """Only the last stage and what it is made from count."""
+    facts = read(
+        context,
+        "FROM x AS base\nENV A=1\nWORKDIR /w\nCOPY train.py .\nCMD old\n"
+        "FROM y AS other\nENV B=2\nFROM --platform=linux/amd64 Base\nENV C=3\n",
+    )
+
+    assert facts.env == {"A": "1", "C": "3"}
+    assert facts.working_dir == "/w"
+    assert set(facts.files) == {"/w/train.py"}
+    assert facts.cmd == ["/bin/sh", "-c", "old"]
+
+
+def test_an_entrypoint_forgets_the_bases_cmd(context: Path) -> None:
+    """As a build does it."""
+    facts = read(context, 'FROM x AS base\nCMD old\nFROM base\nENTRYPOINT ["e"]\n')
+
+    assert (facts.entrypoint, facts.cmd) == (["e"], [])
+
+
+def test_what_is_not_applied_is_listed_once(context: Path) -> None:
+    """Instructions that would have to be executed, and files that are not in the context."""
+    text = (
+        "# a comment\nFROM x\nLABEL a=b\nRUN one\nRUN two\nUSER 5\nEXPOSE 80\nCOPY --from=build /a /b\n"
+        "ADD https://example.org/x.bin /x\nADD data.tar.gz /data\nCOPY <<END /f\nENV A=1\nEND\n"
+        "RUN <<-'EOF'\nCMD no\nEOF\n"
+    )
+
+    assert unapplied(context, text) == [
+        *("RUN", "USER", "EXPOSE", "COPY --from=build", "ADD https://example.org/x.bin"),
+        *("ADD data.tar.gz (an archive is not unpacked)", "COPY of a text in the Dockerfile"),
+    ]
+
+
+@each_row(
+    ("text", "words"),
+    [
+        ("FROM x\nCOPY ../secret /a\n", r"COPY: '\.\./secret'"),
+        ("FROM x\nCOPY nothing /a\n", "no such file in the build context"),
+        ("FROM x\nCOPY no*thing /a\n", "no such file in the build context"),
+        ("RUN x\n", "a Dockerfile with a FROM"),
+    ],
+)
+def test_a_dockerfile_that_could_not_be_built_is_refused(context: Path, text: str, words: str) -> None:
+    """With what is wrong."""
+    with pytest.raises(InvalidSpec, match=words):
+        read(context, text)
+
+
+def test_what_cannot_replace_an_image_is_refused(tmp_path: Path) -> None:
+    """A directory without a Dockerfile, and one with another shell, which would run shell forms."""
+    with pytest.raises(InvalidSpec, match="a directory with a Dockerfile"):
+        read_image(tmp_path, python="/py", image="i")
+    with pytest.raises(UnsupportedByBackend, match="SHELL"):
+        read(tmp_path, 'FROM x\nSHELL ["bash", "-c"]\n')
+
 
 IMAGE = ImageFacts(python="/py", entrypoint=["python", "train.py"], cmd=["--epochs", "1"], env={}, files={"/a": "/b"})
 
@@ -41,8 +191,3 @@ def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[st
 def test_this_machines_interpreter_stands_in_for_the_images(argv: list[str], runs: list[str]) -> None:
     """By each of its usual names, and for torchrun."""
     assert with_interpreter(argv, "/py") == runs
-
-
-def test_facts_survive_the_way_to_the_supervisor() -> None:
-    """They are rebuilt as they were."""
-    assert ImageFacts.from_dict(IMAGE.to_dict()) == IMAGE

@@ -3,11 +3,227 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
-from ptjob_provider.core.local.launch import Launch, Place, PodPlan, Stores, launch
+from ptjob_provider.core.local.launch import (
+    Launch,
+    Place,
+    PodPlan,
+    Stores,
+    expand,
+    injected,
+    is_own_host,
+    launch,
+    resolve,
+)
 from ptjob_provider.core.local.operator import defaulted
-from ptjob_provider.core.local.volumes import Binding
+from ptjob_provider.core.local.volumes import Binding, PathMap, normal
+from rows import each_row
+
+STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return defaulted({"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": roles(master=True), **spec}})
+
+
+def roles(*, master: bool, workers: int = 2) -> dict[str, Any]:
+    worker = {"Worker": {"replicas": workers, "template": {}}}
+    return {"Master": {"template": {}}, **worker} if master else worker
+
+
+def place(role: str = "Worker", index: int = 1) -> Place:
+    return Place(role=role, index=index, port=20001, rdzv_port=20002)
+
+
+def names(variables: list[dict[str, str]]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in variables}
+
+
+@each_row(("role", "index", "rank"), [("Master", 0, "0"), ("Worker", 0, "1"), ("Worker", 1, "2")])
+def test_a_rank_is_the_replicas_place(role: str, index: int, rank: str) -> None:
+    """The master is 0, workers count from 1."""
+    found = names(injected(job(), place(role, index)))
+
+    assert (found["RANK"], found["PET_NODE_RANK"]) == (rank, rank)
+
+
+def test_a_static_job_gets_the_operators_variables_in_its_order() -> None:
+    """The last of two duplicates wins in Kubernetes, so order is part of the promise."""
+    assert injected(job(), place()) == [
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": "MASTER_PORT", "value": "20001"},
+        {"name": "PET_MASTER_PORT", "value": "20001"},
+        {"name": "MASTER_ADDR", "value": "127.0.0.1"},
+        {"name": "PET_MASTER_ADDR", "value": "127.0.0.1"},
+        {"name": "WORLD_SIZE", "value": "3"},
+        {"name": "RANK", "value": "2"},
+        {"name": "PET_NODE_RANK", "value": "2"},
+        {"name": "PET_NPROC_PER_NODE", "value": "auto"},
+        {"name": "PET_NNODES", "value": "3"},
+    ]
+
+
+@each_row(("nproc", "size"), [("auto", "3"), ("cpu", "3"), ("4", "12"), (2, "6")])
+def test_the_world_is_counted_in_processes_if_their_number_is_known(nproc: str | int, size: str) -> None:
+    """A word counts as one process per replica, as in the operator."""
+    found = names(injected(job(nprocPerNode=nproc), place()))
+
+    assert (found["WORLD_SIZE"], found["PET_NPROC_PER_NODE"]) == (size, str(nproc))
+
+
+def test_workers_alone_get_no_address() -> None:
+    """Without a master there is nobody to be addressed (#1991)."""
+    found = names(injected(job(pytorchReplicaSpecs=roles(master=False)), place()))
+
+    assert found == {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": "auto", "PET_NNODES": "2"}
+
+
+def test_an_elastic_job_is_told_its_range_and_rendezvous() -> None:
+    """The defaults of the operator: c10d, and as many workers as there are."""
+    found = names(injected(job(pytorchReplicaSpecs=roles(master=False), elasticPolicy={}), place()))
+
+    assert found == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_ENDPOINT": "127.0.0.1:20002",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "2:2",
+    }
+
+
+@each_row(
+    ("policy", "endpoint"),
+    [
+        ({"rdzvHost": "j-worker-0", "rdzvPort": 29400}, "127.0.0.1:20002"),
+        ({"rdzvHost": "localhost", "rdzvPort": 29400}, "127.0.0.1:20002"),
+        ({"rdzvHost": "etcd.infra", "rdzvPort": 2379}, "etcd.infra:2379"),
+        ({"rdzvHost": "etcd.infra"}, "etcd.infra:23456"),
+    ],
+)
+def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint: str) -> None:
+    """One in the job's own pods is here, at a port that no other job has."""
+    found = names(injected(job(elasticPolicy=policy), place()))
+
+    assert found["PET_RDZV_ENDPOINT"] == endpoint
+
+
+def test_all_parts_of_an_elastic_policy_are_told() -> None:
+    """Empty parts are not."""
+    conf = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
+    policy = {"rdzvBackend": "etcd", "maxRestarts": 0, "nProcPerNode": 4, "rdzvId": "id", "rdzvConf": conf}
+
+    found = names(injected(job(elasticPolicy={**policy, "standalone": True, "minReplicas": 1}), place()))
+
+    expected = {
+        "PET_RDZV_BACKEND": "etcd",
+        "PET_MAX_RESTARTS": "0",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_RDZV_ID": "id",
+        "PET_RDZV_CONF": "a=1,b=2",
+        "PET_STANDALONE": "",
+        "PET_NNODES": "1:1",
+    }
+    assert expected.items() <= found.items()
+
+
+@each_row(("host", "own"), [("j-master-0", True), ("j-worker-12.ns.svc", True), ("::1", True), ("k-worker-0", False)])
+def test_a_host_of_the_job_is_here(host: str, own: bool) -> None:  # noqa: FBT001 - a table
+    """Pods' names and loopback."""
+    assert is_own_host(job(), host) is own
+
+
+@each_row(
+    ("text", "expanded"),
+    [
+        ("$(A)/x", "1/x"),
+        ("$(A)$(B)", "1$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A ${A} $(A", "$A ${A} $(A"),
+        ("$()", "$()"),
+    ],
+)
+def test_references_are_expanded_as_the_kubelet_does(text: str, expanded: str) -> None:
+    """What is unknown stays as it was written."""
+    assert expand(text, {"A": "1"}) == expanded
+
+
+def test_values_come_from_where_they_are_referred_to() -> None:
+    """In order: `envFrom` first, later entries see earlier ones, the last of a name wins."""
+    container = {
+        "envFrom": [{"prefix": "C_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
+        "env": [
+            {"name": "PLAIN", "value": "$(C_mode)"},
+            {"name": "LATER", "value": "$(AFTER)"},
+            {"name": "AFTER", "value": "a"},
+            {"name": "AFTER", "value": "b$(AFTER)"},
+            {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "MAPPED", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "mode"}}},
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "NOLABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}},
+            {"name": "EMPTY"},
+        ],
+    }
+
+    found = resolve(container, stores=STORES, fields={"metadata.name": "j-master-0"})
+
+    assert found == {
+        "C_mode": "fast",
+        "C_9": "n",
+        "k": "hidden",
+        "PLAIN": "fast",
+        "LATER": "$(AFTER)",
+        "AFTER": "ba",
+        "SECRET": "hidden",
+        "MAPPED": "fast",
+        "POD": "j-master-0",
+        "NOLABEL": "",
+        "EMPTY": "",
+    }
+
+
+def test_what_is_optional_may_be_absent() -> None:
+    """A key, or a whole secret or config map."""
+    container = {
+        "envFrom": [{"secretRef": {"name": "none", "optional": True}}],
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "none", "optional": True}}}],
+    }
+
+    assert resolve(container, stores=STORES, fields={}) == {}
+
+
+@each_row(
+    ("container", "words"),
+    [
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "x"}}}]},
+            "env.A..*secretKeyRef.*'s/x'",
+        ),
+        ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "k"}}}]}, "configMapKeyRef"),
+        ({"envFrom": [{"secretRef": {"name": "none"}}]}, r"envFrom\[0\].secretRef.*'none'.*configured here.*: s"),
+    ],
+)
+def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
+    """With its field, its name, what there is, and no value."""
+    with pytest.raises(InvalidSpec, match=words) as caught:
+        resolve(container, stores=STORES, fields={})
+
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
+    """Unless it is optional."""
+    items = [{"key": "gone", "path": "p"}]
+
+    with pytest.raises(InvalidSpec, match="'s/gone'"):
+        STORES.values({"secret": {"secretName": "s", "items": items}}, "volumes[0]")
+
+    assert STORES.values({"secret": {"secretName": "s", "items": items, "optional": True}}, "v")
+
 
 IMAGE = ImageFacts(
     python="/py",
@@ -20,7 +236,9 @@ IMAGE = ImageFacts(
 META = {"name": "j-master-0", "namespace": "ns", "uid": "P", "labels": {"team": "a"}, "annotations": {"note": "n"}}
 
 
-def plan(container: dict[str, Any], *mounts: Binding, is_init: bool = False, devices: tuple[int, ...] = ()) -> Launch:
+def planned(
+    container: dict[str, Any], *mounts: Binding, is_init: bool = False, devices: tuple[int, ...] = ()
+) -> Launch:
     job = {"metadata": {"name": "j", "uid": "J"}, "spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}}}}
     setup = Setup(
         claims="/claims",
@@ -45,7 +263,7 @@ def plan(container: dict[str, Any], *mounts: Binding, is_init: bool = False, dev
 
 def test_paths_are_translated_in_command_arguments_and_environment() -> None:
     """After references are expanded, and once."""
-    found = plan(
+    found = planned(
         {
             "command": ["run", "--out=$(OUT)"],
             "args": ["/data/a:/data2"],
@@ -62,7 +280,7 @@ def test_paths_are_translated_in_command_arguments_and_environment() -> None:
 
 def test_an_images_files_lie_below_the_pods_root() -> None:
     """Its variables stand behind the container's, its working directory is the default, its interpreter counts."""
-    found = plan({"image": "known", "env": [{"name": "A", "value": "mine"}]})
+    found = planned({"image": "known", "env": [{"name": "A", "value": "mine"}]})
 
     assert found.argv == ["/py", "/pod/root/app/train.py"]
     assert (found.env["CONF"], found.env["A"]) == ("/pod/root/app/conf.yaml", "mine")
@@ -71,7 +289,7 @@ def test_an_images_files_lie_below_the_pods_root() -> None:
 
 def test_a_mount_hides_what_the_image_has_there() -> None:
     """And what lies below it."""
-    found = plan({"image": "known"}, Binding(container_path="/app", host_path="/claims/c"))
+    found = planned({"image": "known"}, Binding(container_path="/app", host_path="/claims/c"))
 
     assert found.working_dir == "/claims/c"
     assert found.env["CONF"] == "/claims/c/conf.yaml"
@@ -79,14 +297,14 @@ def test_a_mount_hides_what_the_image_has_there() -> None:
 
 def test_without_an_image_the_working_directory_is_the_pods() -> None:
     """Never one of this machine."""
-    assert plan({"command": ["x"]}).working_dir == "/pod/root"
-    assert plan({"command": ["x"], "workingDir": "/work"}).working_dir == "/pod/root/work"
-    assert plan({"command": ["python"]}).argv == ["/default-py"]
+    assert planned({"command": ["x"]}).working_dir == "/pod/root"
+    assert planned({"command": ["x"], "workingDir": "/work"}).working_dir == "/pod/root/work"
+    assert planned({"command": ["python"]}).argv == ["/default-py"]
 
 
 def test_the_environment_is_inherited_named_and_marked() -> None:
     """What this machine gives, the pod's name, the interpreter's names first on the path, no device unasked."""
-    found = plan({"command": ["x"]})
+    found = planned({"command": ["x"]})
 
     assert found.env["HOME"] == "/home/me"
     assert found.env["HOSTNAME"] == "j-master-0"
@@ -98,19 +316,21 @@ def test_the_environment_is_inherited_named_and_marked() -> None:
 
 def test_devices_are_named_whatever_the_container_says() -> None:
     """It sees its own."""
-    found = plan({"command": ["x"], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]}, devices=(2, 3))
+    found = planned({"command": ["x"], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]}, devices=(2, 3))
 
     assert found.env["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_a_path_of_the_containers_own_stays_behind_the_interpreter() -> None:
     """`PATH` can be set, and python is still found."""
-    assert plan({"command": ["x"], "env": [{"name": "PATH", "value": "/opt"}]}).env["PATH"] == "/pod/bin/pytorch:/opt"
+    assert (
+        planned({"command": ["x"], "env": [{"name": "PATH", "value": "/opt"}]}).env["PATH"] == "/pod/bin/pytorch:/opt"
+    )
 
 
 def test_nothing_is_injected_into_an_init_container() -> None:
     """The operator leaves them alone."""
-    assert "RANK" not in plan({"command": ["x"]}, is_init=True).env
+    assert "RANK" not in planned({"command": ["x"]}, is_init=True).env
 
 
 def test_a_field_of_the_pod_can_be_told() -> None:
@@ -118,16 +338,16 @@ def test_a_field_of_the_pod_can_be_told() -> None:
     paths = ("metadata.name", "metadata.uid", "metadata.labels['team']", "metadata.annotations['note']", "status.podIP")
     env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(paths)]
 
-    found = plan({"command": ["x"], "env": env})
+    found = planned({"command": ["x"], "env": env})
 
     assert [found.env[f"V{n}"] for n in range(5)] == ["j-master-0", "P", "a", "n", "127.0.0.1"]
 
 
 def test_the_log_tells_why_unless_a_file_should() -> None:
     """`File` is the one policy that says otherwise."""
-    assert plan({"command": ["x"]}).logs_as_message
-    assert plan({"command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}).logs_as_message
-    assert not plan({"command": ["x"], "terminationMessagePolicy": "File"}).logs_as_message
+    assert planned({"command": ["x"]}).logs_as_message
+    assert planned({"command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}).logs_as_message
+    assert not planned({"command": ["x"], "terminationMessagePolicy": "File"}).logs_as_message
 
 
 def test_a_setup_survives_the_way_to_the_supervisor() -> None:
@@ -144,3 +364,83 @@ def test_a_setup_survives_the_way_to_the_supervisor() -> None:
     )
 
     assert Setup.from_dict(setup.to_dict()) == setup
+
+
+MAP = PathMap(
+    [
+        Binding(container_path="/data", host_path="/host/claim"),
+        Binding(container_path="/data/deep/", host_path="/host/other"),
+        Binding(container_path="/mnt/a.b", host_path="/host/dots"),
+    ]
+)
+
+
+@each_row(
+    ("text", "mapped"),
+    [
+        ("/data", "/host/claim"),
+        ("/data/", "/host/claim/"),
+        ("/data/x.pt", "/host/claim/x.pt"),
+        ("/data/deep", "/host/other"),
+        ("/data/deep/x", "/host/other/x"),
+        ("/data/deeper", "/host/claim/deeper"),
+        ("/data2", "/data2"),
+        ("/data-old/x", "/data-old/x"),
+        ("/mnt/aXb", "/mnt/aXb"),
+        ("/mnt/a.b/c", "/host/dots/c"),
+        ("/other/data", "/other/data"),
+        ("--save=/data/x", "--save=/host/claim/x"),
+        ("/data/a:/data/deep/b:/usr/lib", "/host/claim/a:/host/other/b:/usr/lib"),
+        ("a,/data,b", "a,/host/claim,b"),
+        (
+            "python /data/t.py --out '/data/o' && ls \"/data\"",
+            "python /host/claim/t.py --out '/host/claim/o' && ls \"/host/claim\"",
+        ),
+        ("cd /data;ls", "cd /host/claim;ls"),
+        ('{"path": "/data/x"}', '{"path": "/host/claim/x"}'),
+        ("$(cat /data/x)", "$(cat /host/claim/x)"),
+        ("s3://bucket/data/x", "s3://bucket/data/x"),
+        ("https://host:80/data", "https://host:80/data"),
+        ("no path", "no path"),
+        ("", ""),
+    ],
+)
+def test_every_container_path_in_a_text_is_replaced(text: str, mapped: str) -> None:
+    """The longest one wins, and only whole components of a path count."""
+    assert MAP.text(text) == mapped
+
+
+def test_what_was_replaced_is_not_replaced_again() -> None:
+    """A path of this machine may begin like one of the container."""
+    both = PathMap(
+        [Binding(container_path="/data", host_path="/mnt/data"), Binding(container_path="/mnt", host_path="/x")]
+    )
+
+    assert both.text("/data /mnt/a") == "/mnt/data /x/a"
+
+
+def test_without_bindings_nothing_is_replaced() -> None:
+    """A container that mounts nothing keeps its texts."""
+    assert PathMap([]).text("/data") == "/data"
+
+
+def test_a_later_binding_of_a_path_hides_an_earlier_one() -> None:
+    """As a mount hides what the image has there."""
+    both = PathMap([Binding(container_path="/a", host_path="/1"), Binding(container_path="/a/", host_path="/2")])
+
+    assert both.text("/a") == "/2"
+
+
+@each_row(
+    ("path", "host"),
+    [("/data", "/host/claim"), ("/data/run/1", "/host/claim/run/1"), ("/data/deep/x", "/host/other/x"), ("/etc", None)],
+)
+def test_one_path_is_looked_up_whole(path: str, host: str | None) -> None:
+    """A path on no binding has no place here."""
+    assert MAP.path(path) == host
+
+
+@each_row(("path", "clean"), [("/a//b/", "/a/b"), ("//a", "/a"), ("a", "/a"), ("/", "/")])
+def test_a_path_has_one_spelling(path: str, clean: str) -> None:
+    """Slashes too many make no difference."""
+    assert normal(path) == clean

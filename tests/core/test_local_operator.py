@@ -1,11 +1,20 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import pytest
-
-from ptjob_provider.core.local.operator import Pass, created, defaulted, has, reconcile
+from ptjob_provider.core.local.operator import (
+    Pass,
+    created,
+    defaulted,
+    has,
+    instant,
+    is_finished,
+    reconcile,
+    total_replicas,
+    with_condition,
+)
+from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
@@ -123,7 +132,7 @@ def test_a_replica_that_is_never_restarted_fails_the_job() -> None:
     assert outcome.status["completionTime"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "deleted"),
     [("None", ()), ("Running", ("j-master-0", "j-worker-1")), ("All", ("j-master-0", "j-worker-0", "j-worker-1"))],
 )
@@ -136,7 +145,7 @@ def test_a_failed_jobs_pods_are_cleaned_by_its_policy(policy: str, deleted: tupl
     assert outcome.delete == deleted
 
 
-@pytest.mark.parametrize(("policy", "code"), [("ExitCode", 137), ("OnFailure", 1), ("Always", 1)])
+@each_row(("policy", "code"), [("ExitCode", 137), ("OnFailure", 1), ("Always", 1)])
 def test_a_failed_pod_is_made_again(policy: str, code: int) -> None:
     """By its own role's policy; the job is restarting until it runs again."""
     one = job(worker=policy)
@@ -195,7 +204,7 @@ def test_one_worker_of_an_elastic_job_decides() -> None:
     assert types(after(one, [pod("worker-0"), pod("worker-1")]).status) == ["Created", "Running"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "restarts", "failed"), [(2, (1, 0), False), (2, (1, 1), True), (0, (0, 0), False), (0, (1, 0), True)]
 )
 def test_the_backoff_limit_counts_restarts_of_all_pods(
@@ -293,3 +302,107 @@ def test_a_resumed_job_starts_its_clock_again() -> None:
     assert (suspended["status"], suspended["reason"]) == ("False", "PyTorchJobResumed")
     assert outcome.status["startTime"] == "2026-11-20T11:00:00.000000Z"
     assert len(outcome.create) == 2
+
+
+def through(*kinds: str) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    for kind in kinds:
+        status = with_condition(status, kind, "", now=NOW)
+    return status
+
+
+@each_row(
+    ("kinds", "conditions"),
+    [
+        (("Created", "Running", "Restarting"), [("Created", "True"), ("Restarting", "True")]),
+        (("Created", "Restarting", "Running"), [("Created", "True"), ("Running", "True")]),
+        (("Running", "Succeeded"), [("Running", "False"), ("Succeeded", "True")]),
+        (("Running", "Failed"), [("Running", "False"), ("Failed", "True")]),
+        (("Restarting", "Succeeded"), [("Restarting", "True"), ("Succeeded", "True")]),
+        (("Succeeded", "Failed"), [("Succeeded", "True"), ("Failed", "True")]),
+        (("Failed", "Succeeded"), [("Failed", "True")]),
+    ],
+)
+def test_conditions_follow_each_other_as_in_the_operator(
+    kinds: tuple[str, ...], conditions: list[tuple[str, str]]
+) -> None:
+    """Running and Restarting take turns, the end makes Running false, and after Failed nothing changes."""
+    status = through(*kinds)
+
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == conditions
+    assert has(status, "Running") is (("Running", "True") in conditions)
+    assert is_finished(status) is bool({"Succeeded", "Failed"} & {*kinds})
+
+
+def test_a_condition_has_the_operators_reason_and_both_times() -> None:
+    """Unless it is given another reason; an instant is in UTC whatever zone it came in."""
+    (condition,) = with_condition({}, "Created", "made", now=NOW)["conditions"]
+
+    assert condition == {
+        "type": "Created",
+        "status": "True",
+        "reason": "PyTorchJobCreated",
+        "message": "made",
+        "lastUpdateTime": "2026-11-20T10:00:00.000000Z",
+        "lastTransitionTime": "2026-11-20T10:00:00.000000Z",
+    }
+    assert with_condition({}, "Failed", "", now=NOW, reason="Lost")["conditions"][0]["reason"] == "Lost"
+    assert instant(NOW.astimezone(timezone(timedelta(hours=2)))) == "2026-11-20T10:00:00.000000Z"
+
+
+def test_only_a_change_of_truth_is_a_transition() -> None:
+    """The same condition is left alone, a new reason is an update, a change of truth moves it to the end."""
+    before, later = through("Suspended", "Created"), NOW + timedelta(seconds=5)
+
+    same = with_condition(before, "Suspended", "other words", now=later)
+    (_, updated) = with_condition(before, "Suspended", "", now=later, reason="Other")["conditions"]
+    (first, changed) = with_condition(before, "Suspended", "", now=later, truth="False")["conditions"]
+
+    assert same == before
+    assert (updated["lastUpdateTime"], updated["lastTransitionTime"]) == (instant(later), instant(NOW))
+    assert (first["type"], changed["status"], changed["lastTransitionTime"]) == ("Created", "False", instant(later))
+
+
+def unset(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "j"},
+        "spec": {"pytorchReplicaSpecs": {"worker": {"replicas": 3}, "MASTER": {}}, **spec},
+    }
+
+
+def test_a_job_gets_the_operators_defaults() -> None:
+    """Roles are spelled its way and come in the order of their ranks; what was given is not touched."""
+    given = unset()
+
+    full = defaulted(given)
+    kept = defaulted(unset(runPolicy={"cleanPodPolicy": "All", "suspend": None}, nprocPerNode="gpu"))["spec"]
+
+    assert full["spec"] == {
+        "pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "restartPolicy": "OnFailure"},
+            "Worker": {"replicas": 3, "restartPolicy": "OnFailure"},
+        },
+        "runPolicy": {"cleanPodPolicy": "None"},
+        "nprocPerNode": "auto",
+    }
+    assert list(full["spec"]["pytorchReplicaSpecs"]) == ["Master", "Worker"]
+    assert total_replicas(full["spec"]) == 4
+    assert given == unset()
+    assert (kept["runPolicy"], kept["nprocPerNode"]) == ({"cleanPodPolicy": "All", "suspend": None}, "gpu")
+    assert "nprocPerNode" not in defaulted(unset(elasticPolicy={"nProcPerNode": 2}))["spec"]
+
+
+@each_row(
+    ("policy", "low", "high"),
+    [
+        ({}, 3, 3),
+        ({"minReplicas": 1}, 1, 1),
+        ({"maxReplicas": 5}, 5, 5),
+        ({"minReplicas": 1, "maxReplicas": 5}, 1, 5),
+    ],
+)
+def test_an_elastic_range_is_completed(policy: dict[str, Any], low: int, high: int) -> None:
+    """With its other end, or with the number of workers."""
+    found = defaulted(unset(elasticPolicy=policy))["spec"]["elasticPolicy"]
+
+    assert (found["minReplicas"], found["maxReplicas"]) == (low, high)

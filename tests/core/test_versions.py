@@ -18,7 +18,6 @@ from ptjob_provider.core.identity import (
     JobRef,
     Owner,
 )
-from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.outputs.contract import OutputReport, read_report
 from ptjob_provider.core.run.attempts import AttemptRecord
@@ -59,7 +58,6 @@ FIRST = [
     (Diagnosis, {**DIAGNOSIS, **LISTS}),
     (JobOutcome, CONCLUSION),
     (OutputReport, {"model": {"exists": True}}),
-    (ProcessId, {"pid": 1, "started": 2, "boot": "b"}),
 ]
 """What every version writes: a field that is added later has a default, for whoever reads this."""
 

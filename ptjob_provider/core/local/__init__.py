@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptjob_provider.core.local.backend import LocalBackend
-    from ptjob_provider.core.local.config import ImageStandIn, LocalConfig, base_environment
+    from ptjob_provider.core.local.config import ImageReplacement, LocalConfig, base_environment
 
-__all__ = ["ImageStandIn", "LocalBackend", "LocalConfig", "base_environment"]
+__all__ = ["ImageReplacement", "LocalBackend", "LocalConfig", "base_environment"]
 
-_HOMES = {"LocalBackend": "backend", "ImageStandIn": "config", "LocalConfig": "config", "base_environment": "config"}
+_HOMES = {
+    "LocalBackend": "backend",
+    "ImageReplacement": "config",
+    "LocalConfig": "config",
+    "base_environment": "config",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'config')}"), name)

@@ -1,32 +1,278 @@
-"""Admit a job on this machine: fields that are honoured, announced or refused, and the names it refers to."""
+"""Admit a job on this machine: check its fields, names, references and devices, and find what replaces its images.
+
+Fields that change what runs are honoured or refused; an unlisted field is refused, so that nothing is silently ignored.
+Fields about where, or as which user, something runs are announced once. A null, an empty list and an empty mapping
+count as unset.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.in_pod import sync_code, unpack_code
-from ptjob_provider.core.local import devices, supported_fields, volumes
+from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
+from ptjob_provider.core.local import devices, volumes
 from ptjob_provider.core.local.config import Setup
-from ptjob_provider.core.local.image import ImageFacts, arguments
-from ptjob_provider.core.local.launch import Stores
+from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
+from ptjob_provider.core.local.launch import Stores, reference
 from ptjob_provider.core.local.operator import defaulted, instant
+from ptjob_provider.core.local.store import check_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
-    from ptjob_provider.core.local.volumes import VolumePlaces
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+@dataclass(frozen=True)
+class Announced:
+    """The field does not apply here; announced once."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The field would change what runs, and is not supported here."""
+
+    why: str
+
+
+Rule = Announced | Refused | Mapping[str, Any] | Sequence[Any] | None
+"""One of the two, the rules of a mapping's fields, or of a list's items; None: the field is honoured."""
+
+_UNKNOWN = Refused("this field is not supported on this machine")
+_ONLY_LIMITS = Refused("devices can be requested here only as gpu limits")
+
+
+def _honoured(names: str) -> dict[str, Rule]:
+    return dict.fromkeys(names.split())
+
+
+def _announced(why: str, names: str) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), Announced(why))
+
+
+_WHERE = "says where to run"
+_WHO = "sets the user; here a job runs as the user who submits it"
+_NETWORK = "is about a pod's network; here all replicas share this machine's"
+_IMAGE = "is about pulling an image; nothing is pulled here"
+_SHARED = "is so for all processes here"
+_OVERWRITTEN = "is overwritten by the replica's restartPolicy, as on a cluster"
+_READ_WHERE_NAMED = "is read where a variable or an argument names it; else the end of the log tells why it failed"
+_NOT_ENFORCED = "is not enforced"
+_SHOWN = "is shown by `ptjob tensorboard`, as long as somebody looks"
+
+_FILES = {**_honoured("name secretName items optional"), **_announced(_WHO, "defaultMode")}
+_VOLUME: Rule = {
+    **_honoured("name"),
+    "persistentVolumeClaim": _honoured("claimName readOnly"),
+    "emptyDir": {**_honoured("medium"), **_announced(_NOT_ENFORCED, "sizeLimit")},
+    **dict.fromkeys(("configMap", "secret"), _FILES),
+    "hostPath": Refused("a node's disk is not this machine's; use a persistentVolumeClaim"),
+}
+_ENV: Rule = {
+    **_honoured("name value"),
+    "valueFrom": {
+        **_honoured("secretKeyRef configMapKeyRef fieldRef"),
+        "resourceFieldRef": Refused("limits are not enforced here, so there is no such value"),
+    },
+}
+_CONTAINER: Rule = {
+    **_honoured("name image command args workingDir ports terminationMessagePolicy"),
+    "env": [_ENV],
+    "envFrom": [_honoured("prefix secretRef configMapRef")],
+    "volumeMounts": [
+        {**_honoured("name mountPath subPath readOnly"), "subPathExpr": Refused("write the path out as subPath")}
+    ],
+    "resources": {**_honoured("limits requests"), "claims": _ONLY_LIMITS},
+    **_announced(_IMAGE, "imagePullPolicy"),
+    **_announced(_WHO, "securityContext"),
+    **_announced(_NETWORK, "readinessProbe"),
+    **_announced(_NOT_ENFORCED, "resizePolicy"),
+    **_announced(_READ_WHERE_NAMED, "terminationMessagePath"),
+    **dict.fromkeys(
+        ("livenessProbe", "startupProbe"), Refused("nothing probes a container here, so it would not be restarted")
+    ),
+    "restartPolicy": Refused("an init container that goes on running is not supported here"),
+}
+_POD: Rule = {
+    **_honoured("terminationGracePeriodSeconds"),
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "volumes": [_VOLUME],
+    **_announced(_WHERE, "nodeSelector nodeName tolerations affinity topologySpreadConstraints schedulerName os"),
+    **_announced(_WHERE, "priorityClassName priority preemptionPolicy runtimeClassName overhead"),
+    **_announced(_WHO, "serviceAccountName serviceAccount automountServiceAccountToken securityContext hostUsers"),
+    **_announced(_NETWORK, "hostNetwork hostname subdomain setHostnameAsFQDN dnsPolicy dnsConfig"),
+    **_announced(_NETWORK, "enableServiceLinks readinessGates"),
+    **_announced(_SHARED, "hostIPC hostPID shareProcessNamespace"),
+    **_announced(_IMAGE, "imagePullSecrets"),
+    **_announced(_OVERWRITTEN, "restartPolicy"),
+    "activeDeadlineSeconds": Refused("a pod's own deadline is not kept here; set spec.runPolicy.activeDeadlineSeconds"),
+    "resourceClaims": _ONLY_LIMITS,
+    "schedulingGates": Refused("no controller would remove the gate here; use spec.runPolicy.suspend"),
+}
+_REPLICA: Rule = {**_honoured("replicas restartPolicy"), "template": {**_honoured("metadata"), "spec": _POD}}
+_SPEC: Rule = {
+    **_honoured("nprocPerNode"),
+    "runPolicy": {
+        **_honoured("cleanPodPolicy ttlSecondsAfterFinished activeDeadlineSeconds backoffLimit suspend managedBy"),
+        **_announced(_WHERE, "schedulingPolicy"),
+    },
+    "elasticPolicy": {
+        **_honoured("minReplicas maxReplicas rdzvBackend rdzvHost rdzvPort rdzvId rdzvConf standalone nProcPerNode"),
+        **_honoured("maxRestarts"),
+        "metrics": Refused("the number of workers cannot be scaled by metrics here"),
+    },
+    "pytorchReplicaSpecs": {"Master": _REPLICA, "Worker": _REPLICA},
+}
+_ROLE = re.compile(r"^(spec\.pytorchReplicaSpecs\.)\w+")
 _FIELD = re.compile(r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|status\.(podIP|hostIP)")
-_REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "configMapRef", "configMap")
+_OURS = (sync_code.CONTAINER, unpack_code.CONTAINER)
+"""Containers that bring the code; what is set for them on clusters is not announced."""
+
+_SYNC = ("python3", "-I", sync_code.__file__)
+"""Replacement of every sync image: all take the same configuration."""
+
+
+def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
+    """Return the supervisor's setup, and the announcements, as Events about the job.
+
+    Raises:
+        InvalidSpec: a name, a path or a reference is invalid, or a path leaves its volume.
+        UnsupportedByBackend: a field would have to be ignored, or a resource is insufficient.
+    """
+    full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
+    notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
+    images, image_notices = _images(full, config)
+    for path, pod in _pods(full):
+        check_pod(path, pod, claims=claims)
+    setup = Setup(
+        claims=str(claims),
+        devices=str(config.root.absolute() / "gpus"),
+        gpus=config.gpus,
+        restart_backoff=config.restart_backoff,
+        environment=config.environment,
+        python=config.interpreter,
+        images=images,
+        stores=referenced(_pods(full), Stores(secrets=config.secrets, config_maps=config.config_maps)),
+    )
+    for path, container in _containers(full):
+        if not arguments(container, setup.image(container["image"])):
+            image = container["image"]
+            why = f"[ptjob] local_images has no entry for the image {image!r}, so its entrypoint is unknown"
+            raise UnsupportedByBackend.of(f"{path}.command", f"{why}; give a command or add the image there")
+    return setup, [_event(job, number, text) for number, text in enumerate([*notices, *image_notices])]
+
+
+def announced_fields(job: Mapping[str, Any]) -> list[str]:
+    """Return the fields that do not apply here, each once for all roles.
+
+    Args:
+        job: with defaults.
+
+    Raises:
+        UnsupportedByBackend: a field would have to be ignored; the text names it by its path.
+    """
+    manager = job["spec"].get("runPolicy", {}).get("managedBy")
+    if manager not in (None, "kubeflow.org/training-operator"):
+        raise UnsupportedByBackend.of("spec.runPolicy.managedBy", f"{manager!r} does not run jobs on this machine")
+    paths: dict[tuple[str, str], list[str]] = {}
+    for path, name, why in (*_marked(job["metadata"]), *_walk("spec", job["spec"], _SPEC)):
+        paths.setdefault((name, why), []).append(path)
+    return [
+        f"{name} does not apply on this machine: it {why} ({', '.join(_joined(each))})"
+        for (name, why), each in paths.items()
+    ]
+
+
+def _marked(meta: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if TENSORBOARD_ANNOTATION in (meta.get("annotations") or {}):
+        yield f"metadata.annotations[{TENSORBOARD_ANNOTATION}]", "tensorboard", _SHOWN
+    for label in meta.get("labels") or {}:
+        if label.startswith("kueue.x-k8s.io/"):
+            yield f"metadata.labels[{label}]", label, _WHERE
+
+
+def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
+    """Yield path, name and reason of each announced field."""
+    if not value and (value is False or not isinstance(value, (int, float))):
+        return
+    if isinstance(rule, Refused):
+        raise UnsupportedByBackend.of(path, rule.why)
+    if isinstance(rule, Announced):
+        yield path, path.rpartition(".")[2], rule.why
+    elif isinstance(rule, Mapping):
+        for name, part in value.items():
+            yield from _walk(f"{path}.{name}", part, rule.get(name, _UNKNOWN))
+    elif rule is not None:
+        for number, item in enumerate(value):
+            yield from () if item.get("name") in _OURS else _walk(f"{path}[{number}]", item, rule[0])
+
+
+def _joined(paths: Sequence[str]) -> list[str]:
+    """Merge the paths of both roles into one with a star for the role."""
+    starred = [_ROLE.sub(r"\1*", path) for path in paths]
+    return list(dict.fromkeys(s if starred.count(s) > 1 else path for s, path in zip(starred, paths, strict=True)))
+
+
+def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
+    for path, container in _containers(job):
+        for name, count in devices.requested(container):
+            if config.gpus == "ignore":
+                instead = "on the CPU" if is_gpu(name) else "without"
+                yield f"{path}: {name}: {count} is ignored ([ptjob] local_gpus = ignore); it runs {instead}"
+                continue
+            where = f"{path}.resources.limits[{name}]"
+            if not is_gpu(name):
+                hint = "leave it out, or have it ignored with every wish for a device ([ptjob] local_gpus = ignore)"
+                raise UnsupportedByBackend.of(where, f"this machine offers GPUs only; {hint}")
+            if config.gpus == "refuse":
+                hint = "choose ignore (run on the CPU) or how many devices this machine offers ([ptjob] local_gpus)"
+                raise UnsupportedByBackend.of(where, f"devices are refused on this machine; {hint}")
+    total = sum(each["replicas"] * count_gpus(each["template"]) for each in job["spec"]["pytorchReplicaSpecs"].values())
+    if isinstance(config.gpus, int) and total > config.gpus:
+        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ([ptjob] local_gpus)"
+        raise UnsupportedByBackend.of("spec.pytorchReplicaSpecs", why)
+
+
+def _unenforced(job: Manifest) -> Iterator[str]:
+    ours = [(path, each) for path, each in _containers(job) if each["name"] not in _OURS]
+    limits = ((path, (each.get("resources") or {}).get("limits") or ()) for path, each in ours)
+    limited = [path for path, names in limits if {"cpu", "memory", "ephemeral-storage"} & {*names}]
+    if limited:
+        yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
+    read_only = [mount for _, pod in _pods(job) for mount in volumes.read_only_mounts(pod)]
+    if read_only:
+        yield f"readOnly mounts can be written on this machine ({', '.join(dict.fromkeys(read_only))})"
+
+
+def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
+    images: dict[str, ImageFacts] = {}
+    notices = []
+    fetching = {each["image"] for _, each in _containers(job) if each["name"] == sync_code.CONTAINER}
+    for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
+        replacement = config.replacement(name)
+        if replacement is not None:
+            python = replacement.python or config.interpreter
+            images[name], unapplied = read_image(replacement.context, python=python, image=name)
+            left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
+            notices.append(f"image {name}: replaced by {replacement.context}; python is {python}{left_out}")
+        elif name in fetching:
+            images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
+        else:
+            text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
+            notices.append(f"image {name}: {text}, python is {config.interpreter}")
+    return images, notices
 
 
 def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
@@ -38,119 +284,44 @@ def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
     """
     places = volumes.VolumePlaces(claims=claims, pod=claims)
     for volume in pod.get("volumes") or ():
-        _check_name(f"{path}.volumes[].name", volume["name"])
+        check_label(f"{path}.volumes[].name", volume["name"])
         volumes.volume_directory(volume, places)
-    for where, container in containers(path, pod):
-        _check_name(f"{where}.name", container["name"])
-        _check_mounts(where, pod, container, places)
+    for where, container in _containers_of(path, pod):
+        check_label(f"{where}.name", container["name"])
+        for binding in volumes.bindings(pod, container, places):
+            if binding.container_path == "/":
+                raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
         for number, entry in enumerate(container.get("env") or ()):
-            _check_field(f"{where}.env[{number}]", entry)
+            field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
+            if field and not _FIELD.fullmatch(field):
+                known = "metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], status.podIP, status.hostIP"
+                why = f"{field!r} is not known here, only {known}"
+                raise UnsupportedByBackend.of(f"{where}.env[{number}].valueFrom.fieldRef", why)
 
 
-def containers(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the pod's containers with their paths, in starting order."""
-    for kind in ("initContainers", "containers"):
-        for number, container in enumerate(pod.get(kind) or ()):
-            yield f"{path}.{kind}[{number}]", container
-
-
-def referenced(path: str, pod: Mapping[str, Any], stores: Stores) -> Stores:
-    """Return only the values that the pod refers to.
+def referenced(pods: Iterator[tuple[str, Mapping[str, Any]]], stores: Stores) -> Stores:
+    """Return only the secrets and config maps that the pods refer to.
 
     Raises:
         InvalidSpec: a reference does not exist.
     """
-    found = Stores(secrets={}, config_maps={})
-    for where, source in _sources(path, pod):
-        found = merged(found, stores.only(source, where))
-    return found
-
-
-def merged(left: Stores, right: Stores) -> Stores:
-    """Return the union of both."""
-    return Stores(
-        secrets=_union(left.secrets, right.secrets),
-        config_maps=_union(left.config_maps, right.config_maps),
-    )
+    names = set()
+    for path, pod in pods:
+        for where, source in _sources(path, pod):
+            kind, name = reference(source)
+            if kind:
+                stores.values(source, where)
+                names.add(name)
+    return stores.only(names)
 
 
 def _sources(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    places = [(f"{path}.volumes[{number}]", volume) for number, volume in enumerate(pod.get("volumes") or ())]
-    for where, container in containers(path, pod):
-        env, env_from = container.get("env") or (), container.get("envFrom") or ()
-        places += [
-            (f"{where}.env[{number}].valueFrom", entry.get("valueFrom") or {}) for number, entry in enumerate(env)
-        ]
-        places += [(f"{where}.envFrom[{number}]", source) for number, source in enumerate(env_from)]
-    yield from ((where, source) for where, source in places if any(source.get(kind) for kind in _REFERENCES))
-
-
-def _check_mounts(where: str, pod: Mapping[str, Any], container: Mapping[str, Any], places: VolumePlaces) -> None:
-    for binding in volumes.bindings(pod, container, places):
-        if binding.container_path == "/":
-            raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
-
-
-def _check_field(where: str, entry: Mapping[str, Any]) -> None:
-    ref = (entry.get("valueFrom") or {}).get("fieldRef")
-    if ref and not _FIELD.fullmatch(ref.get("fieldPath", "")):
-        known = "metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], status.podIP and status.hostIP"
-        raise UnsupportedByBackend.of(
-            f"{where}.valueFrom.fieldRef", f"{ref.get('fieldPath')!r} is not known here, only {known}"
-        )
-
-
-def _check_name(where: str, name: str) -> None:
-    if not _LABEL.fullmatch(name):
-        raise InvalidSpec.of(
-            where, name, "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
-        )
-
-
-def _union(left: Mapping[str, Mapping[str, str]], right: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {name: {**left.get(name, {}), **right.get(name, {})} for name in {**left, **right}}
-
-
-_OURS = (sync_code.CONTAINER, unpack_code.CONTAINER)
-_FOR_PODS = ("imagePullPolicy", "securityContext")
-_SYNC = ("python3", "-I", sync_code.__file__)
-"""Replacement of every sync image: all take the same configuration."""
-
-
-def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
-    """Return the supervisor's setup, and the announcements, as Events about the job.
-
-    Raises:
-        InvalidSpec: a reference does not exist, or a path leaves its volume.
-        UnsupportedByBackend: a field would have to be ignored, or a resource is insufficient.
-    """
-    full = defaulted(job)
-    notices = [*supported_fields.announced(_without_ours(full)), *_device_notices(full, config)]
-    images, image_notices = _images(full, config)
-    setup = Setup(
-        claims=str(config.claims_of(job["metadata"]["namespace"])),
-        devices=str(config.root.absolute() / "gpus"),
-        gpus=config.gpus,
-        restart_backoff=config.restart_backoff,
-        environment=config.environment,
-        python=config.interpreter,
-        images=images,
-        stores=_referenced(full, config),
-    )
-    for path, container in _containers(full):
-        if not arguments(container, setup.image(container["image"])):
-            why = (
-                f"[ptjob] local_images has no entry for the image {container['image']!r}, so its entrypoint is unknown"
-            )
-            raise UnsupportedByBackend.of(
-                f"{path}.command", f"{why}; give a command or a stand-in ([ptjob] local_images)"
-            )
-    return setup, [_event(job, text) for text in [*notices, *image_notices]]
-
-
-def _containers(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for path, pod in _pods(job):
-        yield from containers(path, pod)
+    yield from ((f"{path}.volumes[{number}]", volume) for number, volume in enumerate(pod.get("volumes") or ()))
+    for where, container in _containers_of(path, pod):
+        for number, entry in enumerate(container.get("env") or ()):
+            yield f"{where}.env[{number}].valueFrom", entry.get("valueFrom") or {}
+        for number, source in enumerate(container.get("envFrom") or ()):
+            yield f"{where}.envFrom[{number}]", source
 
 
 def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -158,103 +329,28 @@ def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"spec.pytorchReplicaSpecs.{role}.template.spec", replica["template"]["spec"]
 
 
-def _without_ours(job: Manifest) -> Manifest:
-    """Return the job without our own settings of the containers that bring the code to pods of clusters."""
-    roles = job["spec"]["pytorchReplicaSpecs"]
-    return {**job, "spec": {**job["spec"], "pytorchReplicaSpecs": {role: _quiet(each) for role, each in roles.items()}}}
-
-
-def _quiet(replica: Manifest) -> Manifest:
-    pod = replica["template"]["spec"]
-    if "initContainers" not in pod:
-        return replica
-    inits = [
-        {name: part for name, part in each.items() if each["name"] not in _OURS or name not in _FOR_PODS}
-        for each in pod["initContainers"] or ()
-    ]
-    return {**replica, "template": {**replica["template"], "spec": {**pod, "initContainers": inits}}}
-
-
-def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
-    total = 0
-    for path, container in _containers(job):
-        wanted = dict(devices.extended(container))
-        _check_devices(f"{path}.resources.limits", wanted, config)
-        if wanted and config.gpus == "ignore":
-            listed = ", ".join(f"{name}: {count}" for name, count in wanted.items())
-            instead = "on the CPU" if any(devices.is_gpu(name) for name in wanted) else "without"
-            yield f"{path}: {listed} is ignored ([ptjob] local_gpus = ignore); it runs {instead}"
-    for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
-        total += replica["replicas"] * devices.devices_of(replica["template"]["spec"])
-        _check_total(role, total, config)
-    yield from _unenforced_notices(job)
-
-
-def _unenforced_notices(job: Manifest) -> Iterator[str]:
-    told = [(path, each) for path, each in _containers(job) if each["name"] not in _OURS]
-    limited = [path for path, container in told if devices.has_limits(container)]
-    if limited:
-        yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
-    guarded = [mount for _, pod in _pods(job) for mount in volumes.read_only_mounts(pod)]
-    if guarded:
-        yield f"readOnly mounts can be written on this machine ({', '.join(dict.fromkeys(guarded))})"
-
-
-def _check_devices(path: str, wanted: Mapping[str, int], config: LocalConfig) -> None:
-    for name in wanted:
-        if config.gpus != "ignore" and not devices.is_gpu(name):
-            hint = "leave it out, or have it ignored with every wish for a device ([ptjob] local_gpus = ignore)"
-            raise UnsupportedByBackend.of(f"{path}[{name}]", f"this machine offers GPUs only; {hint}")
-        if config.gpus == "refuse":
-            hint = "choose ignore (run on the CPU) or how many devices this machine offers ([ptjob] local_gpus)"
-            raise UnsupportedByBackend.of(f"{path}[{name}]", f"devices are refused on this machine; {hint}")
-
-
-def _check_total(role: str, total: int, config: LocalConfig) -> None:
-    if isinstance(config.gpus, int) and total > config.gpus:
-        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ([ptjob] local_gpus)"
-        raise UnsupportedByBackend.of(f"spec.pytorchReplicaSpecs.{role}", why)
-
-
-def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
-    images: dict[str, ImageFacts] = {}
-    notices = []
-    fetching = {each["image"] for _, each in _containers(job) if each["name"] == sync_code.CONTAINER}
-    for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
-        stand_in = config.stand_in(name)
-        if stand_in is None and name in fetching:
-            images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
-            continue
-        if stand_in is None:
-            text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
-            notices.append(f"image {name}: {text}, python is {config.interpreter}")
-            continue
-        from ptjob_provider.core.local.image import read_image  # noqa: PLC0415 - the parser is slow to import
-
-        python = stand_in.python or config.interpreter
-        images[name], unapplied = read_image(stand_in.context, python=python, image=name)
-        left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
-        notices.append(f"image {name}: replaced by {stand_in.context}; python is {python}{left_out}")
-    return images, notices
-
-
-def _referenced(job: Manifest, config: LocalConfig) -> Stores:
-    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
-    found = Stores(secrets={}, config_maps={})
+def _containers(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for path, pod in _pods(job):
-        check_pod(path, pod, claims=config.claims_of(job["metadata"]["namespace"]))
-        found = merged(found, referenced(path, pod, stores))
-    return found
+        yield from _containers_of(path, pod)
 
 
-def _event(job: Manifest, text: str) -> Manifest:
+def _containers_of(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the pod's containers with their paths, in starting order."""
+    for kind in ("initContainers", "containers"):
+        for number, container in enumerate(pod.get(kind) or ()):
+            yield f"{path}.{kind}[{number}]", container
+
+
+def _event(job: Manifest, number: int, text: str) -> Manifest:
     meta, now = job["metadata"], instant(datetime.now(UTC))
-    about = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{zlib.crc32(text.encode()):08x}"},
-        "involvedObject": {**about, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{number}"},
+        "involvedObject": {
+            **{name: job[name] for name in ("apiVersion", "kind")},
+            **{name: meta[name] for name in ("namespace", "name", "uid")},
+        },
         "type": "Normal",
         "reason": "NotApplied",
         "message": text,

@@ -1,8 +1,8 @@
 """Implement the back-end's port on this machine: submit jobs, and poll the state that supervisors write.
 
 `claims/<namespace>/.<claim>.annotations.json` is a JSON object of annotations by name, as in a cluster's claim
-metadata. No claim can have such a name itself. Writers replace the file atomically (write a temporary file, rename it);
-a partially written one is read again a moment later.
+metadata. No claim can have such a name itself. Writers replace the file atomically: they write a temporary file and
+rename it.
 
 The job's directory is created elsewhere and renamed into place, so that it exists completely or not at all, and a
 second submitter finds the name taken. Its lock is held from before that moment: first by us, then by the supervisor
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ptjob_provider
-from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Claim, Observation
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -40,153 +39,30 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
-from ptjob_provider.core.local import objects, usage
-from ptjob_provider.core.local.admission import plan
+from ptjob_provider.core.local.admission import admit
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.objects import is_supervised
 from ptjob_provider.core.local.operator import instant
-from ptjob_provider.core.local.store import JobFiles, JobState, make_private, read_json, with_status, write_json
+from ptjob_provider.core.local.processes import recorded_usage
+from ptjob_provider.core.local.store import JobFiles, JobState, JobStore, make_private, read_json, settle, write_json
 from ptjob_provider.core.local.volumes import claim_directory, inside
+from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import OutputReport
-from ptjob_provider.core.shared import Notifier, shared_source
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig, Setup
-    from ptjob_provider.core.local.objects import JobStore
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 
 _POLL_INTERVAL = 0.2
-
-
-class FollowedJob:
-    """One job's state for its followers."""
-
-    def __init__(self, files: JobFiles) -> None:
-        self.files = files
-        self.box = Notifier()
-        self._state = JobState(files)
-
-    async def states(self) -> AsyncGenerator[JobState, None]:
-        """Yield the current state, and again after each change."""
-        self._state.refresh()
-        while True:
-            seen = self.box.version
-            yield self._state
-            await self.box.until(lambda seen=seen: self.box.version > seen)  # type: ignore[misc]
-
-    def look(self) -> bool:
-        """Read changes and signal them; return whether there were any."""
-        has_changed = self._state.refresh()
-        if has_changed:
-            self.box.notify()
-        return has_changed
-
-
-class Looking:
-    """Polls the files of every followed job.
-
-    Args:
-        settle: performs due actions on a job without a supervisor: its end, the end of its TTL.
-    """
-
-    def __init__(self, settle: Callable[[JobFiles], None]) -> None:
-        self._settle = settle
-        self._jobs: set[FollowedJob] = set()
-
-    @contextmanager
-    def following(self, files: JobFiles) -> Iterator[FollowedJob]:
-        """Subscribe to a job's state."""
-        job = FollowedJob(files)
-        self._jobs.add(job)
-        try:
-            yield job
-        finally:
-            self._jobs.discard(job)
-
-    async def run(self) -> None:
-        """See `shared.Source`."""
-        while True:
-            for job in tuple(self._jobs):
-                await self._look_at(job)
-            await asyncio.sleep(_POLL_INTERVAL)
-
-    def fail(self, error: BaseException) -> None:
-        """See `shared.Source`."""
-        for job in self._jobs:
-            job.box.fail(error)
-
-    async def _look_at(self, job: FollowedJob) -> None:
-        try:
-            is_settled_by_us = not is_supervised(job.files)  # first: its last writes are read below
-            if not job.look() and is_settled_by_us:  # its followers have read everything: its TTL may be over
-                await asyncio.to_thread(self._settle, job.files)
-        except OSError as error:
-            self._jobs.discard(job)
-            job.box.fail(error)
-
-
-_INTERVAL = 1.0
+_CLAIM_INTERVAL = 1.0
 """Seconds between polls."""
 
-_HALF_WRITTEN = 3
-"""Consecutive reads of invalid JSON before it is an error."""
-
-
-def annotations_file(claims: Path, claim: str) -> Path:
-    """Return the path of a claim's annotations, existing or not.
-
-    Raises:
-        InvalidSpec: the claim's name is invalid.
-    """
-    return claims / f".{claim_directory(claims, claim).name}.annotations.json"
-
-
-async def watched_claim(claims: Path, claim: str) -> AsyncGenerator[Claim, None]:
-    """Yield the claim's states; see `Backend.watch_claim`. A local claim always exists.
-
-    Raises:
-        InvalidSpec: its annotations are permanently unreadable.
-    """
-    file = annotations_file(claims, claim)
-    seen, failures = None, 0
-    while True:
-        try:
-            found = await asyncio.to_thread(_read, file)
-        except InvalidSpec:
-            failures += 1
-            if failures >= _HALF_WRITTEN:
-                raise
-        else:
-            failures = 0
-            if found != seen:
-                seen = found
-                yield found
-        await asyncio.sleep(_INTERVAL)
-
-
-def _read(file: Path) -> Claim:
-    try:
-        found = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        found = {}
-    except ValueError as error:
-        raise InvalidSpec(f"{file}: {error}; allowed: a JSON object of annotations, texts by their names") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidSpec.of(str(file), found, "allowed: a JSON object of annotations, texts by their names")
-    return Claim(uid="", annotations=found)
-
-
+_ANNOTATIONS = "allowed: a JSON object of annotations, texts by their names"
 _START_TIMEOUT = 30.0
-_SET_BY_SERVER = frozenset(
-    {"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}
-    | {"managedFields", "selfLink", "finalizers", "ownerReferences"}
-)
 
 
 def submit(
@@ -196,10 +72,9 @@ def submit(
     job = admitted(manifest)
     if secret is not None:
         config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
-    setup, notices = plan(job, config)
+    setup, notices = admit(job, config)
     files = store.files(job["metadata"]["namespace"], job["metadata"]["name"])
-    store.sweep()
-    store.settle(files)
+    settle(files)
     with created(files, job, notices) as lock:
         try:
             _start_supervisor(files, setup, lock)
@@ -213,15 +88,17 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
     """Return the job as it is stored: validated, of the one supported kind, with a uid.
 
     Raises:
-        KindNotServed: it is of another kind.
-        InvalidSpec: it is invalid, or of a kind that no back-end knows.
+        KindNotServed: it is of a kind that runs on clusters only.
+        InvalidSpec: it is invalid, or of an unknown kind.
     """
-    kinds.kind_of(manifest)
-    if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
-        what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
-        raise KindNotServed(f"kind: {what!r} is not allowed; this machine runs {API_VERSION} {KIND}")
+    version, kind = manifest.get("apiVersion"), manifest.get("kind")
+    if kind not in KINDS:
+        raise InvalidSpec.of("kind", kind, f"allowed: {', '.join(KINDS)}")
+    if (version, kind) != (API_VERSION, KIND):
+        text = f"'{version} {kind}' is not allowed; this machine runs {API_VERSION} {KIND}"
+        raise KindNotServed(f"kind: {text}")
     validate(manifest)
-    given = {key: value for key, value in manifest["metadata"].items() if key not in _SET_BY_SERVER}
+    given = {key: value for key, value in manifest["metadata"].items() if key != "deletionTimestamp"}
     if not given.get("name"):
         raise InvalidSpec.of("metadata.name", given.get("name"), "allowed: a name; none is made up here")
     meta = {
@@ -295,7 +172,7 @@ class LocalBackend:
     def __init__(self, config: LocalConfig) -> None:
         if sys.platform != "linux":
             raise UnsupportedByBackend.of("[ptjob] backend", "jobs run on this machine only if it is a Linux")
-        self._store = objects.JobStore(config.root)
+        self._store = JobStore(config.root)
         self._config = config
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
@@ -320,16 +197,21 @@ class LocalBackend:
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's state after each change; see `Backend.watch`."""
         files = self._store.files(ref.namespace, ref.name)
-        notices, seen = read_json(files.notices) or [], -1
-        async with shared_source((Looking, self._config.root), lambda: Looking(self._store.settle)) as looking:
-            with looking.following(files) as job:
-                async for state in job.states():
-                    if state.job is None or JobRef.of(state.job) != ref:
-                        yield Observation(job=None)
-                        return
-                    for each in _unseen(files, state, seen):
-                        yield Observation(job=with_status(state.job, each), pods=each.get("pods", ()), events=notices)
-                    seen = state.number
+        notices, state = read_json(files.notices) or [], JobState(files)
+        is_first = True
+        while True:
+            is_supervised = files.is_supervised  # first: its last writes are read below
+            if state.refresh():
+                if state.job is None or JobRef.of(state.job) != ref:
+                    yield Observation(job=None)
+                    return
+                for each in [state.state] if is_first or not state.unseen else state.unseen:
+                    job = {**state.job, "status": each.get("status", {})}
+                    yield Observation(job=job, pods=each.get("pods", ()), events=notices)
+                is_first = False
+            elif not is_supervised:  # its end was read: its time to live may be over
+                await asyncio.to_thread(settle, files)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
@@ -363,11 +245,21 @@ class LocalBackend:
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage reported by the job's supervisor, also after its end; see `Backend.usage`."""
-        return await asyncio.to_thread(usage.told, self._store.files(ref.namespace, ref.name))
+        return await asyncio.to_thread(recorded_usage, self._store.files(ref.namespace, ref.name))
 
-    def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield a local claim's annotations after each change; see `Backend.watch_claim` and `local.claim`."""
-        return watched_claim(self._config.claims_of(namespace), name)
+    async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Yield a claim's annotations after each change; see `Backend.watch_claim`. A local claim always exists.
+
+        Raises:
+            InvalidSpec: the file of its annotations is invalid.
+        """
+        file, last = annotations_file(self._config.claims_of(namespace), name), None
+        while True:
+            claim = await asyncio.to_thread(_read_claim, file)
+            if claim != last:
+                last = claim
+                yield claim
+            await asyncio.sleep(_CLAIM_INTERVAL)
 
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
@@ -389,8 +281,22 @@ def _place(claims: Path, output: ResolvedOutput) -> tuple[Path, Path]:
     return root, inside(root, output.path, field=output.uri)
 
 
-def _unseen(files: JobFiles, state: JobState, seen: int) -> list[dict[str, Any]]:
-    """Return the states after the last yielded one; the newest if there was none, or only the object changed."""
-    if seen < 0 or state.number == seen:
-        return [state.state]
-    return [each for number, each in files.snapshots.after(seen) if number <= state.number]
+def annotations_file(claims: Path, claim: str) -> Path:
+    """Return the path of a claim's annotations, existing or not.
+
+    Raises:
+        InvalidSpec: the claim's name is invalid.
+    """
+    return claims / f".{claim_directory(claims, claim).name}.annotations.json"
+
+
+def _read_claim(file: Path) -> Claim:
+    try:
+        annotations = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        annotations = {}
+    except ValueError as error:
+        raise InvalidSpec(f"{file}: {error}; {_ANNOTATIONS}") from error
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        raise InvalidSpec.of(str(file), annotations, _ANNOTATIONS)
+    return Claim(uid="", annotations=annotations)

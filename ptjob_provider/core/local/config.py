@@ -28,7 +28,7 @@ _UNSAFE = re.compile(r"[\s'\"\\:;,=$`()\[\]{}<>|&*?!#]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageStandIn:
+class ImageReplacement:
     """Directory that replaces an image.
 
     Attributes:
@@ -59,7 +59,7 @@ class LocalConfig:
 
     root: Path
     claims: Path | None = None
-    images: Mapping[str, ImageStandIn] = field(default_factory=dict)
+    images: Mapping[str, ImageReplacement] = field(default_factory=dict)
     python: str | None = None
     gpus: Gpus = "refuse"
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
@@ -84,7 +84,7 @@ class LocalConfig:
         """Return the directory of this namespace's claims."""
         return (self.claims or self.root / "claims").absolute() / namespace
 
-    def stand_in(self, image: str) -> ImageStandIn | None:
+    def replacement(self, image: str) -> ImageReplacement | None:
         """Return the image's replacement: by its exact name, else by the name without tag and digest."""
         return self.images.get(image) or self.images.get(untagged(image))
 
@@ -146,5 +146,5 @@ class Setup:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild what `to_dict` returned."""
-        images = {name: ImageFacts.from_dict(facts) for name, facts in fields["images"].items()}
+        images = {name: ImageFacts(**facts) for name, facts in fields["images"].items()}
         return cls(**{**fields, "images": images, "stores": Stores(**fields["stores"])})

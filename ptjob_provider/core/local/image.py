@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dockerfile_parse import DockerfileParser
 from dockerfile_parse.util import WordSplitter, extract_key_values
@@ -27,18 +28,8 @@ if TYPE_CHECKING:
 _FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
 _HEREDOC = re.compile(rb"\s*(?:RUN|COPY|ADD)\s.*<<-?[\"']?(\w+)[\"']?", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(tar|tgz|tar\.[a-z0-9]+)$")
-_SYSTEM = frozenset(
-    str(PurePosixPath("/", *parts))
-    for parts in (
-        (),
-        *(
-            (name,)
-            for name in ("bin", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "root", "sbin", "srv", "tmp")
-        ),
-        *((name,) for name in ("usr", "var")),
-        *(("usr", name) for name in ("bin", "lib", "local", "sbin", "share")),
-        *(("usr", "local", name) for name in ("bin", "lib")),
-    )
+_SYSTEM = re.compile(
+    "/(bin|etc|home|lib|lib64|media|mnt|opt|root|sbin|srv|tmp|var|usr(/(bin|lib|sbin|share|local(/(bin|lib))?))?)?"
 )
 _QUIET = {"COMMENT", "LABEL", "MAINTAINER"}
 
@@ -60,17 +51,7 @@ class _Stage:
 
     def child(self, name: str) -> _Stage:
         """Return a stage based on this one."""
-        return _Stage(
-            name=name,
-            entrypoint=list(self.entrypoint),
-            cmd=list(self.cmd),
-            cmd_is_inherited=True,
-            working_dir=self.working_dir,
-            env=dict(self.env),
-            files=dict(self.files),
-            directories=list(self.directories),
-            unapplied=list(self.unapplied),
-        )
+        return replace(deepcopy(self), name=name, cmd_is_inherited=True, args={})
 
 
 def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, list[str]]:
@@ -91,7 +72,7 @@ def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, l
         working_dir=stage.working_dir,
         env=stage.env,
         files=stage.files,
-        directories=[*stage.directories, *([stage.working_dir] if stage.working_dir not in _SYSTEM | {""} else [])],
+        directories=[path for path in (*stage.directories, stage.working_dir) if path and not _SYSTEM.fullmatch(path)],
     )
     return facts, list(dict.fromkeys(stage.unapplied))
 
@@ -219,8 +200,7 @@ def _place(stage: _Stage, path: Path, target: str, *, into: bool) -> None:
     if not path.is_dir():
         stage.files[f"{target.rstrip('/')}/{path.name}" if into else target] = str(path)
         return
-    if target not in _SYSTEM:
-        stage.directories.append(target)
+    stage.directories.append(target)
     for child in sorted(path.iterdir()):
         stage.files[f"{target.rstrip('/')}/{child.name}"] = str(child)
 
@@ -277,15 +257,6 @@ class ImageFacts:
     env: Mapping[str, str]
     files: Mapping[str, str]
     directories: Sequence[str] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        return cls(**fields)
 
 
 def arguments(container: Mapping[str, Any], image: ImageFacts) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import shutil
 import socket
@@ -11,8 +10,11 @@ import sys
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import psutil
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
@@ -22,11 +24,9 @@ from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.backend import LocalBackend
-from ptjob_provider.core.local.events import events_of
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.objects import JobStore
-from ptjob_provider.core.local.store import make_private, read_json
-from ptjob_provider.core.local.usage import Load
+from ptjob_provider.core.local.processes import Load
+from ptjob_provider.core.local.store import JobStore, make_private, read_json
 from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.spec.pods import quantity
 from ptjob_provider.core.status import JobPhase
@@ -42,117 +42,33 @@ if TYPE_CHECKING:
 
 _READY_INTERVAL = 0.2
 _GRACE = 5.0
-
-
-@asynccontextmanager
-async def shown(config: LocalConfig, what: TensorBoardView) -> AsyncIterator[str]:
-    """Yield the address at which the folder is shown; the process is stopped afterwards.
-
-    Raises:
-        NotThere: the claim or the folder on it does not exist.
-        InvalidSpec: the port is taken.
-        UnsupportedByBackend: TensorBoard is not installed with this package.
-        ClusterError: it ended, or did not listen in time.
-    """
-    if importlib.util.find_spec("tensorboard") is None:
-        text = f"TensorBoard is not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
-        raise UnsupportedByBackend.of("tensorboard", text)
-    check_known(what)
-    root = claim_directory(config.claims_of(what.namespace), what.plan.claim)
-    if not root.is_dir():
-        raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
-    folder = inside(root, what.plan.path, field="path") if what.plan.path else root
-    if what.job is None and not folder.is_dir():  # a job may still create its folder
-        raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
-    port = what.port or _free_port()
-    _check_free(port)
-    process = await _started(folder, port)
-    try:
-        await _until_it_listens(process, port, what.timeout)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await _stopped(process)
-
-
-async def _started(folder: Path, port: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches only this process, which stops that one
-        preexec_fn=partial(processes.die_with, os.getpid()),  # in case this process is killed before
-    )
-
-
-async def _until_it_listens(process: asyncio.subprocess.Process, port: int, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while process.returncode is None:
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    return
-                await asyncio.sleep(_READY_INTERVAL)
-    said = "did not listen in time" if process.returncode is None else f"ended with code {process.returncode}"
-    raise ClusterError(f"TensorBoard {said}: {sys.executable} -m tensorboard.main")
-
-
-async def _stopped(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _GRACE)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise InvalidSpec.of("--port", port, f"a port that is free ({error.strerror})") from error
-
-
 _INTERVAL = 0.5
 """Seconds of a CPU usage measurement."""
 
 _GIBIBYTE = 2**30
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class LocalSite:
-    """Inspects this machine; implements `site.Site`."""
+class LocalInspector:
+    """Inspects this machine; implements `inspector.Inspector`."""
 
     def __init__(self, config: LocalConfig) -> None:
         self._config = config
         self._store = JobStore(config.root)
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Return the events of the job and its replicas, and its announcements; see `Site.events`."""
-        return await asyncio.to_thread(self._events, self._store.files(ref.namespace, ref.name))
+        """Return what did not apply to the job here; no other events are made. See `Inspector.events`."""
+        return read_json(self._store.files(ref.namespace, ref.name).notices) or []
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of an init container, such as `init-code`; see `Site.container_log`.
+        """Yield the lines of an init container, such as `init-code`; see `Inspector.container_log`.
 
         Raises:
-            UnsupportedByBackend: there is none of that name; sidecars do not run here.
+            UnsupportedByBackend: there is none of that name.
         """
         files = self._store.files(ref.namespace, ref.name)
-        known = await asyncio.to_thread(_before_training, files)
+        known = await asyncio.to_thread(_init_containers, files)
         if container not in known:
             others = f", or one that runs before it: {', '.join(known)}" if known else ""
             text = f"{ref.namespace}/{pod} is one process here, without {container}; allowed: the training's{others}"
@@ -162,10 +78,8 @@ class LocalSite:
             yield line
 
     async def nodes(self) -> Sequence[NodeUse]:
-        """Return this machine; see `Site.nodes`."""
+        """Return this machine; see `Inspector.nodes`."""
         lent = self._config.gpus if isinstance(self._config.gpus, int) else 0
-        memory = os.sysconf("SC_PHYS_PAGES") * _PAGE
-        cores = float(len(os.sched_getaffinity(0)))
         return [
             NodeUse(
                 name=socket.gethostname(),
@@ -174,13 +88,13 @@ class LocalSite:
                 status="ready",
                 gpus=lent,
                 gpus_taken=await self._gpus_taken(),
-                cpu=cores,
-                memory=memory,
+                cpu=float(len(os.sched_getaffinity(0))),
+                memory=psutil.virtual_memory().total,
             )
         ]
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return the usage of a job's processes, measured for half a second; see `Site.usage`."""
+        """Return the usage of a job's processes, measured for half a second; see `Inspector.usage`."""
         ref = JobRef.of(job)
         async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
             pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
@@ -189,7 +103,7 @@ class LocalSite:
         return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
-        """Return the directories that replace claims; see `Site.claims`."""
+        """Return the directories that replace claims; see `Inspector.claims`."""
         folder = self._config.claims_of(namespace)
         if not folder.is_dir():
             return []
@@ -198,7 +112,7 @@ class LocalSite:
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Create the directory, which has neither size, mode nor class. See `Site.create_claim`."""
+        """Create the directory, which has neither size, mode nor class. See `Inspector.create_claim`."""
         if size is not None:
             quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
@@ -207,90 +121,71 @@ class LocalSite:
             path.mkdir(mode=0o700)
         except FileExistsError:
             raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
-        wishes = {
-            "--size": size,
-            "--access-mode": mode if mode != CLAIM_MODE else None,
-            "--storage-class": storage_class,
-        }
+        mode = None if mode == CLAIM_MODE else mode
+        options = {"--size": size, "--access-mode": mode, "--storage-class": storage_class}
         why = "the claim is a directory, which every job may write to until the disk is full"
-        return [f"{flag} {wish} does not apply on this machine: {why}" for flag, wish in wishes.items() if wish]
+        return [f"{flag} {value} does not apply on this machine: {why}" for flag, value in options.items() if value]
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's
-        """Open the files in a claim's directory; see `Site.files`."""
+        """Open the files in a claim's directory; see `Inspector.files`."""
         folder = claim_directory(self._config.claims_of(namespace), claim)
         if not folder.is_dir():
             raise NotThere.claim(claim, namespace, where=str(folder))
         yield LocalFiles(folder)
 
     async def tensorboard_url(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
-        """Return "": no other program creates local jobs. See `Site.tensorboard_url`."""
+        """Return "": no other program creates local jobs. See `Inspector.tensorboard_url`."""
         return ""
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
-        """Show a folder at a local address; see `Site.tensorboard`."""
-        async with shown(self._config, what) as address:
-            yield address
+        """Show a folder at a local address; see `Inspector.tensorboard`."""
+        if find_spec("tensorboard") is None:
+            text = f"not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
+            raise UnsupportedByBackend.of("tensorboard", f"TensorBoard is {text}")
+        check_known(what)
+        root = claim_directory(self._config.claims_of(what.namespace), what.plan.claim)
+        if not root.is_dir():
+            raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
+        folder = inside(root, what.plan.path, field="path") if what.plan.path else root
+        if what.job is None and not folder.is_dir():  # a job may still create its folder
+            raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
+        port = _free_port(what.port)
+        process = await _start_tensorboard(folder, port)
+        try:
+            await _until_it_listens(process, port, what.timeout)
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            await _stop(process)
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Check what jobs need of this machine; see `Site.checks`."""
-        return [self._root(), self._python(), *self._images(), self._claims(namespace), self._devices()]
+        """Check what jobs need of this machine; see `Inspector.checks`."""
+        config, folder = self._config, self._config.claims_of(namespace)
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        fate = {"refuse": "refused", "ignore": "run without"}
+        gpus = fate.get(str(config.gpus))
+        return [
+            _root_check(config.root),
+            _python_check(config.interpreter),
+            *([_image_check(image, each.context) for image, each in config.images.items()] or [_NO_IMAGES]),
+            Check(about="claims", is_good=True, said=f"{folder}: {', '.join(names) or 'none yet'}"),
+            Check(
+                about="GPUs",
+                is_good=None,
+                said=f"a job that asks for them is {gpus}" if gpus else f"{config.gpus} are offered",
+                advice="[ptjob] local_gpus says what is done",
+            ),
+        ]
 
     async def _gpus_taken(self) -> int:
-        jobs = await LocalBackend(self._config).list(kinds.DEFAULT.KIND, "", {})
+        jobs = await asyncio.to_thread(self._store.list, kinds.DEFAULT.KIND, "", {})
         running = [job for job in jobs if kinds.read_status(job).phase is JobPhase.RUNNING]
         return sum(replica.gpus for job in running for replica in kinds.replicas(job))
 
-    def _events(self, files: JobFiles) -> list[Manifest]:
-        job = read_json(files.object)
-        happened = events_of(job, (state for _, state in files.snapshots.after(0))) if job is not None else []
-        return [*(read_json(files.notices) or ()), *happened]
-
-    def _root(self) -> Check:
-        root, there = self._config.root, self._config.root
-        while not there.exists():
-            there = there.parent
-        if not os.access(there, os.W_OK | os.X_OK):
-            advice = "choose another directory: --root, or [ptjob] local_root"
-            return Check(about="jobs' directory", is_good=False, said=f"{root} cannot be written to", advice=advice)
-        free = shutil.disk_usage(there).free / _GIBIBYTE
-        return Check(about="jobs' directory", is_good=True, said=f"{root}, {free:.0f} GiB are free")
-
-    def _python(self) -> Check:
-        python = self._config.interpreter
-        if shutil.which(python) is None:
-            advice = "[ptjob] local_python has to name an interpreter"
-            return Check(about="jobs' Python", is_good=False, said=f"{python} is no program", advice=advice)
-        has_torch = (Path(python).resolve() == Path(sys.executable).resolve()) and _is_installed("torch")
-        said = f"{python}" + (", with PyTorch" if has_torch else "")
-        return Check(about="jobs' Python", is_good=True, said=said)
-
-    def _images(self) -> list[Check]:
-        found = []
-        for image, stand_in in self._config.images.items():
-            is_there = stand_in.context.is_dir()
-            said = f"{stand_in.context}" + ("" if is_there else " is no directory")
-            advice = "" if is_there else "[ptjob] local_images has to name the image's build context"
-            found.append(Check(about=f"image {image}", is_good=is_there, said=said, advice=advice))
-        if not found:
-            advice = "if jobs use files of an image: [ptjob] local_images"
-            found.append(Check(about="images", is_good=None, said="[ptjob] local_images is empty", advice=advice))
-        return found
-
-    def _claims(self, namespace: str) -> Check:
-        folder = self._config.claims_of(namespace)
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return Check(about="claims", is_good=True, said=f"{folder}: {', '.join(sorted(names)) or 'none yet'}")
-
-    def _devices(self) -> Check:
-        gpus = self._config.gpus
-        said = f"{gpus} are offered" if isinstance(gpus, int) else f"a job that asks for them is {_FATE[gpus]}"
-        return Check(about="GPUs", is_good=None, said=said, advice="[ptjob] local_gpus says what is done")
-
 
 class LocalFiles:
-    """The files in a directory; implements `site.ClaimFiles`."""
+    """The files in a directory; implements `inspector.ClaimFiles`."""
 
     def __init__(self, folder: Path) -> None:
         self._root = folder.resolve()
@@ -322,16 +217,85 @@ def _as_invalid(path: str) -> Iterator[None]:
         raise InvalidSpec.of("path", path, f"{error.strerror}: {error.filename}") from error
 
 
-_FATE = {"refuse": "refused", "ignore": "run without"}
+_NO_IMAGES = Check(
+    about="images",
+    is_good=None,
+    said="[ptjob] local_images is empty",
+    advice="if jobs use files of an image: [ptjob] local_images",
+)
 
 
-def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415 - only needed by checks
+def _root_check(root: Path) -> Check:
+    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "choose another directory: --root, or [ptjob] local_root"
+        return Check(about="jobs' directory", is_good=False, said=f"{root} cannot be written to", advice=advice)
+    free = shutil.disk_usage(there).free / _GIBIBYTE
+    return Check(about="jobs' directory", is_good=True, said=f"{root}, {free:.0f} GiB are free")
 
-    return find_spec(module) is not None
+
+def _python_check(python: str) -> Check:
+    if shutil.which(python) is None:
+        advice = "[ptjob] local_python has to name an interpreter"
+        return Check(about="jobs' Python", is_good=False, said=f"{python} is no program", advice=advice)
+    has_torch = Path(python).resolve() == Path(sys.executable).resolve() and find_spec("torch") is not None
+    return Check(about="jobs' Python", is_good=True, said=python + (", with PyTorch" if has_torch else ""))
 
 
-def _before_training(files: JobFiles) -> list[str]:
+def _image_check(image: str, context: Path) -> Check:
+    if context.is_dir():
+        return Check(about=f"image {image}", is_good=True, said=str(context))
+    advice = "[ptjob] local_images has to name the image's build context"
+    return Check(about=f"image {image}", is_good=False, said=f"{context} is no directory", advice=advice)
+
+
+async def _start_tensorboard(folder: Path, port: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches only this process, which stops that one
+        preexec_fn=partial(processes.die_with, os.getpid()),  # in case this process is killed before
+    )
+
+
+async def _until_it_listens(process: asyncio.subprocess.Process, port: int, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while process.returncode is None:
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    return
+                await asyncio.sleep(_READY_INTERVAL)
+    why = "did not listen in time" if process.returncode is None else f"ended with code {process.returncode}"
+    raise ClusterError(f"TensorBoard {why}: {sys.executable} -m tensorboard.main")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _GRACE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _free_port(port: int) -> int:
+    """Return the port, or any free one for 0."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InvalidSpec.of("--port", port, f"a port that is free ({error.strerror})") from error
+        return int(probe.getsockname()[1])
+
+
+def _init_containers(files: JobFiles) -> list[str]:
     job = read_json(files.object)
     templates = kinds.kind_of(job).templates(job) if job is not None else ()
     named = [each["name"] for pod in templates for each in (pod.get("spec") or {}).get("initContainers") or ()]

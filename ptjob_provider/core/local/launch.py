@@ -17,21 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
-from ptjob_provider.core.local.processes import MARK
+from ptjob_provider.core.local.operator import total_replicas
 from ptjob_provider.core.local.volumes import Binding, PathMap, normal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import Setup
 
 LOOPBACK = "127.0.0.1"
+MARK = "PTJOB_LOCAL_PROCESS"
+"""Environment variable of every process of a job: `<job uid>/<pod uid>/<container>/`."""
 
 _OPERATOR_PORT = 23456
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "configMapRef", "configMap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,61 +44,36 @@ class Stores:
     secrets: Mapping[str, Mapping[str, str]]
     config_maps: Mapping[str, Mapping[str, str]]
 
-    def lookup(self, source: Mapping[str, Any], field: str) -> str | None:
-        """Return the value of a `secretKeyRef` or `configMapKeyRef`; None if it is optional and absent.
+    def values(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
+        """Return the values of what a variable, an `envFrom` entry or a volume refers to; {} if optional and absent.
 
         Raises:
             InvalidSpec: it is absent, so the container could not start on a cluster either.
         """
-        kind, store = self._store(source)
-        ref = source[kind]
-        value = store.get(ref["name"], {}).get(ref["key"])
-        if value is None and not ref.get("optional"):
-            raise _missing(f"{field}.{kind}", f"{ref['name']}/{ref['key']}", store)
-        return value
-
-    def lookup_all(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
-        """Return all values of an `envFrom` entry or a volume; nothing if it is optional and absent.
-
-        Raises:
-            InvalidSpec: it is absent.
-        """
-        kind, store = self._store(source)
-        ref = source[kind]
-        name = ref.get("name") or ref.get("secretName", "")
-        values = store.get(name)
-        wanted = {item["key"] for item in ref.get("items") or ()}
-        absent = sorted(wanted - (values or {}).keys())
+        kind, name = reference(source)
+        store = self.secrets if kind.startswith("secret") else self.config_maps
+        ref, values = source[kind], store.get(name)
+        keys = [ref["key"]] if "key" in ref else [item["key"] for item in ref.get("items") or ()]
+        absent = [key for key in keys if key not in (values or {})]
         if not ref.get("optional") and (values is None or absent):
-            raise _missing(f"{field}.{kind}", "/".join([name, *absent[:1]]), store)
+            known = ", ".join(sorted(store)) or "none"
+            rule = f"this machine has it not; configured here ([ptjob] local_secrets, local_config_maps): {known}"
+            raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
         return values or {}
 
-    def only(self, source: Mapping[str, Any], field: str) -> Stores:
-        """Return a store with only the values of this reference.
+    def only(self, names: Container[str]) -> Stores:
+        """Return the secrets and config maps of these names."""
+        return Stores(
+            secrets={name: values for name, values in self.secrets.items() if name in names},
+            config_maps={name: values for name, values in self.config_maps.items() if name in names},
+        )
 
-        Raises:
-            InvalidSpec: it does not exist.
-        """
-        kind, _ = self._store(source)
-        ref = source[kind]
-        name = ref.get("name") or ref.get("secretName", "")
-        if "key" in ref:
-            value = self.lookup(source, field)
-            values = {} if value is None else {ref["key"]: value}
-        else:
-            values = dict(self.lookup_all(source, field))
-        is_there = values or name in (self.secrets if kind.startswith("secret") else self.config_maps)
-        found = {name: values} if is_there else {}
-        is_secret = kind.startswith("secret")
-        return Stores(secrets=found if is_secret else {}, config_maps={} if is_secret else found)
 
-    def _store(self, source: Mapping[str, Any]) -> tuple[str, Mapping[str, Mapping[str, str]]]:
-        for kind in ("secretKeyRef", "secretRef", "secret"):
-            if source.get(kind):
-                return kind, self.secrets
-        return next(
-            kind for kind in ("configMapKeyRef", "configMapRef", "configMap") if source.get(kind)
-        ), self.config_maps
+def reference(source: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the field and the name of the Secret or ConfigMap that is referred to; ("", "") for none."""
+    kind = next((kind for kind in _REFERENCES if source.get(kind)), "")
+    ref = source.get(kind) or {}
+    return kind, ref.get("name") or ref.get("secretName") or ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +114,6 @@ def injected(job: Manifest, place: Place) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in variables]
 
 
-def total_replicas(spec: Mapping[str, Any]) -> int:
-    """Return the job's number of pods."""
-    return sum(replica["replicas"] for replica in spec["pytorchReplicaSpecs"].values())
-
-
 def resolve(
     container: Mapping[str, Any], *, stores: Stores, fields: Mapping[str, str], field: str = "containers[]"
 ) -> dict[str, str]:
@@ -157,40 +130,25 @@ def resolve(
     """
     variables: dict[str, str] = {}
     for number, source in enumerate(container.get("envFrom") or ()):
-        values = stores.lookup_all(source, f"{field}.envFrom[{number}]")
+        values = stores.values(source, f"{field}.envFrom[{number}]")
         prefix = source.get("prefix") or ""
         variables |= {prefix + key: value for key, value in values.items() if _ENV_NAME.fullmatch(prefix + key)}
     for entry in container.get("env") or ():
-        value = _value(entry, stores, fields, f"{field}.env[{entry['name']}]", variables)
-        if value is not None:
-            variables[entry["name"]] = value
+        name, source = entry["name"], entry.get("valueFrom") or {}
+        kind, _ = reference(source)
+        if kind:
+            value = stores.values(source, f"{field}.env[{name}].valueFrom").get(source[kind]["key"])
+        elif "fieldRef" in source:
+            value = fields.get(source["fieldRef"]["fieldPath"], "")
+        else:
+            value = expand(entry.get("value") or "", variables)
+        variables |= {} if value is None else {name: value}
     return variables
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace every known `$(NAME)`; `$$` becomes `$`."""
-
-    def replacement(match: re.Match[str]) -> str:
-        if match[0] == "$$":
-            return "$"
-        return variables.get(match[1], match[0])
-
-    return _REFERENCE.sub(replacement, text)
-
-
-def _value(
-    entry: Mapping[str, Any],
-    stores: Stores,
-    fields: Mapping[str, str],
-    field: str,
-    variables: Mapping[str, str],
-) -> str | None:
-    source = entry.get("valueFrom")
-    if not source:
-        return expand(entry.get("value") or "", variables)
-    if "fieldRef" in source:
-        return fields.get(source["fieldRef"]["fieldPath"], "")
-    return stores.lookup(source, f"{field}.valueFrom")
+    return _REFERENCE.sub(lambda match: "$" if match[0] == "$$" else variables.get(match[1], match[0]), text)
 
 
 def _master_variables(spec: Mapping[str, Any], place: Place) -> list[tuple[str, str]]:
@@ -214,19 +172,14 @@ def _processes(spec: Mapping[str, Any]) -> int:
 
 def _elastic_variables(job: Manifest, place: Place) -> list[tuple[str, str]]:
     policy = job["spec"]["elasticPolicy"]
-    conf: Iterable[Mapping[str, str]] = policy.get("rdzvConf") or ()
-    texts: list[tuple[str, str, Callable[[Any], str]]] = [
-        ("PET_MAX_RESTARTS", "maxRestarts", str),
-        ("PET_NPROC_PER_NODE", "nProcPerNode", str),
-        ("PET_RDZV_ID", "rdzvId", str),
-    ]
+    names = {"PET_MAX_RESTARTS": "maxRestarts", "PET_NPROC_PER_NODE": "nProcPerNode", "PET_RDZV_ID": "rdzvId"}
     variables = [
         ("PET_RDZV_ENDPOINT", _endpoint(job, policy, place)),
         ("PET_RDZV_BACKEND", policy.get("rdzvBackend") or "c10d"),
         ("PET_NNODES", f"{policy['minReplicas']}:{policy['maxReplicas']}"),
     ]
-    variables += [(name, text(policy[key])) for name, key, text in texts if policy.get(key) is not None]
-    if conf:
+    variables += [(name, str(policy[key])) for name, key in names.items() if policy.get(key) is not None]
+    if conf := policy.get("rdzvConf"):
         variables.append(("PET_RDZV_CONF", ",".join(f"{item['key']}={item['value']}" for item in conf)))
     if policy.get("standalone"):
         variables.append(("PET_STANDALONE", ""))
@@ -247,13 +200,6 @@ def is_own_host(job: Manifest, host: str) -> bool:
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))
 
 
-def _missing(field: str, name: str, store: Mapping[str, Any]) -> InvalidSpec:
-    known = ", ".join(sorted(store)) or "none"
-    return InvalidSpec.of(
-        field, name, f"this machine has it not; configured here ([ptjob] local_secrets, local_config_maps): {known}"
-    )
-
-
 DEVICES = "CUDA_VISIBLE_DEVICES"
 _TERMINATION_LOG = "/dev/termination-log"
 
@@ -272,7 +218,7 @@ class Launch:
         mark: identifies its processes.
         waiting_reason: reason before it is started.
         logs_as_message: the end of its log is its termination message.
-        told: the file that replaces its `terminationMessagePath` in variables and arguments.
+        message_file: replaces its `terminationMessagePath` in variables and arguments.
     """
 
     pod: str
@@ -284,7 +230,7 @@ class Launch:
     mark: str
     waiting_reason: str = "ContainerCreating"
     logs_as_message: bool = True
-    told: str = ""
+    message_file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,15 +277,14 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
         InvalidSpec: it refers to a value that does not exist on this machine.
     """
     image = plan.setup.image(container["image"])
-    appended = (
-        container if is_init else {**container, "env": [*(container.get("env") or ()), *injected(plan.job, plan.place)]}
+    env = [*(container.get("env") or ()), *(() if is_init else injected(plan.job, plan.place))]
+    variables = resolve(
+        {**container, "env": env}, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"]
     )
-    variables = resolve(appended, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"])
     message = container.get("terminationMessagePath") or _TERMINATION_LOG
-    told = str(plan.directory / f"{container['name']}.termination-log")
-    paths = PathMap(
-        [*image_bindings(image, plan.root), *mounts, Binding(container_path=normal(message), host_path=told)]
-    )
+    message_file = str(plan.directory / f"{container['name']}.termination-log")
+    own = Binding(container_path=normal(message), host_path=message_file)
+    paths = PathMap([*image_bindings(image, plan.root), *mounts, own])
     argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
     return Launch(
         pod=plan.pod["metadata"]["name"],
@@ -350,7 +295,7 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
         working_dir=working_directory(container, image, paths, plan.root),
         mark=mark(plan, container["name"]),
         logs_as_message=container.get("terminationMessagePolicy") != "File",
-        told=told,
+        message_file=message_file,
     )
 
 
@@ -362,14 +307,10 @@ def mark(plan: PodPlan, container: str) -> str:
 def pod_fields(pod: Manifest) -> dict[str, str]:
     """Return the values for `fieldRef`."""
     meta = pod["metadata"]
-    names = ("name", "namespace", "uid")
-    plain = {f"metadata.{name}": str(meta[name]) for name in names}
-    told = {
-        f"metadata.{kind}['{key}']": value
-        for kind in ("labels", "annotations")
-        for key, value in (meta.get(kind) or {}).items()
-    }
-    return {**plain, **told, "status.podIP": "127.0.0.1", "status.hostIP": "127.0.0.1"}
+    fields = {f"metadata.{name}": str(meta[name]) for name in ("name", "namespace", "uid")}
+    for kind in ("labels", "annotations"):
+        fields |= {f"metadata.{kind}['{key}']": value for key, value in (meta.get(kind) or {}).items()}
+    return {**fields, "status.podIP": LOOPBACK, "status.hostIP": LOOPBACK}
 
 
 def image_bindings(image: ImageFacts, root: Path) -> list[Binding]:
@@ -387,9 +328,11 @@ def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: Pa
 def _environment(
     plan: PodPlan, image: ImageFacts, variables: Mapping[str, str], paths: PathMap, container: str
 ) -> dict[str, str]:
-    inherited = {**plan.setup.environment, "HOSTNAME": plan.pod["metadata"]["name"]}
-    told = {name: paths.text(value) for name, value in {**image.env, **variables}.items()}
-    both = {**inherited, **told}
-    programs = f"{plan.programs}/{container}:{both.get('PATH', '')}"
-    devices = ",".join(str(device) for device in plan.devices)
-    return {**both, "PATH": programs, DEVICES: devices, MARK: mark(plan, container)}
+    own = {name: paths.text(value) for name, value in {**image.env, **variables}.items()}
+    both = {**plan.setup.environment, "HOSTNAME": plan.pod["metadata"]["name"], **own}
+    return {
+        **both,
+        "PATH": f"{plan.programs}/{container}:{both.get('PATH', '')}",
+        DEVICES: ",".join(str(device) for device in plan.devices),
+        MARK: mark(plan, container),
+    }

@@ -1,40 +1,92 @@
-"""Follow one replica's log files: every line once, in order, across restarts and new pods.
+"""Logs of containers in the kubelet's format: written by the supervisor, followed by any process, each line once.
 
-The job's state only shows whether more lines will come; `logs` assigns cursors. A state read before reading to the end
-of a file is valid for the content found: the supervisor reports a run's end after its log is complete.
+A record is `<RFC3339nano> stdout F text`, with `P` for a part of a long line. Both streams of a container share one
+pipe, so that their order is kept. A reader needs no lock: every complete record is final, and a run's file is complete
+before the next run's exists, or before the job's state says that the pod has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import time
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.local.objects import is_supervised
-from ptjob_provider.core.local.operator import CONTAINER, ROLE_LABEL, defaulted, is_finished
-from ptjob_provider.core.local.store import JobState
+from ptjob_provider.core.local.operator import CONTAINER, is_finished
+from ptjob_provider.core.local.store import JobState, make_private, private
 from ptjob_provider.core.logs import CriReader, LineCounter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
-    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.store import JobFiles
     from ptjob_provider.core.logs import LogCursor, LogLine
 
+PART = 16 * 1024
+"""Maximum bytes of a line in one record; containerd's number."""
+
+_MESSAGE_BYTES = 2048
+_MESSAGE_LINES = 80
 _INTERVAL = 0.1
-_CHUNK = 64 * 1024
+_CHUNK = 256 * 1024
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Run:
-    """One run of the container: the number of its pod among those of the name, and its restart count."""
+class LogFile:
+    """The log of one run of a container."""
 
-    incarnation: int
-    restart: int
-    pod_uid: str
-    path: Path
+    def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        make_private(path.parent)
+        self._file = open(path, "wb", opener=private)  # noqa: SIM115 - open as long as the container writes
+        self._clock = clock
+        self._last = 0
+        self._open_line = b""
+        self._tail = b""
+
+    def write(self, chunk: bytes) -> None:
+        """Append output; complete lines and full parts are in the file afterwards."""
+        self._tail = (self._tail + chunk)[-_MESSAGE_BYTES:]
+        *lines, rest = (self._open_line + chunk).split(b"\n")
+        complete = len(rest) // PART * PART
+        self._open_line = rest[complete:]
+        if lines or complete:
+            stamp = self._stamp()
+            records = [record for line in lines for record in _records(line, stamp)]
+            records += [stamp + b" stdout P " + part + b"\n" for part in _parts(rest[:complete])]
+            self._file.write(b"".join(records))
+            self._file.flush()
+
+    def finish(self) -> None:
+        """Write the remaining text without a line end, and close."""
+        if self._open_line:
+            self._file.write(b"".join(_records(self._open_line, self._stamp())))
+        self._file.close()
+
+    def message(self) -> str:
+        """Return the end of the log like `FallbackToLogsOnError`: 2 KiB or 80 lines, whichever is less."""
+        lines = self._tail.splitlines(keepends=True)[-_MESSAGE_LINES:]
+        return b"".join(lines).decode("utf-8", errors="replace")
+
+    def _stamp(self) -> bytes:
+        self._last = max(self._clock(), self._last + 1)  # a clock that is set back must not reorder the log
+        return timestamp(self._last).encode()
+
+
+def timestamp(nanoseconds: int) -> str:
+    """Format an instant with nine fractional digits."""
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09}Z"
+
+
+def _records(line: bytes, stamp: bytes) -> Iterator[bytes]:
+    *parts, last = _parts(line) or [b""]
+    yield from (stamp + b" stdout P " + part + b"\n" for part in parts)
+    yield stamp + b" stdout F " + last + b"\n"
+
+
+def _parts(text: bytes) -> list[bytes]:
+    return [text[start : start + PART] for start in range(0, len(text), PART)]
 
 
 class ReplicaLog:
@@ -49,113 +101,78 @@ class ReplicaLog:
 
     async def lines(self, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor; see `Backend.logs`."""
-        last: Run | None = None
-        while True:
-            is_over = not follow or self._is_over()
-            runs = [run for run in self._runs(since) if last is None or run > last]
-            for run in runs:
-                async for line in self._read(run, since=since, follow=follow):
-                    yield line
-                last = run
-            if is_over and not runs:
-                return
-            if not runs:
-                await asyncio.sleep(_INTERVAL)
-
-    async def _read(self, run: Run, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
-        counter = LineCounter(pod_uid=run.pod_uid, container=self._container, restart_count=run.restart, since=since)
-        reader = CriReader()
-        try:
-            file = run.path.open("rb")
-        except FileNotFoundError:
-            return
-        with file:
+        current: _Run | None = None
+        with ExitStack() as opened:
             while True:
-                is_over = self._has_ended(run)
-                while chunk := file.read(_CHUNK):
-                    for line in counter.lines(reader.feed(chunk)):
-                        yield line
-                    await asyncio.sleep(0)
-                if is_over:
-                    for line in counter.lines(reader.finish()):
-                        yield line
-                if is_over or not follow:
+                has_ended = self._has_ended()  # before reading: what is there by then is all
+                for run in self._runs(since, current):
+                    if run is not current:
+                        opened.close()
+                        current = opened.enter_context(closing(run))
+                    while (lines := run.read()) is not None:
+                        for line in lines:
+                            yield line
+                        await asyncio.sleep(0)
+                for line in current.finish() if has_ended and current else ():
+                    yield line
+                if has_ended or not follow:
                     return
                 await asyncio.sleep(_INTERVAL)
 
-    def _runs(self, since: LogCursor | None) -> list[Run]:
-        runs = sorted(self._found())
-        if since is None:
-            return runs
-        first = [run for run in runs if run.pod_uid == since.pod_uid and run.restart >= since.restart_count]
-        return [run for run in runs if run >= first[0]] if first else runs
+    def _runs(self, since: LogCursor | None, current: _Run | None) -> list[_Run]:
+        """Return the runs in order: from the current one on, at first from the cursor's."""
+        runs: list[_Run] = []
+        with suppress(FileNotFoundError):  # the job is being removed
+            paths = self._files.logs_of(self._pod).glob(f"*/{self._container}/*.log")
+            runs = sorted((_Run(path, self._container, since) for path in paths), key=lambda run: run.order)
+        if current:
+            return [current, *(run for run in runs if run.order > current.order)]
+        known = [run for run in runs if since and run.pod_uid == since.pod_uid and run.restart >= since.restart_count]
+        return runs[runs.index(known[0]) :] if known else runs
 
-    def _found(self) -> Iterator[Run]:
-        for directory in _children(self._files.logs_of(self._pod)):
-            number, _, pod_uid = directory.name.partition("_")
-            for file in _children(directory / self._container):
-                yield Run(incarnation=int(number), restart=int(file.stem), pod_uid=pod_uid, path=file)
-
-    def _has_ended(self, run: Run) -> bool:
-        if not self._is_there():
-            return True
-        pod = self._find(uid=run.pod_uid)
-        return pod is None or _has_run_ended(pod, self._container, run.restart)
-
-    def _is_over(self) -> bool:
-        if not self._is_there():
-            return True
-        pod, finished = self._find(), is_finished(self._state.state.get("status", {}))
-        if pod is None:
-            return finished
-        phase = pod["status"]["phase"]
-        if self._container != CONTAINER and _has_succeeded(pod, self._container):
-            return True
-        return phase == "Succeeded" or (phase == "Failed" and (finished or self._policy(pod) == "Never"))
-
-    def _is_there(self) -> bool:
-        supervised = is_supervised(self._files)
+    def _has_ended(self) -> bool:
+        """Return whether the container writes no more lines and is not started again."""
+        is_supervised = self._files.is_supervised
         self._state.refresh()
-        job = self._state.job
-        return supervised and job is not None and job["metadata"]["uid"] == self._job_uid
-
-    def _find(self, uid: str | None = None) -> Manifest | None:
-        pods = self._state.state.get("pods", ())
-        metas = ((pod, pod["metadata"]) for pod in pods)
-        return next((pod for pod, meta in metas if meta["name"] == self._pod and uid in (None, meta["uid"])), None)
-
-    def _policy(self, pod: Manifest) -> str:
-        assert self._state.job is not None  # noqa: S101 - checked by `_is_there`
-        role = pod["metadata"]["labels"][ROLE_LABEL].capitalize()
-        return str(defaulted(self._state.job)["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"])
+        job, state = self._state.job, self._state.state
+        if not is_supervised or job is None or job["metadata"]["uid"] != self._job_uid:
+            return True
+        pods = {pod["metadata"]["name"]: pod["status"] for pod in state.get("pods", ())}
+        phase = pods[self._pod]["phase"] if self._pod in pods else "Failed"
+        if phase == "Succeeded" or (phase == "Failed" and is_finished(state.get("status", {}))):
+            return True
+        inits = pods.get(self._pod, {}).get("initContainerStatuses", ())
+        ends = [each["state"].get("terminated") for each in inits if each["name"] == self._container]
+        return any(end and end["exitCode"] == 0 for end in ends)
 
 
-def _has_run_ended(pod: Manifest, name: str, restart: int) -> bool:
-    for container in _statuses(pod):
-        if container["name"] == name:
-            if container["restartCount"] != restart:
-                return bool(container["restartCount"] > restart)
-            return "terminated" in container["state"] or _waits_after_end(container)
-    return False
+class _Run:
+    """One run of a container, and how far its log is read; `order` sorts the runs of a replica."""
 
+    def __init__(self, path: Path, container: str, since: LogCursor | None) -> None:
+        incarnation, _, self.pod_uid = path.parents[1].name.partition("_")
+        self.restart = int(path.stem)
+        self.order = int(incarnation), self.restart
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._reader = CriReader()
+        self._counter = LineCounter(pod_uid=self.pod_uid, container=container, restart_count=self.restart, since=since)
 
-def _has_succeeded(pod: Manifest, name: str) -> bool:
-    """Return whether the init container has succeeded, so that it is not restarted."""
-    ended = [each["state"].get("terminated") or {} for each in _statuses(pod) if each["name"] == name]
-    return any(each.get("exitCode") == 0 for each in ended)
+    def read(self) -> list[LogLine] | None:
+        """Return the new lines of the next part of the file; None at its end.
 
+        The file stays open: its rest can be read while the job is being removed.
+        """
+        with suppress(FileNotFoundError):
+            self._file = self._file or self._path.open("rb")
+        chunk = self._file.read(_CHUNK) if self._file else b""
+        return list(self._counter.lines(self._reader.feed(chunk))) if chunk else None
 
-def _statuses(pod: Manifest) -> list[Manifest]:
-    status = pod["status"]
-    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    def close(self) -> None:
+        """Close the file."""
+        if self._file:
+            self._file.close()
 
-
-def _waits_after_end(container: Manifest) -> bool:
-    return "waiting" in container["state"] and "terminated" in container["lastState"]
-
-
-def _children(directory: Path) -> list[Path]:
-    try:
-        return list(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    def finish(self) -> list[LogLine]:
+        """Return what its writer could not complete."""
+        return list(self._counter.lines(self._reader.finish()))

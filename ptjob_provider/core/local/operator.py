@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local.launch import total_replicas
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -42,6 +40,11 @@ def defaulted(job: Mapping[str, Any]) -> Manifest:
     _set(run_policy, "cleanPodPolicy", "None")
     _set_elastic(spec)
     return full
+
+
+def total_replicas(spec: Mapping[str, Any]) -> int:
+    """Return the number of pods of a job with defaults."""
+    return sum(replica["replicas"] for replica in spec["pytorchReplicaSpecs"].values())
 
 
 def _set_elastic(spec: dict[str, Any]) -> None:

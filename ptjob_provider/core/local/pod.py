@@ -1,19 +1,24 @@
-"""One pod on this machine: its directories, its containers in order, and its wire object."""
+"""Run one pod on this machine like the kubelet: directories, containers with their restarts, and its wire object."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
+import subprocess
+import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local import container as restarts
-from ptjob_provider.core.local import volumes
-from ptjob_provider.core.local.container import Container
-from ptjob_provider.core.local.launch import PodPlan, launch
+from ptjob_provider.core.local import processes, volumes
+from ptjob_provider.core.local.launch import LOOPBACK, PodPlan, launch
+from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL, instant
 from ptjob_provider.core.local.volumes import VolumePlaces
 
@@ -22,33 +27,243 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import Setup
-    from ptjob_provider.core.local.launch import Place
+    from ptjob_provider.core.local.launch import Launch, Place
     from ptjob_provider.core.local.store import JobFiles
     from ptjob_provider.core.local.volumes import Binding
 
 _LABELS = "training.kubeflow.org"
 _SCRIPTS = {"python": "", "python3": "", "torchrun": "-m torch.distributed.run "}
+_LONGEST = 30
+"""Maximum delay of a restart in units of the first: 300 s where that is 10 s."""
+
+_CHUNK = 1024 * 1024
+_DRAIN_TIMEOUT = 2.0
+_MAX_MESSAGE = 4096
+
+
+class Container:
+    """A container that is waiting, running or terminated; `wire` returns its entry in a pod's `containerStatuses`."""
+
+    def __init__(self, launch: Launch, *, logs: Path, policy: str, backoff: float) -> None:
+        self.launch = launch
+        self._logs = logs
+        self._policy = policy
+        self._backoff = backoff
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: LogFile | None = None
+        self._restart_count = 0
+        self._started_at = ""
+        self._terminated: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None
+        self._due_at: float | None = None
+        self._exited_at = ""
+        self._drain_until: float | None = None
+        self.has_ended = False
+        self.has_started = False
+
+    @property
+    def pid(self) -> int | None:
+        """Return the main process's pid, while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def output(self) -> int | None:
+        """Return the descriptor of its output, while it can be read."""
+        stdout = self._process.stdout if self._process else None
+        return stdout.fileno() if stdout and not stdout.closed else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of its last run, if it has had one."""
+        return self._terminated["exitCode"] if self._terminated else None
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it has never run, or its restart is due."""
+        is_waiting = self._process is None and not self.has_ended
+        return is_waiting and (self._due_at is None or time.monotonic() >= self._due_at)
+
+    def start(self) -> None:
+        """Start it, or restart it; a program that cannot be started ends it at once with StartError."""
+        self._due_at = None
+        if self._terminated:
+            self._last, self._terminated = self._terminated, None
+            self._restart_count += 1
+        self._started_at = _now()
+        self._log = LogFile(self._logs / f"{self._restart_count}.log")
+        try:
+            self._process = self._spawn()
+        except (OSError, subprocess.SubprocessError) as error:
+            self._end({"exitCode": 128, "reason": "StartError", "message": start_error(self.launch.argv[0], error)})
+            return
+        self.has_started = True
+
+    def read(self) -> None:
+        """Copy its available output into its log."""
+        if self._process is None or self._process.stdout is None or self._log is None:
+            return
+        try:
+            chunk = os.read(self._process.stdout.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._log.write(chunk)
+        else:
+            self._process.stdout.close()
+
+    def notice_exit(self) -> None:
+        """Record the end of its main process, if it has ended."""
+        if self._process and not self._exited_at and self._process.poll() is not None:
+            self._exited_at = _now()
+
+    def close_if_exited(self) -> None:
+        """Kill the rest of a run whose main process ended, complete its log, and record how it ended."""
+        process = self._process
+        if process is None or not self._exited_at:
+            return
+        if self._drain_until is None:
+            self._drain_until = time.monotonic() + _DRAIN_TIMEOUT
+            self.kill()
+        if self.output is not None:
+            self.read()
+            if self.output is not None and time.monotonic() < self._drain_until:
+                return
+        if process.stdout:
+            process.stdout.close()
+        self._process = self._drain_until = None
+        code = process.returncode or 0
+        if code < 0:
+            self._end({"exitCode": 128 - code, "signal": -code, "reason": "Error"})
+        else:
+            self._end({"exitCode": code, "reason": "Error" if code else "Completed"})
+
+    def terminate(self) -> None:
+        """Send its processes SIGTERM, and never start it again."""
+        self._policy = "Never"
+        if self._process is None:
+            self._due_at = None
+            self.has_ended = True
+        elif self._drain_until is None:
+            self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill all its processes now, including those outside its process group."""
+        if self._process is not None:
+            self._signal_group(signal.SIGKILL)
+            processes.kill(processes.marked(self.launch.mark, processes.descendants()))
+
+    def wire(self) -> dict[str, Any]:
+        """Return its entry of `containerStatuses`."""
+        is_running = self._process is not None
+        last = self._terminated if self._due_at is not None else self._last
+        return {
+            "name": self.launch.container,
+            "image": self.launch.image,
+            "imageID": "",
+            "ready": is_running,
+            "started": is_running,
+            "restartCount": self._restart_count,
+            "state": self._state(),
+            "lastState": {"terminated": last} if last else {},
+        }
+
+    def _state(self) -> dict[str, Any]:
+        if self._process is not None:
+            return {"running": {"startedAt": self._started_at}}
+        if self._terminated is None:
+            return {"waiting": {"reason": self.launch.waiting_reason}}
+        if self._due_at is not None:
+            return {"waiting": waiting(self._terminated, self.launch, delay(self._restart_count, self._backoff))}
+        return {"terminated": self._terminated}
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        launch = self.launch
+        process = subprocess.Popen(  # noqa: S603 - running the user's program is the purpose
+            launch.argv,
+            env=dict(launch.env),
+            cwd=launch.working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=partial(processes.die_with, os.getpid()),  # noqa: PLW1509 - one thread only
+        )
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        os.set_blocking(process.stdout.fileno(), False)
+        return process
+
+    def _signal_group(self, number: int) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _end(self, facts: dict[str, Any]) -> None:
+        assert self._log is not None  # noqa: S101 - opened by start()
+        self._log.finish()
+        message = _taken(Path(self.launch.message_file))
+        if not message and facts["exitCode"] and self.launch.logs_as_message:
+            message = self._log.message()
+        written = {"message": message} if message else {}
+        finished_at = self._exited_at or _now()
+        self._terminated = {**written, **facts, "startedAt": self._started_at, "finishedAt": finished_at}
+        self._log, self._exited_at = None, ""
+        if should_restart(self._policy, facts["exitCode"]):
+            self._due_at = time.monotonic() + delay(self._restart_count, self._backoff)
+        else:
+            self.has_ended = True
+
+
+def should_restart(policy: str, exit_code: int) -> bool:
+    """Return whether a container with this end is restarted in its pod."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def delay(restarts: int, first: float) -> float:
+    """Return the seconds before the next restart: the first is immediate, then they double up to a limit."""
+    return 0.0 if restarts == 0 else min(first * 2 ** min(restarts - 1, 16), first * _LONGEST)
+
+
+def waiting(terminated: Mapping[str, Any], launch: Launch, seconds: float) -> dict[str, str]:
+    """Return the waiting state of a container before its restart."""
+    if terminated["reason"] == "StartError":
+        return {"reason": "RunContainerError", "message": terminated["message"]}
+    message = f"back-off {seconds:g}s restarting failed container={launch.container} pod={launch.pod}"
+    return {"reason": "CrashLoopBackOff", "message": message}
+
+
+def start_error(program: str, error: Exception) -> str:
+    """Return the container runtime's message for a program that could not be started."""
+    if getattr(error, "errno", None) != errno.ENOENT:
+        return f'exec: "{program}": {(getattr(error, "strerror", None) or str(error)).lower()}'
+    if "/" not in program:
+        return f'exec: "{program}": executable file not found in $PATH'
+    return f'exec: "{program}": stat {program}: no such file or directory'
+
+
+def _taken(file: Path) -> str:
+    """Return a run's termination message, and clear it."""
+    try:
+        with file.open("rb") as opened:
+            message = opened.read(_MAX_MESSAGE).decode("utf-8", "replace")
+        file.unlink()
+    except OSError:
+        return ""
+    return message
 
 
 class Pod:
     """A pod from its creation to its removal."""
 
-    def __init__(
-        self,
-        job: Manifest,
-        place: Place,
-        *,
-        setup: Setup,
-        files: JobFiles,
-        incarnation: int,
-    ) -> None:
+    def __init__(self, job: Manifest, place: Place, *, setup: Setup, files: JobFiles, incarnation: int) -> None:
         self.object = pod_object(job, place)
         self.name: str = self.object["metadata"]["name"]
         self.uid: str = self.object["metadata"]["uid"]
         self._plan = PodPlan(
             job=job, pod=self.object, place=place, setup=setup, directory=files.pod_directory(self.name)
         )
-        self._policy = restarts.pod_policy(job["spec"]["pytorchReplicaSpecs"][place.role]["restartPolicy"])
+        policy = job["spec"]["pytorchReplicaSpecs"][place.role]["restartPolicy"]
+        self._policy = "Never" if policy == "ExitCode" else policy  # that is the operator's, and no kubelet's
         self._logs = files.logs_of(self.name) / f"{incarnation}_{self.uid}"
         self._init: list[Container] = []
         self._main: list[Container] = []
@@ -74,11 +289,9 @@ class Pod:
     @property
     def phase(self) -> str:
         """Return the pod's phase, derived from its containers."""
-        if not self.is_placed:
-            return "Pending"
         if any(container.has_ended and container.exit_code != 0 for container in self._init):
             return "Failed"
-        if not all(container.has_ended for container in self._init):
+        if not self.is_placed or not all(container.has_ended for container in self._init):
             return "Pending"
         if all(container.has_ended for container in self._main):
             return "Failed" if any(container.exit_code != 0 for container in self._main) else "Succeeded"
@@ -100,8 +313,8 @@ class Pod:
         places = VolumePlaces(claims=Path(plan.setup.claims), pod=plan.directory, memory=memory)
         plan.root.mkdir(parents=True)
         volumes.prepare(self.object, places, plan.setup.stores)
-        self._init = [self._container(plan, spec, places, c, is_init=True) for c in spec.get("initContainers") or ()]
-        self._main = [self._container(plan, spec, places, c) for c in spec["containers"]]
+        self._init = [self._container(plan, places, each, is_init=True) for each in spec.get("initContainers") or ()]
+        self._main = [self._container(plan, places, each) for each in spec["containers"]]
 
     def advance(self) -> bool:
         """Start due containers, init containers one by one, then the others; return whether any was started."""
@@ -126,11 +339,8 @@ class Pod:
         """Return its object with its status."""
         status: dict[str, Any] = {"phase": self.phase, "conditions": self._conditions()}
         if self.is_placed:
-            status |= {
-                "startTime": self.object["metadata"]["creationTimestamp"],
-                "podIP": "127.0.0.1",
-                "hostIP": "127.0.0.1",
-            }
+            created = self.object["metadata"]["creationTimestamp"]
+            status |= {"startTime": created, "podIP": LOOPBACK, "hostIP": LOOPBACK}
         if self._init:
             status["initContainerStatuses"] = [container.wire() for container in self._init]
         if self._main:
@@ -138,14 +348,9 @@ class Pod:
         return {**self.object, "metadata": dict(self.object["metadata"]), "status": status}
 
     def _next(self) -> Sequence[Container]:
-        if self.is_going or not self.is_placed:
+        if self.is_going or self.phase == "Failed":
             return ()
-        for container in self._init:
-            if not container.has_ended:
-                return (container,)
-            if container.exit_code != 0:
-                return ()
-        return self._main
+        return next(([container] for container in self._init if not container.has_ended), self._main)
 
     def _conditions(self) -> list[dict[str, str]]:
         if self.is_placed:
@@ -155,14 +360,9 @@ class Pod:
         return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": self.problem}]
 
     def _container(
-        self,
-        plan: PodPlan,
-        spec: Mapping[str, Any],
-        places: VolumePlaces,
-        container: Mapping[str, Any],
-        *,
-        is_init: bool = False,
+        self, plan: PodPlan, places: VolumePlaces, container: Mapping[str, Any], *, is_init: bool = False
     ) -> Container:
+        spec = self.object["spec"]
         mounts = volumes.bindings(spec, container, places)
         planned = launch(plan, container, mounts, is_init=is_init)
         if spec.get("initContainers") and not is_init:
@@ -170,10 +370,7 @@ class Pod:
         _make_places(plan, container, mounts, planned.working_dir)
         policy = "OnFailure" if is_init and self._policy == "Always" else self._policy
         return Container(
-            planned,
-            logs=self._logs / container["name"],
-            policy=policy,
-            backoff=plan.setup.restart_backoff,
+            planned, logs=self._logs / container["name"], policy=policy, backoff=plan.setup.restart_backoff
         )
 
 
@@ -181,16 +378,10 @@ def pod_object(job: Manifest, place: Place) -> Manifest:
     """Return the pod as created by the operator and stored by the API server."""
     meta, role = job["metadata"], place.role.lower()
     template = job["spec"]["pytorchReplicaSpecs"][place.role]["template"]
-    told = template.get("metadata") or {}
-    owner = {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-    }
+    requested = template.get("metadata") or {}
+    owner = {name: job[name] for name in ("apiVersion", "kind")} | {name: meta[name] for name in ("name", "uid")}
     labels = {
-        **(told.get("labels") or {}),
+        **(requested.get("labels") or {}),
         f"{_LABELS}/operator-name": "pytorchjob-controller",
         f"{_LABELS}/job-name": meta["name"],
         ROLE_LABEL: role,
@@ -204,8 +395,8 @@ def pod_object(job: Manifest, place: Place) -> Manifest:
         "uid": str(uuid.uuid4()),
         "creationTimestamp": _now(),
         "labels": labels,
-        "annotations": dict(told.get("annotations") or {}),
-        "ownerReferences": [{**owner, "blockOwnerDeletion": True}],
+        "annotations": dict(requested.get("annotations") or {}),
+        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
     }
     spec = {**template["spec"], "nodeName": os.uname().nodename}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

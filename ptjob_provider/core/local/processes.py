@@ -1,131 +1,61 @@
-"""Identify processes of this machine and their descendants, and end them without hitting others.
+"""Find, end and measure the processes of jobs.
 
-A pid alone is ambiguous, since numbers are reused: a process is identified by its pid, its start tick and its boot. A
-job's processes carry a mark in their environment (`MARK`), which grandchildren inherit even when they leave their
-process group. Everything is read from /proc.
+A job's processes carry a mark in their environment (`MARK`), which grandchildren inherit even when they leave their
+process group. While the supervisor lives, every process of its job is its descendant: it adopts the orphans.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ptjob_provider.core.versions import known_fields
+import psutil
+
+from ptjob_provider.core.history.peak_usage import PeakUsage, of_pods
+from ptjob_provider.core.local.launch import MARK
+from ptjob_provider.core.local.store import read_json, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-MARK = "PTJOB_LOCAL_PROCESS"
-"""Environment variable of every process of a job: `<job uid>/<pod uid>/<container>`."""
+    from ptjob_provider.core.local.store import JobFiles
 
-_PROC = Path("/proc")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_TIMEOUT = 5.0
 
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessId:
-    """Identity of one process of one boot; a later process with its pid has another one."""
-
-    pid: int
-    started: int
-    boot: str
-
-    @classmethod
-    def of(cls, pid: int) -> Self | None:
-        """Identify the process with this pid; None if there is none, or it has ended."""
-        stat = _stat(pid)
-        return cls(pid=pid, started=stat.started, boot=boot_id()) if stat else None
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether it still runs; a zombie does not."""
-        return ProcessId.of(self.pid) == self
-
-    def send(self, signum: int) -> None:
-        """Send it a signal; no effect if it has ended."""
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
-            try:
-                if self.is_alive:
-                    signal.pidfd_send_signal(handle, signum)
-            finally:
-                os.close(handle)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned, in this version or another."""
-        return cls(**known_fields(cls, fields))
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stat:
-    parent: int
-    session: int
-    started: int
-
-
-def boot_id() -> str:
-    """Return this machine's id of its current boot."""
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-
-
-def descendants(pid: int) -> list[ProcessId]:
-    """Return the living descendants of a process."""
-    children: dict[int, list[int]] = {}
-    stats = _all_stats()
-    for child, stat in stats.items():
-        children.setdefault(stat.parent, []).append(child)
-    boot = boot_id()
-    found, todo = [], [pid]
-    while todo:
-        below = children.get(todo.pop(), [])
-        todo += below
-        found += [ProcessId(pid=child, started=stats[child].started, boot=boot) for child in below]
-    return found
-
-
-def marked(mark: str, among: Iterable[ProcessId] | None = None) -> list[ProcessId]:
+def marked(mark: str, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
     """Return the living processes with this prefix of their mark: of a job, a pod, or a container."""
-    needle = f"{MARK}={mark}".encode()
-    candidates = _everybody() if among is None else among
-    return [process for process in candidates if _has_mark(process.pid, needle)]
+    candidates = psutil.process_iter() if among is None else among
+    return [each for each in candidates if (_read(each.environ) or {}).get(MARK, "").startswith(mark)]
 
 
-def in_sessions_of(leaders: Iterable[ProcessId]) -> list[ProcessId]:
-    """Return the living processes in the sessions that these processes started, dead or alive."""
-    boot = boot_id()
-    stats = _all_stats()
-    of_this_boot = [leader for leader in leaders if leader.boot == boot]
-    sessions = {leader.pid: leader.started for leader in of_this_boot if not _is_reused(leader, stats)}
-    return [
-        ProcessId(pid=pid, started=stat.started, boot=boot)
-        for pid, stat in stats.items()
-        if stat.session in sessions and stat.started >= sessions[stat.session]
-    ]
+def descendants() -> list[psutil.Process]:
+    """Return the living descendants of this process."""
+    found = psutil.Process().children(recursive=True)
+    return [each for each in found if _read(each.status) not in (None, psutil.STATUS_ZOMBIE)]
 
 
-def kill_all(find: Callable[[], Iterable[ProcessId]], timeout: float = _KILL_TIMEOUT) -> bool:
-    """Kill the result of `find` until it is empty; return whether that was reached in time."""
-    deadline = time.monotonic() + timeout
-    while found := list(find()):
-        for process in found:
-            process.send(signal.SIGKILL)
-        if time.monotonic() > deadline:
-            return False
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill the processes; those that have ended are skipped, also if their pid was used again."""
+    for process in processes:
+        _read(process.kill)
+
+
+def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
+    """Kill the result of `find` until it is empty, or some seconds have passed."""
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while (found := list(find())) and time.monotonic() < deadline:
+        kill(found)
         time.sleep(0.01)
-    return True
 
 
 def adopt_orphans() -> None:
@@ -145,34 +75,105 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
-def _is_reused(leader: ProcessId, stats: Mapping[int, _Stat]) -> bool:
-    return leader.pid in stats and stats[leader.pid].started != leader.started
+def _read(ask: Callable[[], T]) -> T | None:
+    """Return the answer; None if the process has ended, or belongs to another user."""
+    with contextlib.suppress(psutil.Error):
+        return ask()
+    return None
 
 
-def _everybody() -> list[ProcessId]:
-    boot = boot_id()
-    return [ProcessId(pid=pid, started=stat.started, boot=boot) for pid, stat in _all_stats().items()]
+_PAUSES = (0.2, 5.0)
+"""Seconds until the second sample, and the maximum between two: each pause is twice the one before."""
 
 
-def _all_stats() -> dict[int, _Stat]:
-    pids = [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
-    return {pid: stat for pid in pids if (stat := _stat(pid))}
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Combined usage of processes; shared memory counts for each of them.
+
+    Attributes:
+        seconds: of CPU, including ended children.
+        memory: resident bytes.
+        written: bytes sent to disks; None if the kernel does not report it.
+        began: before the seconds were read, by the monotonic clock: the reader may be suspended at any moment.
+        ended: after they were read.
+    """
+
+    seconds: float = 0.0
+    memory: int = 0
+    written: int | None = None
+    began: float = 0.0
+    ended: float = 0.0
+
+    @classmethod
+    def of(cls, mark: str, among: Iterable[psutil.Process] | None = None) -> Self | None:
+        """Measure the processes with this prefix of their mark; None if none is alive."""
+        found = marked(mark, among)
+        began = time.monotonic()
+        times = [cpu for each in found if (cpu := _read(each.cpu_times))]
+        ended = time.monotonic()
+        memory = sum(info.rss for each in found if (info := _read(each.memory_info)))
+        if not memory:
+            return None
+        written = [io.write_bytes for each in found if hasattr(each, "io_counters") and (io := _read(each.io_counters))]
+        return cls(
+            seconds=sum(cpu.user + cpu.system + cpu.children_user + cpu.children_system for cpu in times),
+            memory=memory,
+            written=sum(written) if written else None,
+            began=began,
+            ended=ended,
+        )
+
+    def cores_since(self, before: Self | None) -> float | None:
+        """Return the cores used since an earlier sample: never more than were used.
+
+        None without one, or if ended processes have taken more with them than was used since.
+        """
+        if before is None or self.seconds < before.seconds:
+            return None
+        return (self.seconds - before.seconds) / (self.ended - before.began)
 
 
-def _stat(pid: int) -> _Stat | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, parent, _group, session, *rest = text[text.rindex(b")") + 2 :].split()
-    if state in (b"Z", b"X"):
-        return None
-    return _Stat(parent=int(parent), session=int(session), started=int(rest[15]))
+@dataclass
+class UsageSampler:
+    """Samples the pods of one job, rarely enough to cost nothing, and writes their peaks to a file.
+
+    Args:
+        job: its uid.
+        files: of the job.
+    """
+
+    job: str
+    files: JobFiles
+    _peaks: dict[str, tuple[str, PeakUsage]] = field(default_factory=dict)
+    _before: dict[str, Load] = field(default_factory=dict)
+    _pause: float = _PAUSES[0]
+    _due: float = 0.0
+
+    def sample(self, pods: Iterable[tuple[str, str]]) -> None:
+        """Sample the running pods, replica and uid of each, if it is time to.
+
+        A system error, such as a full disk, costs a sample and not the job.
+        """
+        running = list(pods)
+        if time.monotonic() < self._due or not running:
+            return
+        with contextlib.suppress(OSError):
+            among = descendants()
+            for replica, uid in running:
+                if load := Load.of(f"{self.job}/{uid}/", among):
+                    self._add(replica, uid, load)
+            self._pause = min(2 * self._pause, _PAUSES[1])
+            self._due = time.monotonic() + self._pause
+            write_json(self.files.usage, {name: use.to_dict() for name, use in of_pods(self._peaks.values()).items()})
+
+    def _add(self, replica: str, uid: str, load: Load) -> None:
+        cpu = load.cores_since(self._before.get(uid))
+        self._before[uid] = load
+        _, peak = self._peaks.get(uid, (replica, PeakUsage()))
+        self._peaks[uid] = replica, peak.seen({"cpu": cpu, "memory": load.memory, "disk": load.written})
 
 
-def _has_mark(pid: int, needle: bytes) -> bool:
-    try:
-        environ = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return False
-    return any(entry.startswith(needle) for entry in environ.split(b"\0"))
+def recorded_usage(files: JobFiles) -> dict[str, PeakUsage]:
+    """Return the usage that a job's supervisor has written."""
+    found: dict[str, dict[str, Any]] = read_json(files.usage) or {}
+    return {name: PeakUsage.from_dict(fields) for name, fields in found.items()}

@@ -1,21 +1,23 @@
-"""Layout of a job's state on disk: the writer of each file, atomic writes, and reads only after a change.
+"""Store the jobs of one root, like an API server: layout on disk, get, list, patch, delete, time to live, recovery.
 
 Each file has one writer, named in parentheses; clients are users of the back-end, in any process.
 
     <root>/jobs/<namespace>/<job>/
-        object.json            the job as submitted and patched (clients, holding object.lock)
-        notices.json           what does not apply here, as Events (the submitter)
-        status/<number>.json   {"status", "pods"}; the highest number is now (the supervisor; when it is dead a client)
-        supervisor.json        which process supervises (the supervisor)
-        supervisor.lock        held by the submitter, then by the supervisor, until it ends
-        supervisor.log         what went wrong in the supervisor itself
-        processes.json         the processes it started, with their start times (the supervisor)
-        usage.json             what its replicas were measured to use (the supervisor)
+        object.json        the job as submitted and patched (clients, holding object.lock)
+        notices.json       what does not apply here, as Events (the submitter)
+        states.jsonl       {"status", "pods"}, one a line; the last is now (the supervisor; when it is dead a client)
+        supervisor.lock    held by the submitter, then by the supervisor until it ends; its pid
+        supervisor.log     what went wrong in the supervisor itself
+        usage.json         what its replicas were measured to use (the supervisor)
         logs/<pod>/<incarnation>_<pod uid>/<container>/<restart>.log    in the kubelet's format (the supervisor)
-        run/<pod>/             emptyDirs, working directories; gone with the pod
+        run/<pod>/         emptyDirs, working directories; gone with the pod
     <root>/claims/<namespace>/<claim>/    never removed by us
     <root>/gpus/<device>.lock             held by the supervisor whose job has the device
     <root>/trash/                         jobs that are being removed
+
+A supervisor that exits normally leaves nothing running and a finished job; a lock that nobody holds and anything else
+means that it died, or that a submitter died before its supervisor started. Nothing runs in the background: the next
+call performs what is due (a time to live, a dead supervisor, an unfinished deletion).
 """
 
 from __future__ import annotations
@@ -23,71 +25,47 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import shutil
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.identity import JobRef, check_name
+from ptjob_provider.core.kinds.pytorchjob import KIND
+from ptjob_provider.core.local.operator import instant, is_finished, with_condition
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.operator import Status
 
-_KEPT_SNAPSHOTS = 100
-_KEPT_SECONDS = 60.0
+SUPERVISOR_LOST = "SupervisorLost"
+"""Reason of the Failed condition of a job whose supervisor died."""
+
+_MESSAGE = (
+    "the process that supervised the job is gone (killed, or the machine was restarted); what it had started was ended"
+)
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@dataclass(frozen=True)
 class JobFiles:
     """Paths of one job's files; reads and creates nothing by itself."""
 
-    path: Path
-
-    @property
-    def object(self) -> Path:
-        """Return the path of the job's metadata and spec."""
-        return self.path / "object.json"
-
-    @property
-    def object_lock(self) -> Path:
-        """Return the path of the lock that clients hold while they change the object."""
-        return self.path / "object.lock"
-
-    @property
-    def notices(self) -> Path:
-        """Return the path of the announcements at submission."""
-        return self.path / "notices.json"
-
-    @property
-    def supervisor(self) -> Path:
-        """Return the path of the supervisor's identity."""
-        return self.path / "supervisor.json"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        """Return the path of the lock that the job's supervisor or submitter holds while it lives."""
-        return self.path / "supervisor.lock"
-
-    @property
-    def supervisor_log(self) -> Path:
-        """Return the path of the supervisor's own stderr."""
-        return self.path / "supervisor.log"
-
-    @property
-    def processes(self) -> Path:
-        """Return the path of the supervisor's list of processes."""
-        return self.path / "processes.json"
-
-    @property
-    def usage(self) -> Path:
-        """Return the path of the replicas' measured usage."""
-        return self.path / "usage.json"
-
-    @property
-    def snapshots(self) -> Snapshots:
-        """Return the job's states."""
-        return Snapshots(self.path / "status")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.object = path / "object.json"
+        self.object_lock = path / "object.lock"
+        self.notices = path / "notices.json"
+        self.states = States(path / "states.jsonl")
+        self.supervisor_lock = path / "supervisor.lock"
+        self.supervisor_log = path / "supervisor.log"
+        self.usage = path / "usage.json"
 
     def pod_directory(self, pod: str) -> Path:
         """Return one pod's directory on this disk, without its logs; a new pod of the name finds it empty."""
@@ -97,53 +75,66 @@ class JobFiles:
         """Return the logs of all pods of this name, one numbered directory each, in order."""
         return self.path / "logs" / pod
 
+    @property
+    def is_supervised(self) -> bool:
+        """Return whether the job has a living supervisor, or a submitter that is about to start it."""
+        return is_locked(self.supervisor_lock)
 
-@dataclass(frozen=True)
-class Snapshots:
-    """Numbered states, one file each, so that a reader that polls every few seconds misses none."""
 
-    path: Path
+class States:
+    """All states of a job, one JSON line each, so that a reader that polls every few seconds misses none."""
 
-    def latest(self) -> tuple[int, dict[str, Any]]:
-        """Return the newest state and its number; 0 and an empty state before the first."""
-        for number in reversed(self._numbers()):
-            value = read_json(self._file(number))
-            if value is not None:
-                return number, value
-        return 0, {}
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def after(self, number: int) -> list[tuple[int, dict[str, Any]]]:
-        """Return the states after this number, oldest first."""
-        found = [(later, read_json(self._file(later))) for later in self._numbers() if later > number]
-        return [(later, value) for later, value in found if value is not None]
+    def append(self, state: Mapping[str, Any]) -> None:
+        """Write a state; readers take it once it is complete."""
+        with open(self._path, "ab", opener=private) as file:
+            file.write(b"\n%s\n" % json.dumps(state, separators=(",", ":")).encode())  # the last writer may have died
 
-    def append(self, number: int, value: dict[str, Any]) -> None:
-        """Write the state of this number, and delete states that every reader has had time to read."""
-        self.path.mkdir(mode=0o700, exist_ok=True)
-        write_json(self._file(number), value)
-        self._prune(number)
-
-    def newest(self) -> int:
-        """Return the newest state's number; 0 before the first."""
-        return max(self._numbers(), default=0)
-
-    def _prune(self, newest: int) -> None:
-        if newest % _KEPT_SNAPSHOTS:
-            return
-        limit = time.time() - _KEPT_SECONDS
-        for number in self._numbers():
-            file = self._file(number)
-            if number <= newest - _KEPT_SNAPSHOTS and file.stat().st_mtime < limit:
-                file.unlink()
-
-    def _numbers(self) -> list[int]:
+    def after(self, offset: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return the states after this offset, oldest first, and the next offset."""
         try:
-            return sorted(int(file.stem) for file in self.path.iterdir() if file.stem.isdigit())
-        except FileNotFoundError:
-            return []
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                complete, _, _ = file.read().rpartition(b"\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return offset, []
+        states = [state for line in complete.splitlines() if (state := _parsed(line))]
+        return offset + len(complete), states
 
-    def _file(self, number: int) -> Path:
-        return self.path / f"{number:08}.json"
+    def latest(self) -> dict[str, Any]:
+        """Return the newest state; empty before the first."""
+        _, states = self.after(0)
+        return states[-1] if states else {}
+
+
+class JobState:
+    """Last known object and state of one job, for a poller.
+
+    Attributes:
+        job: its object; None if there is none.
+        state: the newest.
+        unseen: the states that the last `refresh` has read.
+    """
+
+    def __init__(self, files: JobFiles) -> None:
+        self._files = files
+        self._stamp: tuple[int, int] | None = None
+        self._offset = 0
+        self.job: Manifest | None = None
+        self.state: dict[str, Any] = {}
+        self.unseen: list[dict[str, Any]] = []
+
+    def refresh(self) -> bool:
+        """Read the changes since the last call; return whether there were any."""
+        found = stamp(self._files.object)
+        is_changed = found != self._stamp
+        if is_changed:
+            self._stamp, self.job = found, read_json(self._files.object)
+        self._offset, self.unseen = self._files.states.after(self._offset)
+        self.state = self.unseen[-1] if self.unseen else self.state
+        return is_changed or bool(self.unseen)
 
 
 def make_private(directory: Path) -> None:
@@ -161,8 +152,15 @@ def private(path: str, flags: int) -> int:
 def read_json(path: Path) -> Any:
     """Return the file's value; None if the file is missing, or was left empty by a power failure."""
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return _parsed(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
         return None
 
 
@@ -216,48 +214,207 @@ def is_locked(path: Path) -> bool:
     try:
         with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except BlockingIOError:
         return True
     return False
 
 
-def current_job(files: JobFiles) -> Manifest | None:
-    """Return the job's object with its status; None if there is none."""
+def check_label(field: str, name: str) -> str:
+    """Return the name if it is a DNS-1123 label, which can also be a directory's name.
+
+    Raises:
+        InvalidSpec: it is not.
+    """
+    if not _LABEL.fullmatch(name):
+        rule = "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
+        raise InvalidSpec.of(field, name, rule)
+    return name
+
+
+class JobStore:
+    """The jobs below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._jobs = root.absolute() / "jobs"
+
+    def files(self, namespace: str, name: str) -> JobFiles:
+        """Return the paths of this job's files, existing or not.
+
+        Raises:
+            InvalidSpec: the name or the namespace is invalid.
+        """
+        return JobFiles(self._jobs / check_label("metadata.namespace", namespace) / check_name(name))
+
+    def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the object with this name; see `Backend.get`."""
+        job = _current(self.files(namespace, name)) if kind == KIND else None
+        if job is None:
+            raise _not_found(kind, namespace, name)
+        return job
+
+    def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the objects with these labels, oldest first; see `Backend.list`."""
+        if kind != KIND:
+            return []
+        namespaces = check_label("metadata.namespace", namespace) if namespace else "*"
+        paths = [path for path in self._jobs.glob(f"{namespaces}/*") if not path.name.startswith(".")]
+        jobs = [job for path in sorted(paths) if (job := _current(JobFiles(path)))]
+        chosen = [job for job in jobs if labels.items() <= (job["metadata"].get("labels") or {}).items()]
+        return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+
+    def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Merge the change into the object; see `Backend.patch`."""
+        files = self.files(ref.namespace, ref.name)
+        settle(files)
+        try:
+            with locked(files.object_lock):
+                write_json(files.object, merged(_same(files, ref), change), durable=True)
+        except FileNotFoundError as error:
+            raise _not_found(ref.kind, ref.namespace, ref.name) from error
+
+    def delete(self, ref: JobRef) -> None:
+        """Stop and remove the job, through its supervisor or directly if that is dead."""
+        files = self.files(ref.namespace, ref.name)
+        _mark_deleted(files, ref)
+        settle(files)
+
+    def pods_gone(self, ref: JobRef) -> bool:
+        """Return whether nothing of the job with this uid runs; see `Backend.pods_gone`."""
+        files = self.files(ref.namespace, ref.name)
+        settle(files)
+        job = read_json(files.object)
+        if job is None or JobRef.of(job) != ref:
+            return True
+        if job["metadata"].get("deletionTimestamp"):
+            return False  # the directory goes last, and with it the name
+        return not needs_recovery(files.states.latest())
+
+
+def settle(files: JobFiles) -> None:
+    """Perform due actions: at the end of the job's time to live, after its supervisor's death, for its deletion."""
     job = read_json(files.object)
-    return None if job is None else with_status(job, files.snapshots.latest()[1])
+    if job and is_expired(job, files.states.latest().get("status", {}), datetime.now(UTC)):
+        _mark_deleted(files, JobRef.of(job))
+    if job is None or files.is_supervised:
+        return
+    with suppress(FileNotFoundError), locked(files.object_lock):
+        _settle_unsupervised(files)
 
 
-def with_status(job: Manifest, state: Mapping[str, Any]) -> Manifest:
-    """Return the object with this state's status."""
-    return {**job, "status": state.get("status", {})}
+def _settle_unsupervised(files: JobFiles) -> None:
+    job = read_json(files.object)
+    if job is None or files.is_supervised:
+        return
+    state = files.states.latest()
+    if needs_recovery(state):
+        _end_remains(files, job, state)
+        files.states.append(recovered(state, datetime.now(UTC)))
+    if job["metadata"].get("deletionTimestamp"):
+        remove_job(files)
 
 
-class JobState:
-    """Last known object and state of one job, for a poller."""
+def _end_remains(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> None:
+    from ptjob_provider.core.local import processes, volumes  # noqa: PLC0415 - only after a supervisor's death
 
-    def __init__(self, files: JobFiles) -> None:
-        self._files = files
-        self._stamp = (-1, -1)
-        self.job: Manifest | None = None
-        self.number = -1
-        self.state: dict[str, Any] = {}
+    processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
+    for pod in state.get("pods", ()):
+        for directory in (files.pod_directory(pod["metadata"]["name"]), volumes.memory_of(pod["metadata"]["uid"])):
+            shutil.rmtree(directory, ignore_errors=True)
 
-    def refresh(self) -> bool:
-        """Read the changes since the last call; return whether there were any."""
-        job_changed = self._refresh_job()
-        return self._refresh_state() or job_changed
 
-    def _refresh_job(self) -> bool:
-        found = stamp(self._files.object)
-        if found == self._stamp:
-            return False
-        self._stamp, self.job = found, read_json(self._files.object)
-        return True
+def remove_job(files: JobFiles) -> None:
+    """Remove the job's directory at once, then its content, and what an interrupted call left; claims stay."""
+    trash = files.path.parents[2] / "trash"
+    trash.mkdir(mode=0o700, exist_ok=True)
+    files.path.rename(trash / f"{files.path.parent.name}.{files.path.name}.{time.time_ns()}")
+    for remains in trash.iterdir():
+        shutil.rmtree(remains, ignore_errors=True)
 
-    def _refresh_state(self) -> bool:
-        if self._files.snapshots.newest() == self.number:
-            return False
-        self.number, self.state = self._files.snapshots.latest()
-        return True
+
+def needs_recovery(state: Mapping[str, Any]) -> bool:
+    """Return whether the job has not ended in this state, or a pod of it may still run."""
+    is_active = any(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in state.get("pods", ()))
+    return is_active or not is_finished(state.get("status", {}))
+
+
+def recovered(state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return the state with the job failed and its containers ended, in the kubelet's words for an unobserved end."""
+    status: Status = dict(state.get("status", {}))
+    if not is_finished(status):
+        status = with_condition(
+            {"completionTime": instant(now), **status}, "Failed", _MESSAGE, now=now, reason=SUPERVISOR_LOST
+        )
+    return {"status": status, "pods": [_ended_pod(pod, now) for pod in state.get("pods", ())]}
+
+
+def _ended_pod(pod: Manifest, now: datetime) -> Manifest:
+    status = pod["status"]
+    if status["phase"] in ("Succeeded", "Failed"):
+        return pod
+    kinds = [kind for kind in ("initContainerStatuses", "containerStatuses") if kind in status]
+    ended = {kind: [_ended_container(container, now) for container in status[kind]] for kind in kinds}
+    return {**pod, "status": {**status, **ended, "phase": "Failed", "reason": SUPERVISOR_LOST}}
+
+
+def _ended_container(container: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    running = container["state"].get("running")
+    if running is None:
+        return dict(container)
+    terminated = {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+        "startedAt": running["startedAt"],
+        "finishedAt": instant(now),
+    }
+    return {**container, "ready": False, "started": False, "state": {"terminated": terminated}}
+
+
+def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether the job's time to live is over; a job without a completion time stays, as on a cluster."""
+    ttl = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
+    completed = status.get("completionTime")
+    if ttl is None or not completed or not is_finished(status):
+        return False
+    return now > datetime.fromisoformat(completed) + timedelta(seconds=ttl)
+
+
+def merged(value: Any, change: Any) -> Any:
+    """Return the value with a JSON merge patch (RFC 7386) applied."""
+    if not isinstance(change, dict):
+        return deepcopy(change)
+    result = dict(value) if isinstance(value, dict) else {}
+    for key, new in change.items():
+        if new is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), new)
+    return result
+
+
+def _current(files: JobFiles) -> Manifest | None:
+    """Return the job's object with its status; None if there is none."""
+    settle(files)
+    job = read_json(files.object)
+    return None if job is None else {**job, "status": files.states.latest().get("status", {})}
+
+
+def _same(files: JobFiles, ref: JobRef) -> Manifest:
+    job: Manifest | None = read_json(files.object)
+    if job is None or JobRef.of(job) != ref:
+        raise _not_found(ref.kind, ref.namespace, ref.name)
+    return job
+
+
+def _mark_deleted(files: JobFiles, ref: JobRef) -> None:
+    with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
+        job = _same(files, ref)
+        if not job["metadata"].get("deletionTimestamp"):
+            meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
+            write_json(files.object, {**job, "metadata": meta}, durable=True)
+
+
+def _not_found(kind: str, namespace: str, name: str) -> JobNotFound:
+    return JobNotFound(f"{namespace}/{name}: there is no such {kind} on this machine", code=404, reason="NotFound")

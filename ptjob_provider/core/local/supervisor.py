@@ -1,7 +1,7 @@
 """The process that runs one job: operator, scheduler and kubelet in one loop.
 
 It outlives its parent and a closed terminal, adopts the orphans of its job's processes, and ends when nothing of the
-job runs or will run. `operator` and `restarts` decide; this module has the loop and the I/O. Single-threaded.
+job runs or will run. `operator` decides; this module has the loop and the I/O. Single-threaded.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.local import operator, processes
 from ptjob_provider.core.local.config import Setup
-from ptjob_provider.core.local.devices import DevicePool, PortReservation, devices_of
+from ptjob_provider.core.local.devices import DevicePool, PortReservation
 from ptjob_provider.core.local.launch import Place
-from ptjob_provider.core.local.objects import SUPERVISOR_LOST, remove_job
 from ptjob_provider.core.local.operator import Status, defaulted, is_finished, with_condition
 from ptjob_provider.core.local.pod import Pod
-from ptjob_provider.core.local.processes import ProcessId
-from ptjob_provider.core.local.store import JobFiles, read_json, stamp, write_json
-from ptjob_provider.core.local.usage import Meter
+from ptjob_provider.core.local.processes import UsageSampler
+from ptjob_provider.core.local.store import SUPERVISOR_LOST, JobFiles, read_json, remove_job, stamp
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.container import Container
+    from ptjob_provider.core.local.pod import Container
 
 logger = logging.getLogger(__name__)
 
@@ -55,19 +54,20 @@ class Supervisor:
         self._pods: dict[str, Pod] = {}
         self._kill_at: dict[str, float] = {}
         self._incarnations = 0
-        self._leaders: list[dict[str, Any]] = []
-        self._number = 0
         self._published: dict[str, Any] = {}
         self._wake, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
         self._stopped_by = 0
         self._read_object()
-        self._meter = Meter(self._job["metadata"]["uid"], files)
+        self._sampler = UsageSampler(self._job["metadata"]["uid"], files)
         self._status: Status = operator.created(self._job, datetime.now(UTC))
 
     def run(self) -> None:
         """Run the job to its end."""
-        while not self._stopped_by:
+        while True:
+            if self._stopped_by:
+                signum = signal.Signals(self._stopped_by).name
+                raise PTJobError(f"the process that supervised the job was told to end ({signum})")
             self._read_object()
             self._collect()
             self._decide()
@@ -79,7 +79,10 @@ class Supervisor:
             self._measure()
             if not has_started:  # reports a run before it can end
                 self._wait()
-        self._end()
+        processes.kill_all(processes.descendants)
+        self._forget_pods()
+        if self._is_deleted:
+            remove_job(self._files)
 
     def stop(self, signum: int, _frame: object) -> None:
         """End the job because this process received a stop signal."""
@@ -87,7 +90,7 @@ class Supervisor:
 
     def fail(self, message: str) -> None:
         """Stop everything and record that the supervisor could not continue."""
-        processes.kill_all(lambda: processes.descendants(os.getpid()))
+        processes.kill_all(processes.descendants)
         deadline = time.monotonic() + LONGEST_GRACE
         while any(container.pid for container in self._containers()) and time.monotonic() < deadline:
             self._collect()
@@ -96,8 +99,7 @@ class Supervisor:
             now = datetime.now(UTC)
             self._status = with_condition(self._status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
         self._publish()
-        for pod in self._pods.values():
-            pod.forget()
+        self._forget_pods()
 
     @property
     def _is_deleted(self) -> bool:
@@ -168,7 +170,7 @@ class Supervisor:
 
     def _place(self) -> None:
         waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
-        wanted = {pod.name: devices_of(pod.object["spec"]) for pod in waiting}
+        wanted = {pod.name: count_gpus(pod.object) for pod in waiting}
         total = sum(wanted.values()) if isinstance(self._setup.gpus, int) else 0
         devices = self._pool.acquire(total)
         if devices is None:
@@ -187,9 +189,7 @@ class Supervisor:
             has_started |= pod.advance()
             if self._kill_at.get(pod.name, float("inf")) <= time.monotonic():
                 for container in pod.containers:
-                    if container.pid is not None:
-                        container.kill()
-        self._record_leaders()
+                    container.kill()
         return has_started
 
     def _wait(self) -> None:
@@ -214,35 +214,22 @@ class Supervisor:
     def _publish(self) -> None:
         state = {"status": self._status, "pods": [pod.wire() for pod in self._pods.values()]}
         if state != self._published:
-            self._number += 1
-            self._files.snapshots.append(self._number, state)
+            self._files.states.append(state)
             self._published = state
 
     def _measure(self) -> None:
         running = (pod for pod in self._pods.values() if any(container.pid for container in pod.containers))
-        self._meter.look((pod.name, pod.uid) for pod in running)
+        self._sampler.sample((pod.name, pod.uid) for pod in running)
 
-    def _record_leaders(self) -> None:
-        leaders = [container.identity.to_dict() for container in self._containers() if container.identity]
-        if leaders != self._leaders:
-            self._leaders = leaders
-            write_json(self._files.processes, leaders)
+    def _forget_pods(self) -> None:
+        for pod in self._pods.values():
+            pod.forget()
 
     def _is_over(self) -> bool:
         if self._is_deleted:
             return not self._pods
         settled = all(pod.is_over and not pod.is_going for pod in self._pods.values())
         return is_finished(self._status) and settled and self._status == self._published["status"]
-
-    def _end(self) -> None:
-        if self._stopped_by:
-            self.fail(f"the process that supervised the job was told to end ({signal.Signals(self._stopped_by).name})")
-            return
-        processes.kill_all(lambda: processes.descendants(os.getpid()))
-        for pod in self._pods.values():
-            pod.forget()
-        if self._is_deleted:
-            remove_job(self._files)
 
 
 def main(path: str) -> int:
@@ -251,8 +238,7 @@ def main(path: str) -> int:
     setup = Setup.from_dict(json.load(sys.stdin))
     if os.fork():
         os._exit(0)  # the parent need not wait, and the orphan dies with nobody
-    identity = ProcessId.of(os.getpid())
-    write_json(files.supervisor, identity.to_dict() if identity else None)
+    files.supervisor_lock.write_text(str(os.getpid()))
     _detach(files.supervisor_log)  # the submitter waits for this: the supervisor must be known by then
     processes.adopt_orphans()
     supervisor = Supervisor(files, setup)

@@ -159,7 +159,7 @@ def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
         make_private(directory)
         for kind in ("configMap", "secret"):
             if kind in volume:
-                _write_files(directory, volume[kind], stores.lookup_all(volume, f"volumes[{volume['name']}]"))
+                _write_files(directory, volume[kind], stores.values(volume, f"volumes[{volume['name']}]"))
 
 
 def memory_of(pod_uid: str) -> Path:

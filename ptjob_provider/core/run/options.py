@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
-    from ptjob_provider.core.local import ImageStandIn, LocalConfig
+    from ptjob_provider.core.local import ImageReplacement, LocalConfig
     from ptjob_provider.core.spec import TrainingJob
 
 BACKENDS = ("kubernetes", "local")
@@ -153,14 +153,14 @@ class Options:
         text = self.text(name)
         return Path(text).expanduser() if text else None
 
-    def _stand_in(self, image: str, value: Any) -> ImageStandIn:
-        from ptjob_provider.core.local import ImageStandIn  # noqa: PLC0415 - as above
+    def _stand_in(self, image: str, value: Any) -> ImageReplacement:
+        from ptjob_provider.core.local import ImageReplacement  # noqa: PLC0415 - as above
 
         fields = {"context": value} if isinstance(value, str) else value
         if not isinstance(fields, dict) or "context" not in fields or not set(fields) <= {"context", "python"}:
             allowed = "a directory, or a map with context and python"
             raise InvalidSpec.of(self.title("local_images"), {image: value}, allowed)
-        return ImageStandIn(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
+        return ImageReplacement(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
 
     def _tables(self, name: str) -> dict[str, dict[str, str]]:
         tables = self._document(name)

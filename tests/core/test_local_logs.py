@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.local.container import PART, LogFile, timestamp
+from ptjob_provider.core.local.logs import PART, LogFile, timestamp
 from ptjob_provider.core.logs import CriReader
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
         b"stdout F ",
         b"stdout F rest",
     ]
-
-
-def test_a_log_that_ends_with_a_line_end_has_no_line_after_it(tmp_path: Path) -> None:
-    """Nothing is made up."""
-    log = LogFile(tmp_path / "0.log")
-    log.write(b"one\n")
-    log.finish()
-
-    assert lines_of(tmp_path / "0.log") == [b"stdout F one"]
 
 
 def test_a_long_line_comes_in_parts(tmp_path: Path) -> None:

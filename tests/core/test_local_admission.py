@@ -1,0 +1,322 @@
+"""What a job may ask of this machine: honoured, announced or refused, before anything starts."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
+from ptjob_provider.core.local import ImageReplacement, LocalConfig
+from ptjob_provider.core.local.admission import admit, announced_fields, check_pod, referenced
+from ptjob_provider.core.local.launch import Stores
+from ptjob_provider.core.local.operator import defaulted
+from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ptjob_provider.core.local.config import Setup
+
+STORES = Stores(secrets={"s": {"k": "v", "l": "w"}, "t": {"k": "x"}, "u": {}}, config_maps={"m": {"k": "v"}})
+MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
+
+
+def job(
+    container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, *, workers: int = 0, **spec: Any
+) -> dict[str, Any]:
+    first = {"name": "pytorch", "image": "i:1", "command": ["x"], **(container or {})}
+    role = {"template": {"spec": {"containers": [first], **(pod or {})}}}
+    roles = {"Master": role, **({"Worker": {**role, "replicas": workers}} if workers else {})}
+    meta = {"name": "j", "namespace": "ns", "uid": "U"}
+    return {"apiVersion": "a", "kind": "k", "metadata": meta, "spec": {"pytorchReplicaSpecs": roles, **spec}}
+
+
+def fields(pod: dict[str, Any] | None = None, container: dict[str, Any] | None = None, **spec: Any) -> list[str]:
+    """Return what is announced of a job's fields."""
+    return announced_fields(defaulted(job(container, pod, workers=1, **spec)))
+
+
+def admitted(asked: dict[str, Any], root: Path, **config: Any) -> tuple[Setup, list[str]]:
+    """Return the setup and the announced texts."""
+    setup, events = admit(asked, LocalConfig(root=root, **config))
+    return setup, [event["message"] for event in events]
+
+
+def limits(**resources: Any) -> dict[str, Any]:
+    return {"resources": {"limits": {name.replace("__", "/").replace("_", "."): n for name, n in resources.items()}}}
+
+
+def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "pytorch", "image": "i", **(container or {})}], **spec}
+
+
+def claim(name: str) -> list[dict[str, Any]]:
+    return [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def mount(path: str = "/m", **more: Any) -> dict[str, Any]:
+    return {"volumeMounts": [{"name": "v", "mountPath": path, **more}]}
+
+
+def test_what_is_honoured_is_not_announced() -> None:
+    """A job of such fields runs as it is; empty fields ask for nothing."""
+    container = {
+        "args": ["a"],
+        "workingDir": "/w",
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "envFrom": [{"prefix": "p", "configMapRef": {"name": "m"}}],
+        "volumeMounts": [{"name": "v", "mountPath": "/m", "subPath": "s", "readOnly": True}],
+        "resources": {"limits": {"cpu": 1}, "requests": {"cpu": 1}},
+        "ports": [{"containerPort": 23456}],
+        "terminationMessagePolicy": "File",
+    }
+    volumes = [
+        {"name": "v", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+        {"name": "e", "emptyDir": {"medium": "Memory"}},
+        {"name": "m", "configMap": {"name": "m", "items": [], "optional": True}},
+        {"name": "s", "secret": {"secretName": "s"}},
+    ]
+    init = [{"name": "i", "image": "i", "command": ["x"]}]
+    policy = {"cleanPodPolicy": "All", "backoffLimit": 3, "managedBy": "kubeflow.org/training-operator"}
+
+    assert (
+        fields(
+            {"initContainers": init, "terminationGracePeriodSeconds": 5, "volumes": volumes},
+            container,
+            runPolicy=policy,
+            elasticPolicy={"minReplicas": 1, "rdzvConf": [], "standalone": True},
+            nprocPerNode="2",
+        )
+        == []
+    )
+    for nothing in (None, [], {}, "", False):
+        assert fields({"nodeSelector": nothing, "hostAliases": nothing, "unheardOf": nothing}) == []
+
+
+def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
+    """A star for both roles; the role where only one has it; labels, policies, containers, volumes."""
+    (both,) = fields({"nodeSelector": {"zone": "a"}})
+    one, other = (defaulted(job(pod=pod, workers=1)) for pod in ({}, {"hostIPC": True}))
+    one["spec"]["pytorchReplicaSpecs"]["Worker"] = other["spec"]["pytorchReplicaSpecs"]["Worker"]
+    (worker,) = announced_fields(one)
+    marks = {"labels": {"kueue.x-k8s.io/queue-name": "q", "a": "b"}, "annotations": {TENSORBOARD_ANNOTATION: "{}"}}
+    many = announced_fields(
+        {
+            **defaulted(
+                job(
+                    {"imagePullPolicy": "Always", "securityContext": {"runAsUser": 1}},
+                    {"volumes": [{"name": "e", "emptyDir": {"sizeLimit": "1Gi"}}], "priority": 0},
+                    runPolicy={"schedulingPolicy": {"queue": "q"}},
+                )
+            ),
+            "metadata": marks,
+        }
+    )
+
+    place = "spec.pytorchReplicaSpecs.*.template.spec.nodeSelector"
+    assert both == f"nodeSelector does not apply on this machine: it says where to run ({place})"
+    assert worker.endswith("(spec.pytorchReplicaSpecs.Worker.template.spec.hostIPC)")
+    assert {text.split()[0] for text in many} == {
+        *("tensorboard", "kueue.x-k8s.io/queue-name", "schedulingPolicy", "imagePullPolicy", "securityContext"),
+        *("sizeLimit", "priority"),
+    }
+    assert many[0].startswith("tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`")
+
+
+@each_row(
+    ("change", "path"),
+    [
+        ({"pod": {"hostAliases": [{}]}}, rf"{MASTER}\.hostAliases: this field is not supported"),
+        ({"pod": {"unheardOf": 1}}, r"spec\.unheardOf: this field is not supported"),
+        ({"pod": {"initContainers": [{"name": "i", "restartPolicy": "Always"}]}}, r"Containers\[0\]\.restartPolicy"),
+        ({"pod": {"volumes": [{"name": "a"}, {"name": "v", "csi": {"driver": "d"}}]}}, r"volumes\[1\]\.csi"),
+        ({"pod": {"volumes": [{"name": "v", "emptyDir": {"odd": 1}}]}}, r"volumes\[0\]\.emptyDir\.odd"),
+        ({"container": {"lifecycle": {"preStop": {}}}}, r"containers\[0\]\.lifecycle"),
+        ({"container": {"livenessProbe": {"exec": {}}}}, "livenessProbe: nothing probes"),
+        ({"container": {"resources": {"claims": [{"name": "c"}]}}}, r"resources\.claims"),
+        ({"container": {"volumeMounts": [{"name": "v", "subPathExpr": "$(A)"}]}}, r"volumeMounts\[0\]\.subPathExpr"),
+        ({"container": {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"a": "b"}}}]}}, r"env\[0\]"),
+        ({"container": {"envFrom": [{"odd": 1}]}}, r"envFrom\[0\]\.odd"),
+        ({"runPolicy": {"odd": 1}}, r"spec\.runPolicy\.odd"),
+        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, r"spec\.runPolicy\.managedBy.*multikueue"),
+        ({"elasticPolicy": {"metrics": [{}]}}, r"spec\.elasticPolicy\.metrics"),
+        ({"odd": 1}, r"spec\.odd"),
+    ],
+)
+def test_what_would_have_to_be_ignored_is_refused(change: dict[str, Any], path: str) -> None:
+    """With the field's path."""
+    with pytest.raises(UnsupportedByBackend, match=path):
+        fields(**change)
+
+
+def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
+    """Of claims only the namespace's, of secrets only those referred to; announcements are Events about the job."""
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    config = LocalConfig(root=tmp_path, python="/py", secrets={"s": {"k": "v"}, "t": {}}, environment={"A": "b"})
+
+    setup, (event,) = admit(job({"env": env}), config)
+
+    assert setup.claims == str(tmp_path / "claims/ns")
+    assert setup.stores.secrets == {"s": {"k": "v"}}
+    assert (setup.python, setup.environment) == ("/py", {"A": "b"})
+    assert (event["kind"], event["reason"], event["type"]) == ("Event", "NotApplied", "Normal")
+    assert event["involvedObject"] == {"apiVersion": "a", "kind": "k", "namespace": "ns", "name": "j", "uid": "U"}
+    assert event["message"].startswith("image i:1: [ptjob] local_images has no entry for it")
+    assert event["message"].endswith("python is /py")
+
+
+def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> None:
+    """And with its interpreter: its own, else the configured one."""
+    (tmp_path / "Dockerfile").write_text("FROM x\nRUN make\n")
+    (tmp_path / "quiet").mkdir()
+    (tmp_path / "quiet/Dockerfile").write_text("FROM x\n")
+
+    setup, texts = admitted(job(), tmp_path, images={"i": ImageReplacement(context=tmp_path, python="/own")})
+    _, less = admitted(job(), tmp_path, images={"i": ImageReplacement(context=tmp_path / "quiet")}, python="/py")
+
+    assert setup.images["i:1"].python == "/own"
+    assert texts == [f"image i:1: replaced by {tmp_path}; python is /own; not applied: RUN"]
+    assert less == [f"image i:1: replaced by {tmp_path / 'quiet'}; python is /py"]
+
+
+def test_what_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
+    """Whatever its image is; what we set for it in pods is not announced."""
+    sync = {"name": "init-code", "image": "git-sync:v4", "securityContext": {"runAsNonRoot": True}, **limits(cpu="1")}
+    plain = {"name": "other", "image": "i:1", "command": ["x"], "imagePullPolicy": "Always"}
+
+    setup, texts = admitted(job(pod={"initContainers": [sync, plain]}), tmp_path, python="/py")
+
+    assert setup.image("git-sync:v4").entrypoint[-1].endswith("sync_code.py")
+    assert not [text for text in texts if "git-sync" in text or "limits" in text or "securityContext" in text]
+    assert any("initContainers[1].imagePullPolicy" in text for text in texts)
+
+
+def test_what_is_not_enforced_is_announced_once(tmp_path: Path) -> None:
+    """Limits, and mounts that are read-only by themselves or by their claim."""
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "old", "persistentVolumeClaim": {"claimName": "old", "readOnly": True}},
+    ]
+    mounts = [
+        {"name": "data", "mountPath": "/rw"},
+        {"name": "data", "mountPath": "/ro", "readOnly": True},
+        {"name": "old", "mountPath": "/old"},
+    ]
+    container = {"volumeMounts": mounts, **limits(cpu=1)}
+
+    _, texts = admitted(job(container, {"volumes": volumes}, workers=2), tmp_path)
+
+    assert sum("not enforced" in text for text in texts) == 1
+    assert "readOnly mounts can be written on this machine (/ro, /old)" in texts
+
+
+@each_row(
+    ("resources", "gpus", "words"),
+    [
+        ({"nvidia_com__gpu": 1}, "refuse", r"limits\[nvidia.com/gpu\].*refused"),
+        ({"rdma__hca": 1}, "refuse", "rdma/hca.*GPUs only; leave it out, or have it ignored"),
+        ({"rdma__hca": 1}, 4, "rdma/hca.*GPUs only; leave it out, or have it ignored"),
+        ({"nvidia_com__gpu": 2}, 5, "requests 6 devices in all, this machine offers 5"),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused(tmp_path: Path, resources: dict[str, int], gpus: Any, words: str) -> None:
+    """All replicas together."""
+    with pytest.raises(UnsupportedByBackend, match=words):
+        admitted(job(limits(**resources), workers=2), tmp_path, gpus=gpus)
+
+
+def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
+    """An ignored one is announced; half a one is wrong."""
+    asked = job(limits(nvidia_com__gpu=1, rdma__hca=1, amd_com__gpu=0))
+
+    _, ignored = admitted(asked, tmp_path, gpus="ignore")
+    setup, lent = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus=1)
+
+    first, second = [text for text in ignored if "is ignored" in text]
+    assert "nvidia.com/gpu: 1 is ignored" in first
+    assert first.endswith("it runs on the CPU")
+    assert second.endswith("it runs without")
+    assert setup.gpus == 1
+    assert not any("ignored" in text for text in lent)
+    with pytest.raises(InvalidSpec, match=r"nvidia.com/gpu.*'500m'.*whole number"):
+        admitted(job(limits(nvidia_com__gpu="500m")), tmp_path, gpus=1)
+
+
+def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
+    """With the container's path."""
+    with pytest.raises(UnsupportedByBackend, match=r"Master\.template\.spec\.containers\[0\]\.command"):
+        admitted(job({"command": None}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../c", "a/b", "", ".", "A", "a..b", "x" * 254])
+def test_a_claim_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    """Its name is a directory's name."""
+    with pytest.raises(InvalidSpec, match=r"volumes\[v\]"):
+        check_pod("p", pod(mount(), volumes=claim(name)), claims=tmp_path)
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    """One that stays inside, and a claim that is itself a link, are not; words that lead out are."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "c").symlink_to(tmp_path / "real")
+    (tmp_path / "real/out").symlink_to("/etc")
+    (tmp_path / "real/sub").mkdir()
+    (tmp_path / "real/in").symlink_to("sub")
+
+    for name, sub_path in (("c", "in"), ("data-1", "a/b"), ("a.b", ""), ("x" * 253, "")):
+        check_pod("p", pod(mount(subPath=sub_path), volumes=claim(name)), claims=tmp_path)
+    with pytest.raises(InvalidSpec, match="link"):
+        check_pod("p", pod(mount(subPath="out/x"), volumes=claim("c")), claims=tmp_path)
+    for sub_path in ("..", "a/../../b", "/etc"):
+        with pytest.raises(InvalidSpec, match="subPath"):
+            check_pod("p", pod(mount(subPath=sub_path), volumes=claim("c")), claims=tmp_path)
+
+
+@each_row(
+    ("bad", "words"),
+    [
+        (pod(mount("/"), volumes=claim("c")), "below /"),
+        (pod(volumes=[{"name": "../v", "emptyDir": {}}]), "name"),
+        (pod({"name": "a/b"}), "name"),
+        (pod(initContainers=[{"name": "I"}]), "name"),
+    ],
+)
+def test_names_and_paths_that_cannot_be_directories_are_refused(
+    tmp_path: Path, bad: dict[str, Any], words: str
+) -> None:
+    """Volumes and containers have directories of their names."""
+    with pytest.raises(InvalidSpec, match=words):
+        check_pod("p", bad, claims=tmp_path)
+
+
+def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> None:
+    """Others are refused."""
+
+    def asking(path: str) -> dict[str, Any]:
+        return pod(
+            {"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": path}}}]}
+        )
+
+    for known in ("metadata.name", "metadata.labels['a/b']", "status.podIP"):
+        check_pod("p", asking(known), claims=tmp_path)
+    for unknown in ("spec.nodeName", "metadata.creationTimestamp"):
+        with pytest.raises(UnsupportedByBackend, match=r"p\.containers\[0\]\.env\[1\]\.valueFrom\.fieldRef"):
+            check_pod("p", asking(unknown), claims=tmp_path)
+
+
+def test_only_what_pods_refer_to_is_handed_on() -> None:
+    """In variables, in whole, and as files, of all containers; what leads nowhere is named by its path."""
+    variables = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, {"name": "B", "value": "x"}]
+    volumes = [{"name": "v", "secret": {"secretName": "t"}}, {"name": "e", "emptyDir": {}}]
+    init = [{"name": "i", "envFrom": [{"configMapRef": {"name": "m"}}]}]
+    lost = deepcopy(init)
+    lost[0]["envFrom"] += [{"secretRef": {"name": "no"}}]
+
+    found = referenced(iter([("p", pod({"env": variables})), ("q", pod(initContainers=init, volumes=volumes))]), STORES)
+
+    assert (found.secrets.keys(), found.config_maps.keys()) == ({"s", "t"}, {"m"})
+    with pytest.raises(InvalidSpec, match=r"p\.initContainers\[0\]\.envFrom\[1\]\.secretRef"):
+        referenced(iter([("p", pod(initContainers=lost))]), STORES)

@@ -1,0 +1,150 @@
+"""The jobs of one root: names, changes, time to live, and what becomes of a job whose supervisor died."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.pytorchjob import read_status
+from ptjob_provider.core.local.operator import with_condition
+from ptjob_provider.core.local.store import JobStore, States, is_expired, merged, needs_recovery, recovered
+from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+FINISHED = with_condition({"completionTime": "2026-11-20T10:00:00Z"}, "Succeeded", "", now=NOW)
+RUNNING = {"running": {"startedAt": "2026-11-20T09:00:00Z"}}
+DONE = {"terminated": {"exitCode": 0}}
+
+
+def pod(phase: str, *states: dict[str, Any]) -> dict[str, Any]:
+    containers = [
+        {"name": f"c{n}", "restartCount": 0, "ready": True, "started": True, "state": state, "lastState": {}}
+        for n, state in enumerate(states)
+    ]
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": containers}}
+
+
+def status(*kinds: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        found = with_condition(found, kind, "", now=NOW)
+    return found
+
+
+@each_row(
+    ("value", "change", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_changes_are_merged_as_rfc_7386_says(value: Any, change: Any, result: Any) -> None:
+    """Its own examples."""
+    assert merged(value, change) == result
+
+
+@each_row(
+    ("ttl", "job_status", "seconds", "gone"),
+    [
+        (60, FINISHED, 59, False),
+        (60, FINISHED, 61, True),
+        (0, FINISHED, 1, True),
+        (None, FINISHED, 10**6, False),
+        (60, {"completionTime": "2026-11-20T10:00:00Z"}, 61, False),
+        (60, with_condition({}, "Failed", "", now=NOW), 61, False),
+    ],
+)
+def test_a_time_to_live_counts_from_the_end(
+    ttl: int | None,
+    job_status: dict[str, Any],
+    seconds: int,
+    gone: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A job that has not ended, or has no time of its end, stays."""
+    now = datetime.fromtimestamp(NOW.timestamp() + seconds, UTC)
+
+    assert is_expired({"spec": {"runPolicy": {"ttlSecondsAfterFinished": ttl}}}, job_status, now) is gone
+    assert not is_expired({"spec": {}}, job_status, now)
+
+
+@each_row(
+    ("namespace", "name"),
+    [("..", "j"), ("a/b", "j"), ("", "j"), ("x" * 64, "j"), ("ns", "../j"), ("ns", ""), ("ns", "J")],
+)
+def test_a_name_that_cannot_be_has_no_place(tmp_path: Path, namespace: str, name: str) -> None:
+    """So that no name leads out of the root."""
+    with pytest.raises(InvalidSpec):
+        JobStore(tmp_path).files(namespace, name)
+
+
+def test_a_state_that_was_not_written_whole_does_not_hide_the_next(tmp_path: Path) -> None:
+    """Its writer was killed, or the power failed; a reader goes on where it was."""
+    states, file = States(tmp_path / "states.jsonl"), tmp_path / "states.jsonl"
+    assert (states.latest(), states.after(0)) == ({}, (0, []))
+
+    states.append({"n": 1})
+    offset, first = states.after(0)
+    with file.open("ab") as opened:
+        opened.write(b'{"n": ')
+    assert states.after(offset)[1] == []
+    states.append({"n": 2})
+
+    assert (first, states.after(offset)[1], states.latest()) == ([{"n": 1}], [{"n": 2}], {"n": 2})
+
+
+@each_row(
+    ("state", "needed"),
+    [
+        ({}, True),
+        ({"status": status("Created", "Running"), "pods": [pod("Running", RUNNING)]}, True),
+        ({"status": status("Succeeded"), "pods": [pod("Succeeded", DONE), pod("Running", RUNNING)]}, True),
+        ({"status": status("Failed"), "pods": [pod("Pending")]}, True),
+        ({"status": status("Succeeded"), "pods": [pod("Succeeded", DONE)]}, False),
+        ({"status": status("Failed"), "pods": []}, False),
+    ],
+)
+def test_a_supervisor_that_ended_by_itself_left_a_finished_job(state: dict[str, Any], needed: bool) -> None:  # noqa: FBT001
+    """And nothing that may run; anything else was its death."""
+    assert needs_recovery(state) is needed
+
+
+def test_a_job_without_its_supervisor_has_failed_with_a_reason_of_its_own() -> None:
+    """What ran has ended in the kubelet's words for what it lost; one that was never supervised has failed, too."""
+    found = recovered({"status": status("Created", "Running"), "pods": [pod("Running", RUNNING, DONE)]}, NOW)
+    never = recovered({}, NOW)
+
+    (lost,) = [one for one in found["status"]["conditions"] if one["type"] == "Failed"]
+    first, second = found["pods"][0]["status"]["containerStatuses"]
+    assert (lost["reason"], found["status"]["completionTime"]) == ("SupervisorLost", "2026-11-20T10:00:00.000000Z")
+    assert found["pods"][0]["status"]["phase"] == "Failed"
+    assert (first["ready"], first["state"]["terminated"]["exitCode"]) == (False, 137)
+    assert first["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert second["state"] == DONE
+    assert read_status({"metadata": {"name": "j"}, "status": never["status"]}).reason == "SupervisorLost"
+
+
+def test_a_finished_jobs_verdict_stays() -> None:
+    """Only what still ran is ended."""
+    before = {"status": status("Succeeded"), "pods": [pod("Succeeded", DONE), pod("Running", RUNNING)]}
+
+    found = recovered(before, NOW)
+
+    assert found["status"] == before["status"]
+    assert found["pods"][0] == before["pods"][0]
+    assert "terminated" in found["pods"][1]["status"]["containerStatuses"][0]["state"]
