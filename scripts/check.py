@@ -148,7 +148,6 @@ PURE = (
     "core/kubernetes/probe",
     "core/kubernetes/tensorboard/objects",
     "core/kubernetes/usage",
-    "core/local/operator",
     "core/logs",
     "core/manifest",
     "core/outputs/contract",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local_world import environment, processes_of
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.errors import ClusterUnavailable, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageReplacement, LocalBackend, LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
@@ -281,14 +281,6 @@ async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., Wo
     assert await world.text(ref, "cpu-master-0") == ["''"]
 
 
-async def test_a_device_is_refused_unless_configured(machine: Callable[..., World]) -> None:
-    """Before anything starts, and with the setting's name."""
-    world = machine()
-
-    with pytest.raises(UnsupportedByBackend, match=r"limits\[nvidia.com/gpu\].*local_gpus"):
-        await world.submit(world.job("gpu", "pass", container=gpus(1)))
-
-
 async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> None:
     """The job runs on the CPU, and an event says so once."""
     world = machine(gpus="ignore")
@@ -347,14 +339,6 @@ async def test_the_devices_of_a_killed_supervisor_are_free(machine: Callable[...
     assert condition(seen[-1].job, "Succeeded")
 
 
-async def test_more_devices_than_exist_are_refused(machine: Callable[..., World]) -> None:
-    """Counting all replicas, since all have to run at once."""
-    world = machine(gpus=2)
-
-    with pytest.raises(UnsupportedByBackend, match="requests 3 devices in all, this machine offers 2"):
-        await world.submit(world.job("much", "pass", "pass", workers=2, container=gpus(1)))
-
-
 async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., World], tmp_path: Path) -> None:
     """ENTRYPOINT, CMD, WORKDIR, ENV and COPY hold; a tag need not be configured; what is written stays in the pod."""
     context = tmp_path / "context"
@@ -383,16 +367,6 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
     assert any("not applied: RUN, USER" in event["message"] for event in seen[-1].events)
 
 
-async def test_an_unknown_entrypoint_is_refused(machine: Callable[..., World]) -> None:
-    """Without a command and without a stand-in nobody knows what to run."""
-    world = machine()
-
-    with pytest.raises(
-        UnsupportedByBackend, match=r"containers\[0\].command: \[ptjob\] local_images has no entry for the image"
-    ):
-        await world.submit(world.job("unknown", []))
-
-
 async def test_another_interpreter_can_be_configured(machine: Callable[..., World], tmp_path: Path) -> None:
     """For `python` by any of its usual paths, and for torchrun."""
     python = tmp_path / "mine"
@@ -412,71 +386,16 @@ async def test_another_interpreter_can_be_configured(machine: Callable[..., Worl
     assert texts == ["mine x.py", "mine x.py", *["mine -m torch.distributed.run x.py"] * 2]
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"pod": {"hostAliases": [{"ip": "1.2.3.4"}]}}, UnsupportedByBackend, r"template\.spec\.hostAliases"),
-        ({"pod": {"someNewField": 1}}, UnsupportedByBackend, "someNewField.*not supported"),
-        ({"container": {"lifecycle": {"preStop": {}}}}, UnsupportedByBackend, r"containers\[0\]\.lifecycle"),
-        ({"container": {"livenessProbe": {"exec": {}}}}, UnsupportedByBackend, "livenessProbe"),
-        ({"pod": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, UnsupportedByBackend, "hostPath"),
-        ({"pod": {"volumes": [{"name": "v", "nfs": {"server": "a"}}]}}, UnsupportedByBackend, "nfs"),
-        ({"pod": {"schedulingGates": [{"name": "g"}]}}, UnsupportedByBackend, "schedulingGates"),
-        ({"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}}, UnsupportedByBackend, "managedBy"),
-        (
-            {"container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}},
-            InvalidSpec,
-            "secretKeyRef.*s/k.*local_secrets",
-        ),
-        (
-            {"container": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}},
-            UnsupportedByBackend,
-            "fieldRef",
-        ),
-        (
-            {"pod": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "../../etc"}}]}},
-            InvalidSpec,
-            "claimName|volumes",
-        ),
-    ],
-)
 async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
-    machine: Callable[..., World], tmp_path: Path, change: dict[str, Any], error: type[Exception], words: str
+    machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """With the field's path; no directory is made."""
+    """With the field's path; no directory is made. All rules: tests/core/test_local_admission.py."""
     world = machine()
 
-    with pytest.raises(error, match=words):
-        await world.submit(world.job("no", "pass", **change))
+    with pytest.raises(UnsupportedByBackend, match=r"template\.spec\.hostAliases"):
+        await world.submit(world.job("no", "pass", pod={"hostAliases": [{"ip": "1.2.3.4"}]}))
 
     assert not (tmp_path / "root/jobs/default/no").exists()
-
-
-async def test_a_sub_path_that_leads_out_of_its_claim_is_refused(machine: Callable[..., World], tmp_path: Path) -> None:
-    """By its words and by a link."""
-    world = machine()
-    claim = tmp_path / "root/claims/default/c"
-    claim.mkdir(parents=True)
-    (claim / "link").symlink_to("/etc")
-    pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
-
-    for sub_path in ("../x", "link", "a/../../b"):
-        mount = {"name": "v", "mountPath": "/m", "subPath": sub_path}
-        with pytest.raises(InvalidSpec, match="subPath"):
-            await world.submit(world.job("out", "pass", pod=pod, container={"volumeMounts": [mount]}))
-
-
-async def test_what_only_says_where_to_run_is_announced_once(machine: Callable[..., World]) -> None:
-    """One event for each field, whichever roles have it; empty wishes say nothing."""
-    world = machine()
-    pod = {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "x"}], "affinity": {}, "schedulerName": ""}
-
-    _, seen = await world.run(world.job("where", "pass", "pass", pod=pod, schedulingPolicy={"queue": "q"}))
-
-    messages = [event["message"] for event in seen[-1].events if event["reason"] == "NotApplied"]
-    expected = "nodeSelector does not apply on this machine: it says where to run"
-    assert sum(message.startswith(expected) for message in messages) == 1
-    assert {"nodeSelector", "tolerations", "schedulingPolicy", "image"} == {text.split()[0] for text in messages}
 
 
 async def test_outputs_are_looked_at_in_their_claims(machine: Callable[..., World], tmp_path: Path) -> None:

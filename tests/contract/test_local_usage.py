@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
-from worlds import STATE, World, has_ended, held, is_running
+from worlds import STATE, World, held
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -109,19 +108,3 @@ async def test_the_peaks_of_each_replica_are_in_the_result(world: World, tmp_pat
     assert replicas[MASTER]["disk"] >= least
     assert replicas[MASTER]["peak_memory"] < 200 * MEBIBYTE < replicas[WORKER]["peak_memory"]
     assert later["usage"] == conclusion.result["usage"]
-
-
-async def test_a_job_that_nobody_follows_is_measured_as_well(world: World) -> None:
-    """Its supervisor looks, not whoever waits."""
-    ref = await world.submit(world.job("uses", HOLDS + WORKS, **STATE))
-
-    await measured(world, ref, MASTER, lambda use: (use.peak_memory or 0) > 200 * MEBIBYTE)
-    world.release()
-    async with asyncio.timeout(world.patience), aclosing(world.backend.watch(ref)) as watch:
-        async for seen in watch:
-            if has_ended(seen):
-                break
-    told = await world.backend.usage(ref)
-
-    assert not is_running(seen, replicas=1)
-    assert (told[MASTER].peak_memory or 0) > 200 * MEBIBYTE

@@ -97,7 +97,7 @@ def test_what_is_honoured_is_not_announced() -> None:
 
 
 def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
-    """A star for both roles; the role where only one has it; labels, policies, containers, volumes."""
+    """Of each role that has it; labels, policies, containers, volumes."""
     (both,) = fields({"nodeSelector": {"zone": "a"}})
     one, other = (defaulted(job(pod=pod, workers=1)) for pod in ({}, {"hostIPC": True}))
     one["spec"]["pytorchReplicaSpecs"]["Worker"] = other["spec"]["pytorchReplicaSpecs"]["Worker"]
@@ -116,8 +116,8 @@ def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
         }
     )
 
-    place = "spec.pytorchReplicaSpecs.*.template.spec.nodeSelector"
-    assert both == f"nodeSelector does not apply on this machine: it says where to run ({place})"
+    places = ", ".join(f"spec.pytorchReplicaSpecs.{role}.template.spec.nodeSelector" for role in ("Master", "Worker"))
+    assert both == f"nodeSelector does not apply on this machine: it says where to run ({places})"
     assert worker.endswith("(spec.pytorchReplicaSpecs.Worker.template.spec.hostIPC)")
     assert {text.split()[0] for text in many} == {
         *("tensorboard", "kueue.x-k8s.io/queue-name", "schedulingPolicy", "imagePullPolicy", "securityContext"),

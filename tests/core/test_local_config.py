@@ -44,12 +44,6 @@ def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
     assert LocalConfig(root=ROOT, claims=Path("/data")).claims_of("ns") == Path("/data/ns")
 
 
-def test_the_interpreter_is_ours_unless_another_is_configured() -> None:
-    """Whichever runs this."""
-    assert LocalConfig(root=ROOT, python="/py").interpreter == "/py"
-    assert LocalConfig(root=ROOT).interpreter
-
-
 @each_row(
     ("fields", "words"),
     [
@@ -59,7 +53,6 @@ def test_the_interpreter_is_ours_unless_another_is_configured() -> None:
         ({"gpus": "all"}, "gpus: 'all'.*refuse.*ignore.*number"),
         ({"gpus": -1}, "gpus: -1"),
         ({"gpus": True}, "gpus: True"),
-        ({"restart_backoff": -0.5}, "restart_backoff: -0.5"),
     ],
 )
 def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:

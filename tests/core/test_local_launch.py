@@ -10,17 +10,17 @@ from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
 from ptjob_provider.core.local.launch import (
     Launch,
+    PathMap,
     Place,
     PodPlan,
     Stores,
     expand,
     injected,
-    is_own_host,
     launch,
+    normal,
     resolve,
 )
 from ptjob_provider.core.local.operator import defaulted
-from ptjob_provider.core.local.volumes import Binding, PathMap, normal
 from rows import each_row
 
 STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
@@ -36,35 +36,11 @@ def roles(*, master: bool, workers: int = 2) -> dict[str, Any]:
 
 
 def place(role: str = "Worker", index: int = 1) -> Place:
-    return Place(role=role, index=index, port=20001, rdzv_port=20002)
+    return Place(role=role, index=index, port=20001)
 
 
 def names(variables: list[dict[str, str]]) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in variables}
-
-
-@each_row(("role", "index", "rank"), [("Master", 0, "0"), ("Worker", 0, "1"), ("Worker", 1, "2")])
-def test_a_rank_is_the_replicas_place(role: str, index: int, rank: str) -> None:
-    """The master is 0, workers count from 1."""
-    found = names(injected(job(), place(role, index)))
-
-    assert (found["RANK"], found["PET_NODE_RANK"]) == (rank, rank)
-
-
-def test_a_static_job_gets_the_operators_variables_in_its_order() -> None:
-    """The last of two duplicates wins in Kubernetes, so order is part of the promise."""
-    assert injected(job(), place()) == [
-        {"name": "PYTHONUNBUFFERED", "value": "1"},
-        {"name": "MASTER_PORT", "value": "20001"},
-        {"name": "PET_MASTER_PORT", "value": "20001"},
-        {"name": "MASTER_ADDR", "value": "127.0.0.1"},
-        {"name": "PET_MASTER_ADDR", "value": "127.0.0.1"},
-        {"name": "WORLD_SIZE", "value": "3"},
-        {"name": "RANK", "value": "2"},
-        {"name": "PET_NODE_RANK", "value": "2"},
-        {"name": "PET_NPROC_PER_NODE", "value": "auto"},
-        {"name": "PET_NNODES", "value": "3"},
-    ]
 
 
 @each_row(("nproc", "size"), [("auto", "3"), ("cpu", "3"), ("4", "12"), (2, "6")])
@@ -75,31 +51,13 @@ def test_the_world_is_counted_in_processes_if_their_number_is_known(nproc: str |
     assert (found["WORLD_SIZE"], found["PET_NPROC_PER_NODE"]) == (size, str(nproc))
 
 
-def test_workers_alone_get_no_address() -> None:
-    """Without a master there is nobody to be addressed (#1991)."""
-    found = names(injected(job(pytorchReplicaSpecs=roles(master=False)), place()))
-
-    assert found == {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": "auto", "PET_NNODES": "2"}
-
-
-def test_an_elastic_job_is_told_its_range_and_rendezvous() -> None:
-    """The defaults of the operator: c10d, and as many workers as there are."""
-    found = names(injected(job(pytorchReplicaSpecs=roles(master=False), elasticPolicy={}), place()))
-
-    assert found == {
-        "PYTHONUNBUFFERED": "1",
-        "PET_NPROC_PER_NODE": "auto",
-        "PET_RDZV_ENDPOINT": "127.0.0.1:20002",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_NNODES": "2:2",
-    }
-
-
 @each_row(
     ("policy", "endpoint"),
     [
-        ({"rdzvHost": "j-worker-0", "rdzvPort": 29400}, "127.0.0.1:20002"),
-        ({"rdzvHost": "localhost", "rdzvPort": 29400}, "127.0.0.1:20002"),
+        ({"rdzvHost": "j-worker-0", "rdzvPort": 29400}, "127.0.0.1:20001"),
+        ({"rdzvHost": "j-worker-12.ns.svc"}, "127.0.0.1:20001"),
+        ({"rdzvHost": "k-worker-0"}, "k-worker-0:23456"),
+        ({"rdzvHost": "localhost", "rdzvPort": 29400}, "127.0.0.1:20001"),
         ({"rdzvHost": "etcd.infra", "rdzvPort": 2379}, "etcd.infra:2379"),
         ({"rdzvHost": "etcd.infra"}, "etcd.infra:23456"),
     ],
@@ -109,31 +67,6 @@ def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint
     found = names(injected(job(elasticPolicy=policy), place()))
 
     assert found["PET_RDZV_ENDPOINT"] == endpoint
-
-
-def test_all_parts_of_an_elastic_policy_are_told() -> None:
-    """Empty parts are not."""
-    conf = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
-    policy = {"rdzvBackend": "etcd", "maxRestarts": 0, "nProcPerNode": 4, "rdzvId": "id", "rdzvConf": conf}
-
-    found = names(injected(job(elasticPolicy={**policy, "standalone": True, "minReplicas": 1}), place()))
-
-    expected = {
-        "PET_RDZV_BACKEND": "etcd",
-        "PET_MAX_RESTARTS": "0",
-        "PET_NPROC_PER_NODE": "4",
-        "PET_RDZV_ID": "id",
-        "PET_RDZV_CONF": "a=1,b=2",
-        "PET_STANDALONE": "",
-        "PET_NNODES": "1:1",
-    }
-    assert expected.items() <= found.items()
-
-
-@each_row(("host", "own"), [("j-master-0", True), ("j-worker-12.ns.svc", True), ("::1", True), ("k-worker-0", False)])
-def test_a_host_of_the_job_is_here(host: str, own: bool) -> None:  # noqa: FBT001 - a table
-    """Pods' names and loopback."""
-    assert is_own_host(job(), host) is own
 
 
 @each_row(
@@ -237,7 +170,11 @@ META = {"name": "j-master-0", "namespace": "ns", "uid": "P", "labels": {"team": 
 
 
 def planned(
-    container: dict[str, Any], *mounts: Binding, is_init: bool = False, devices: tuple[int, ...] = ()
+    container: dict[str, Any],
+    mounts: dict[str, str] | None = None,
+    *,
+    is_init: bool = False,
+    devices: tuple[int, ...] = (),
 ) -> Launch:
     job = {"metadata": {"name": "j", "uid": "J"}, "spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}}}}
     setup = Setup(
@@ -253,29 +190,12 @@ def planned(
     pod = PodPlan(
         job=defaulted(job),
         pod={"metadata": META},
-        place=Place(role="Master", index=0, port=1, rdzv_port=2),
+        place=Place(role="Master", index=0, port=1),
         setup=setup,
         directory=Path("/pod"),
         devices=devices,
     )
-    return launch(pod, {"name": "pytorch", "image": "other", **container}, mounts, is_init=is_init)
-
-
-def test_paths_are_translated_in_command_arguments_and_environment() -> None:
-    """After references are expanded, and once."""
-    found = planned(
-        {
-            "command": ["run", "--out=$(OUT)"],
-            "args": ["/data/a:/data2"],
-            "env": [{"name": "OUT", "value": "/data/out"}],
-            "workingDir": "/data/work",
-        },
-        Binding(container_path="/data", host_path="/claims/c"),
-    )
-
-    assert found.argv == ["run", "--out=/claims/c/out", "/claims/c/a:/data2"]
-    assert found.env["OUT"] == "/claims/c/out"
-    assert found.working_dir == "/claims/c/work"
+    return launch(pod, {"name": "pytorch", "image": "other", **container}, mounts or {}, is_init=is_init)
 
 
 def test_an_images_files_lie_below_the_pods_root() -> None:
@@ -289,7 +209,7 @@ def test_an_images_files_lie_below_the_pods_root() -> None:
 
 def test_a_mount_hides_what_the_image_has_there() -> None:
     """And what lies below it."""
-    found = planned({"image": "known"}, Binding(container_path="/app", host_path="/claims/c"))
+    found = planned({"image": "known"}, {"/app": "/claims/c"})
 
     assert found.working_dir == "/claims/c"
     assert found.env["CONF"] == "/claims/c/conf.yaml"
@@ -314,13 +234,6 @@ def test_the_environment_is_inherited_named_and_marked() -> None:
     assert found.env["RANK"] == "0"
 
 
-def test_devices_are_named_whatever_the_container_says() -> None:
-    """It sees its own."""
-    found = planned({"command": ["x"], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]}, devices=(2, 3))
-
-    assert found.env["CUDA_VISIBLE_DEVICES"] == "2,3"
-
-
 def test_a_path_of_the_containers_own_stays_behind_the_interpreter() -> None:
     """`PATH` can be set, and python is still found."""
     assert (
@@ -333,16 +246,6 @@ def test_nothing_is_injected_into_an_init_container() -> None:
     assert "RANK" not in planned({"command": ["x"]}, is_init=True).env
 
 
-def test_a_field_of_the_pod_can_be_told() -> None:
-    """Its name, its ids, its labels and annotations, its addresses."""
-    paths = ("metadata.name", "metadata.uid", "metadata.labels['team']", "metadata.annotations['note']", "status.podIP")
-    env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(paths)]
-
-    found = planned({"command": ["x"], "env": env})
-
-    assert [found.env[f"V{n}"] for n in range(5)] == ["j-master-0", "P", "a", "n", "127.0.0.1"]
-
-
 def test_the_log_tells_why_unless_a_file_should() -> None:
     """`File` is the one policy that says otherwise."""
     assert planned({"command": ["x"]}).logs_as_message
@@ -350,29 +253,7 @@ def test_the_log_tells_why_unless_a_file_should() -> None:
     assert not planned({"command": ["x"], "terminationMessagePolicy": "File"}).logs_as_message
 
 
-def test_a_setup_survives_the_way_to_the_supervisor() -> None:
-    """Through a pipe, as JSON."""
-    setup = Setup(
-        claims="/c",
-        devices="/d",
-        gpus=2,
-        restart_backoff=0.5,
-        environment={"A": "b"},
-        python="/py",
-        images={"known": IMAGE},
-        stores=Stores(secrets={"s": {"k": "v"}}, config_maps={}),
-    )
-
-    assert Setup.from_dict(setup.to_dict()) == setup
-
-
-MAP = PathMap(
-    [
-        Binding(container_path="/data", host_path="/host/claim"),
-        Binding(container_path="/data/deep/", host_path="/host/other"),
-        Binding(container_path="/mnt/a.b", host_path="/host/dots"),
-    ]
-)
+MAP = PathMap({"/data": "/host/claim", "/data/deep": "/host/other", "/mnt/a.b": "/host/dots"})
 
 
 @each_row(
@@ -411,24 +292,9 @@ def test_every_container_path_in_a_text_is_replaced(text: str, mapped: str) -> N
 
 
 def test_what_was_replaced_is_not_replaced_again() -> None:
-    """A path of this machine may begin like one of the container."""
-    both = PathMap(
-        [Binding(container_path="/data", host_path="/mnt/data"), Binding(container_path="/mnt", host_path="/x")]
-    )
-
-    assert both.text("/data /mnt/a") == "/mnt/data /x/a"
-
-
-def test_without_bindings_nothing_is_replaced() -> None:
-    """A container that mounts nothing keeps its texts."""
-    assert PathMap([]).text("/data") == "/data"
-
-
-def test_a_later_binding_of_a_path_hides_an_earlier_one() -> None:
-    """As a mount hides what the image has there."""
-    both = PathMap([Binding(container_path="/a", host_path="/1"), Binding(container_path="/a/", host_path="/2")])
-
-    assert both.text("/a") == "/2"
+    """A path of this machine may begin like one of the container; without mounts nothing is replaced."""
+    assert PathMap({"/data": "/mnt/data", "/mnt": "/x"}).text("/data /mnt/a") == "/mnt/data /x/a"
+    assert PathMap({}).text("/data") == "/data"
 
 
 @each_row(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.local.logs import PART, LogFile, timestamp
+from ptjob_provider.core.local.logs import LogFile, timestamp
 from ptjob_provider.core.logs import CriReader
 
 if TYPE_CHECKING:
@@ -31,24 +31,6 @@ def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
         b"stdout F two",
         b"stdout F ",
         b"stdout F rest",
-    ]
-
-
-def test_a_long_line_comes_in_parts(tmp_path: Path) -> None:
-    """Full ones are written while the line goes on, so that memory is bounded."""
-    log = LogFile(tmp_path / "0.log")
-
-    log.write(b"x" * (2 * PART + 5))
-    parts = len(lines_of(tmp_path / "0.log"))
-    log.write(b"y\n" + b"z" * (PART + 1) + b"\n")
-    log.finish()
-
-    assert parts == 2
-    assert [line[:8] for line in lines_of(tmp_path / "0.log")] == [
-        *[b"stdout P"] * 2,
-        b"stdout F",
-        b"stdout P",
-        b"stdout F",
     ]
 
 

@@ -19,21 +19,12 @@ from rows import each_row
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
-def job(
-    *,
-    master: str | None = "Never",
-    worker: str | None = "Never",
-    workers: int = 1,
-    elastic: bool = False,
-    **policy: Any,
-) -> dict[str, Any]:
-    roles = {
-        "Master": {"restartPolicy": master, "template": {}} if master else None,
-        "Worker": {"restartPolicy": worker, "replicas": workers, "template": {}} if worker else None,
-    }
-    spec = {"pytorchReplicaSpecs": {name: role for name, role in roles.items() if role}, "runPolicy": policy}
-    elastic_policy = {"elasticPolicy": {}} if elastic else {}
-    return defaulted({"metadata": {"name": "j", "namespace": "ns"}, "spec": {**spec, **elastic_policy}})
+def job(*, master: str = "Never", worker: str | None = "Never", **policy: Any) -> dict[str, Any]:
+    roles = {"Master": {"restartPolicy": master, "template": {}}}
+    if worker:
+        roles["Worker"] = {"restartPolicy": worker, "template": {}}
+    meta = {"name": "j", "namespace": "ns"}
+    return defaulted({"metadata": meta, "spec": {"pytorchReplicaSpecs": roles, "runPolicy": policy}})
 
 
 def pod(
@@ -71,29 +62,6 @@ def after(one: dict[str, Any], *passes: list[dict[str, Any]], now: datetime = NO
     return outcome
 
 
-def test_missing_pods_are_created_and_the_clock_starts() -> None:
-    """One for each replica that has none."""
-    outcome = after(job(workers=2), [pod("worker-0")])
-
-    assert outcome.create == (("Master", 0), ("Worker", 1))
-    assert outcome.status["startTime"] == "2026-11-20T10:00:00.000000Z"
-    assert types(outcome.status) == ["Created"]
-
-
-def test_a_job_runs_when_its_master_runs() -> None:
-    """Whatever the workers do."""
-    outcome = after(job(), [pod("master-0"), pod("worker-0", "Pending")])
-
-    assert types(outcome.status) == ["Created", "Running"]
-    assert outcome.status["replicaStatuses"]["Master"] == {
-        "active": 1,
-        "selector": (
-            "training.kubeflow.org/job-name=j,training.kubeflow.org/operator-name=pytorchjob-controller,"
-            "training.kubeflow.org/replica-type=master"
-        ),
-    }
-
-
 def test_a_job_has_succeeded_when_its_master_has() -> None:
     """Workers may still run; they count as succeeded in the next pass."""
     outcome = after(job(), [pod("master-0", "Succeeded"), pod("worker-0")])
@@ -123,42 +91,6 @@ def test_a_finished_job_without_active_replicas_keeps_its_counts() -> None:
     assert "succeeded" not in outcome.status["replicaStatuses"]["Worker"]
 
 
-def test_a_replica_that_is_never_restarted_fails_the_job() -> None:
-    """With its role and how many."""
-    outcome = after(job(workers=2), [pod("master-0"), pod("worker-0", "Failed", code=1), pod("worker-1")])
-
-    assert types(outcome.status) == ["Created", "Failed"]
-    assert message(outcome.status, "Failed") == "PyTorchJob j is failed because 1 Worker replica(s) failed."
-    assert outcome.status["completionTime"]
-
-
-@each_row(
-    ("policy", "deleted"),
-    [("None", ()), ("Running", ("j-master-0", "j-worker-1")), ("All", ("j-master-0", "j-worker-0", "j-worker-1"))],
-)
-def test_a_failed_jobs_pods_are_cleaned_by_its_policy(policy: str, deleted: tuple[str, ...]) -> None:
-    """Pending ones count as running: they would run later."""
-    pods = [pod("master-0"), pod("worker-0", "Failed", code=1), pod("worker-1", "Pending")]
-
-    outcome = after(job(workers=2, cleanPodPolicy=policy), pods, pods)
-
-    assert outcome.delete == deleted
-
-
-@each_row(("policy", "code"), [("ExitCode", 137), ("OnFailure", 1), ("Always", 1)])
-def test_a_failed_pod_is_made_again(policy: str, code: int) -> None:
-    """By its own role's policy; the job is restarting until it runs again."""
-    one = job(worker=policy)
-    failed = after(one, [pod("master-0"), pod("worker-0", "Failed", code=code)])
-    gone = reconcile(one, failed.status, [pod("master-0")], NOW)
-
-    assert failed.delete == ("j-worker-0",)
-    assert has(failed.status, "Restarting")
-    assert message(failed.status, "Restarting") == "PyTorchJob j is restarting because 1 Worker replica(s) failed."
-    assert gone.create == (("Worker", 0),)
-    assert has(gone.status, "Running")
-
-
 def test_a_pod_without_an_exit_code_is_made_again() -> None:
     """It was not the program that failed."""
     evicted = pod("worker-0", "Failed", code=1)
@@ -182,46 +114,6 @@ def test_a_pod_that_is_being_deleted_counts_as_failed() -> None:
 
     assert outcome.status["replicaStatuses"]["Worker"]["failed"] == 1
     assert message(outcome.status, "Restarting") == "PyTorchJob j is restarting because 1 Worker replica(s) failed."
-
-
-def test_workers_alone_succeed_together() -> None:
-    """Until all have, the job runs."""
-    one = job(master=None, worker="OnFailure", workers=2)
-
-    half = after(one, [pod("worker-0", "Succeeded"), pod("worker-1")])
-    whole = reconcile(one, half.status, [pod("worker-0", "Succeeded"), pod("worker-1", "Succeeded")], NOW)
-
-    assert types(half.status) == ["Created", "Running"]
-    assert message(half.status, "Running") == "PyTorchJob ns/j is running."
-    assert message(whole.status, "Succeeded") == "PyTorchJob ns/j successfully completed."
-
-
-def test_one_worker_of_an_elastic_job_decides() -> None:
-    """Its first success is the job's."""
-    one = job(master=None, worker="OnFailure", workers=2, elastic=True)
-
-    assert types(after(one, [pod("worker-0", "Succeeded"), pod("worker-1")]).status) == ["Created", "Succeeded"]
-    assert types(after(one, [pod("worker-0"), pod("worker-1")]).status) == ["Created", "Running"]
-
-
-@each_row(
-    ("limit", "restarts", "failed"), [(2, (1, 0), False), (2, (1, 1), True), (0, (0, 0), False), (0, (1, 0), True)]
-)
-def test_the_backoff_limit_counts_restarts_of_all_pods(
-    limit: int,
-    restarts: tuple[int, int],
-    failed: bool,  # noqa: FBT001 - a table
-) -> None:
-    """Of roles that are restarted; with a limit of 0 the first is too many."""
-    one = job(master="OnFailure", worker="Always", backoffLimit=limit)
-
-    outcome = after(one, [pod("master-0", restarts=restarts[0]), pod("worker-0", restarts=restarts[1])])
-
-    assert has(outcome.status, "Failed") is failed
-    if failed:
-        expected = "Job j has failed because it has reached the specified backoff limit"
-        assert message(outcome.status, "Failed") == expected
-        assert outcome.status["completionTime"]
 
 
 def test_restarts_of_a_role_that_is_never_restarted_do_not_count() -> None:
@@ -252,44 +144,6 @@ def test_a_backoff_limit_of_zero_allows_no_failed_pod() -> None:
     assert "backoff limit" in message(news.status, "Failed")
     assert news.delete == ("j-master-0",)
     assert message(known.status, "Failed") == "PyTorchJob j is failed because 1 Worker replica(s) failed."
-
-
-def test_a_job_past_its_deadline_fails_on_time() -> None:
-    """Counted from its start; its pods are cleaned by its policy."""
-    one = job(worker=None, activeDeadlineSeconds=60, cleanPodPolicy="All")
-    started = after(one, [pod("master-0")])
-
-    early = reconcile(one, started.status, [pod("master-0")], NOW + timedelta(seconds=59))
-    late = reconcile(one, started.status, [pod("master-0")], NOW + timedelta(seconds=60))
-
-    assert not has(early.status, "Failed")
-    assert message(late.status, "Failed") == "Job j has failed because it was active longer than specified deadline"
-    assert late.delete == ("j-master-0",)
-
-
-def test_a_suspended_job_has_no_pods() -> None:
-    """It says so once, and does not run."""
-    one, pods = job(), [pod("master-0"), pod("worker-0")]
-    asleep = job(suspend=True)
-
-    running = after(one, pods)
-    outcome = reconcile(asleep, running.status, pods, NOW)
-    again = reconcile(asleep, outcome.status, [], NOW)
-
-    assert outcome.delete == ("j-master-0", "j-worker-0")
-    assert types(outcome.status) == ["Created", "Suspended"]
-    assert message(outcome.status, "Suspended") == "PyTorchJob j is suspended."
-    assert "active" not in outcome.status["replicaStatuses"]["Master"]
-    assert again.status == outcome.status
-
-
-def test_a_job_that_was_suspended_from_the_start_never_started() -> None:
-    """Its clock has not begun."""
-    outcome = after(job(suspend=True), [])
-
-    assert types(outcome.status) == ["Created", "Suspended"]
-    assert "startTime" not in outcome.status
-    assert outcome.create == ()
 
 
 def test_a_resumed_job_starts_its_clock_again() -> None:

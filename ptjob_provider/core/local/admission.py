@@ -18,10 +18,10 @@ from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.in_pod import sync_code, unpack_code
 from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
-from ptjob_provider.core.local import devices, volumes
+from ptjob_provider.core.local import devices, launch
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
-from ptjob_provider.core.local.launch import Stores, reference
+from ptjob_provider.core.local.launch import Stores, VolumePlaces
 from ptjob_provider.core.local.operator import defaulted, instant
 from ptjob_provider.core.local.store import check_label
 
@@ -69,7 +69,7 @@ _SHARED = "is so for all processes here"
 _OVERWRITTEN = "is overwritten by the replica's restartPolicy, as on a cluster"
 _READ_WHERE_NAMED = "is read where a variable or an argument names it; else the end of the log tells why it failed"
 _NOT_ENFORCED = "is not enforced"
-_SHOWN = "is shown by `ptjob tensorboard`, as long as somebody looks"
+_SHOWN = "is shown by `ptjob tensorboard`, until Ctrl-C"
 
 _FILES = {**_honoured("name secretName items optional"), **_announced(_WHO, "defaultMode")}
 _VOLUME: Rule = {
@@ -135,7 +135,6 @@ _SPEC: Rule = {
     },
     "pytorchReplicaSpecs": {"Master": _REPLICA, "Worker": _REPLICA},
 }
-_ROLE = re.compile(r"^(spec\.pytorchReplicaSpecs\.)\w+")
 _FIELD = re.compile(r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|status\.(podIP|hostIP)")
 _OURS = (sync_code.CONTAINER, unpack_code.CONTAINER)
 """Containers that bring the code; what is set for them on clusters is not announced."""
@@ -190,8 +189,7 @@ def announced_fields(job: Mapping[str, Any]) -> list[str]:
     for path, name, why in (*_marked(job["metadata"]), *_walk("spec", job["spec"], _SPEC)):
         paths.setdefault((name, why), []).append(path)
     return [
-        f"{name} does not apply on this machine: it {why} ({', '.join(_joined(each))})"
-        for (name, why), each in paths.items()
+        f"{name} does not apply on this machine: it {why} ({', '.join(each)})" for (name, why), each in paths.items()
     ]
 
 
@@ -217,12 +215,6 @@ def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
     elif rule is not None:
         for number, item in enumerate(value):
             yield from () if item.get("name") in _OURS else _walk(f"{path}[{number}]", item, rule[0])
-
-
-def _joined(paths: Sequence[str]) -> list[str]:
-    """Merge the paths of both roles into one with a star for the role."""
-    starred = [_ROLE.sub(r"\1*", path) for path in paths]
-    return list(dict.fromkeys(s if starred.count(s) > 1 else path for s, path in zip(starred, paths, strict=True)))
 
 
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
@@ -251,7 +243,7 @@ def _unenforced(job: Manifest) -> Iterator[str]:
     limited = [path for path, names in limits if {"cpu", "memory", "ephemeral-storage"} & {*names}]
     if limited:
         yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
-    read_only = [mount for _, pod in _pods(job) for mount in volumes.read_only_mounts(pod)]
+    read_only = [mount for _, pod in _pods(job) for mount in launch.read_only_mounts(pod)]
     if read_only:
         yield f"readOnly mounts can be written on this machine ({', '.join(dict.fromkeys(read_only))})"
 
@@ -282,15 +274,14 @@ def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
         InvalidSpec: a name or a path is invalid.
         UnsupportedByBackend: the pod refers to one of its fields that does not exist here.
     """
-    places = volumes.VolumePlaces(claims=claims, pod=claims)
+    places = VolumePlaces(claims=claims, pod=claims)
     for volume in pod.get("volumes") or ():
         check_label(f"{path}.volumes[].name", volume["name"])
-        volumes.volume_directory(volume, places)
+        launch.volume_directory(volume, places)
     for where, container in _containers_of(path, pod):
         check_label(f"{where}.name", container["name"])
-        for binding in volumes.bindings(pod, container, places):
-            if binding.container_path == "/":
-                raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
+        if "/" in launch.mounted_paths(pod, container, places):
+            raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
         for number, entry in enumerate(container.get("env") or ()):
             field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
             if field and not _FIELD.fullmatch(field):
@@ -308,7 +299,7 @@ def referenced(pods: Iterator[tuple[str, Mapping[str, Any]]], stores: Stores) ->
     names = set()
     for path, pod in pods:
         for where, source in _sources(path, pod):
-            kind, name = reference(source)
+            kind, name = launch.reference(source)
             if kind:
                 stores.values(source, where)
                 names.add(name)
@@ -342,20 +333,14 @@ def _containers_of(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Map
 
 
 def _event(job: Manifest, number: int, text: str) -> Manifest:
-    meta, now = job["metadata"], instant(datetime.now(UTC))
+    meta = {name: job["metadata"][name] for name in ("namespace", "name", "uid")}
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{number}"},
-        "involvedObject": {
-            **{name: job[name] for name in ("apiVersion", "kind")},
-            **{name: meta[name] for name in ("namespace", "name", "uid")},
-        },
+        "involvedObject": {"apiVersion": job["apiVersion"], "kind": job["kind"], **meta},
         "type": "Normal",
         "reason": "NotApplied",
         "message": text,
-        "count": 1,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "source": {"component": "ptjob-provider"},
+        "lastTimestamp": instant(datetime.now(UTC)),
     }

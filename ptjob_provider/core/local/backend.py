@@ -40,11 +40,11 @@ from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.admission import admit
+from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.processes import recorded_usage
 from ptjob_provider.core.local.store import JobFiles, JobState, JobStore, make_private, read_json, settle, write_json
-from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import OutputReport
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig, Setup
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
+    from ptjob_provider.core.outputs.contract import ResolvedOutputs
 
 _POLL_INTERVAL = 0.2
 _CLAIM_INTERVAL = 1.0
@@ -125,7 +125,7 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
         fcntl.flock(lock, fcntl.LOCK_EX)
         draft.object_lock.touch(mode=0o600)
         write_json(draft.notices, notices)
-        write_json(draft.object, job, durable=True)
+        write_json(draft.object, job)
         _take_name(draft.path, files.path, JobRef.of(job))
         yield lock
     finally:
@@ -264,21 +264,15 @@ class LocalBackend:
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
         declared = {"model": outputs.model, "tfevents": outputs.tfevents}
+        chosen = {name: output for name, output in declared.items() if output}
         try:
-            places = {name: _place(claims, output) for name, output in declared.items() if output}
-            request = {
-                **{name: str(path) for name, (_, path) in places.items()},
-                "roots": {name: str(root) for name, (root, _) in places.items()},
-                **wanted,
-            }
+            roots = {name: claim_directory(claims, output.claim) for name, output in chosen.items()}
+            paths = {name: inside(roots[name], each.path, field=each.uri) for name, each in chosen.items()}
+            request: dict[str, Any] = {name: str(path) for name, path in paths.items()}
+            request |= {"roots": {name: str(root) for name, root in roots.items()}, **wanted}
             return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
-
-
-def _place(claims: Path, output: ResolvedOutput) -> tuple[Path, Path]:
-    root = claim_directory(claims, output.claim)
-    return root, inside(root, output.path, field=output.uri)
 
 
 def annotations_file(claims: Path, claim: str) -> Path:

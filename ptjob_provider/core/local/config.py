@@ -70,10 +70,9 @@ class LocalConfig:
     def __post_init__(self) -> None:
         for name in ("root", "claims"):
             _check_path(name, getattr(self, name))
-        if self.gpus not in ("refuse", "ignore") and not _is_count(self.gpus):
+        is_count = type(self.gpus) is int and self.gpus >= 0
+        if not is_count and self.gpus not in ("refuse", "ignore"):
             raise InvalidSpec.of("gpus", self.gpus, "allowed: 'refuse', 'ignore' or a number of devices, 0 or more")
-        if self.restart_backoff < 0:
-            raise InvalidSpec.of("restart_backoff", self.restart_backoff, "allowed: seconds, 0 or more")
 
     @property
     def interpreter(self) -> str:
@@ -105,10 +104,6 @@ def _check_path(name: str, path: Path | None) -> None:
     if path is not None and _UNSAFE.search(str(path.absolute())):
         rule = "allowed: a path of letters, digits and . _ - + @ ~ %, since it is put into command lines"
         raise InvalidSpec.of(name, str(path), rule)
-
-
-def _is_count(gpus: object) -> bool:
-    return isinstance(gpus, int) and not isinstance(gpus, bool) and gpus >= 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,18 +51,17 @@ class DevicePool:
 
     def acquire(self, wanted: int) -> tuple[int, ...] | None:
         """Reserve this number of devices, all or none; None if they are not free."""
-        if wanted == 0:
-            return ()
-        make_private(self._directory)
-        with locked(self._directory / "pool.lock"):
-            taken: dict[int, TextIOWrapper] = {}
-            for number in range(self._count):
-                if len(taken) < wanted and (file := self._try(number)):
-                    taken[number] = file
-            if len(taken) < wanted:
-                for file in taken.values():
-                    file.close()
-                return None
+        taken: dict[int, TextIOWrapper] = {}
+        if wanted:
+            make_private(self._directory)
+            with locked(self._directory / "pool.lock"):
+                for number in range(self._count):
+                    if len(taken) < wanted and (file := self._try(number)):
+                        taken[number] = file
+        if len(taken) < wanted:
+            for file in taken.values():
+                file.close()
+            return None
         self._held |= taken
         return tuple(taken)
 
@@ -96,7 +95,7 @@ class PortReservation:
             self._holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with suppress(OSError):
                 self._holder.bind(f"\0ptjob-provider-port-{self.port}")
-                _bind(self.port)
+                free_port(self.port)
                 return
             self._holder.close()
 
@@ -105,7 +104,13 @@ class PortReservation:
         self._holder.close()
 
 
-def _bind(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+def free_port(port: int, host: str = "") -> int:
+    """Return the port if it is free, and any free one for 0.
+
+    Raises:
+        OSError: it is taken.
+    """
+    with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("", port))
+        probe.bind((host, port))
+        return int(probe.getsockname()[1])

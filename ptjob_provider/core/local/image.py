@@ -7,7 +7,6 @@ not apply.
 
 from __future__ import annotations
 
-import json
 import re
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -19,14 +18,18 @@ from dockerfile_parse import DockerfileParser
 from dockerfile_parse.util import WordSplitter, extract_key_values
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.local.volumes import normal
+from ptjob_provider.core.local.store import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
-_HEREDOC = re.compile(rb"\s*(?:RUN|COPY|ADD)\s.*<<-?[\"']?(\w+)[\"']?", re.IGNORECASE)
+_HEREDOC = re.compile(
+    rb"^(\s*(?:RUN|COPY|ADD)\s[^\n]*<<-?[\"']?(\w+)[^\n]*\n).*?^\s*\2\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL
+)
+"""An instruction with a text; the first group is what stays of it."""
+
 _ARCHIVE = re.compile(r"\.(tar|tgz|tar\.[a-z0-9]+)$")
 _SYSTEM = re.compile(
     "/(bin|etc|home|lib|lib64|media|mnt|opt|root|sbin|srv|tmp|var|usr(/(bin|lib|sbin|share|local(/(bin|lib))?))?)?"
@@ -38,7 +41,6 @@ _QUIET = {"COMMENT", "LABEL", "MAINTAINER"}
 class _Stage:
     """State of one stage while it is parsed."""
 
-    name: str = ""
     entrypoint: list[str] = field(default_factory=list)
     cmd: list[str] = field(default_factory=list)
     cmd_is_inherited: bool = False
@@ -49,9 +51,9 @@ class _Stage:
     directories: list[str] = field(default_factory=list)
     unapplied: list[str] = field(default_factory=list)
 
-    def child(self, name: str) -> _Stage:
+    def child(self) -> _Stage:
         """Return a stage based on this one."""
-        return replace(deepcopy(self), name=name, cmd_is_inherited=True, args={})
+        return replace(deepcopy(self), cmd_is_inherited=True, args={})
 
 
 def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, list[str]]:
@@ -65,15 +67,9 @@ def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, l
     if not file.is_file():
         raise InvalidSpec.of(f"images[{image}].context", str(context), "allowed: a directory with a Dockerfile")
     stage = _read(file.read_bytes(), context.absolute())
-    facts = ImageFacts(
-        python=python,
-        entrypoint=stage.entrypoint,
-        cmd=stage.cmd,
-        working_dir=stage.working_dir,
-        env=stage.env,
-        files=stage.files,
-        directories=[path for path in (*stage.directories, stage.working_dir) if path and not _SYSTEM.fullmatch(path)],
-    )
+    fields = {name: getattr(stage, name) for name in ("entrypoint", "cmd", "working_dir", "env", "files")}
+    places = [path for path in (*stage.directories, stage.working_dir) if path and not _SYSTEM.fullmatch(path)]
+    facts = ImageFacts(python=python, directories=places, **fields)
     return facts, list(dict.fromkeys(stage.unapplied))
 
 
@@ -81,112 +77,86 @@ def _read(content: bytes, context: Path) -> _Stage:
     stages: dict[str, _Stage] = {}
     defaults: dict[str, str] = {}
     stage = _Stage()
-    for entry in DockerfileParser(fileobj=BytesIO(_without_heredocs(content)), env_replace=False).structure:
+    for entry in DockerfileParser(fileobj=BytesIO(_HEREDOC.sub(rb"\1", content)), env_replace=False).structure:
         name, value = entry["instruction"], entry["value"] or ""
         if name == "FROM":
             stage = _begin(value, stages, defaults)
         elif name == "ARG" and not stages:
             defaults |= _pairs(value, stage)
-        elif name in _READERS:
-            _READERS[name](stage, value, context)
-        elif name not in _QUIET:
+        elif name in ("COPY", "ADD"):
+            _copy(stage, name, value, context)
+        elif not _is_applied(stage, name, value) and name not in _QUIET:
             stage.unapplied.append(name)
     if not stages:
         raise InvalidSpec.of("Dockerfile", str(context), "allowed: a Dockerfile with a FROM")
     return stage
 
 
-def _without_heredocs(content: bytes) -> bytes:
-    kept, end = [], b""
-    for line in content.splitlines(keepends=True):
-        if end:
-            end = b"" if line.strip() == end else end
-            continue
-        kept.append(line)
-        opened = _HEREDOC.match(line)
-        end = opened[1] if opened else b""
-    return b"".join(kept)
-
-
 def _begin(value: str, stages: dict[str, _Stage], defaults: dict[str, str]) -> _Stage:
     words = [word for word in WordSplitter(value, args=defaults).split() if not word.startswith("--")]
     base, name = words[0], words[2] if len(words) > 2 else str(len(stages))  # noqa: PLR2004 - FROM base AS name
-    stage = stages[base.lower()].child(name) if base.lower() in stages else _Stage(name=name)
+    stage = stages[base.lower()].child() if base.lower() in stages else _Stage()
     stages[name.lower()] = stage
     return stage
 
 
-def _entrypoint(stage: _Stage, value: str, _context: Path) -> None:
-    stage.entrypoint = _command(value)
-    if stage.cmd_is_inherited:
-        stage.cmd = []
-
-
-def _cmd(stage: _Stage, value: str, _context: Path) -> None:
-    stage.cmd, stage.cmd_is_inherited = _command(value), False
+def _is_applied(stage: _Stage, name: str, value: str) -> bool:
+    if name == "SHELL":
+        raise UnsupportedByBackend.of("Dockerfile SHELL", f"{value} would change how commands are run")
+    if name == "ENTRYPOINT":
+        stage.entrypoint = _command(value)
+        stage.cmd = [] if stage.cmd_is_inherited else stage.cmd
+    elif name == "CMD":
+        stage.cmd, stage.cmd_is_inherited = _command(value), False
+    elif name == "WORKDIR":
+        path = WordSplitter(value, args=stage.args, envs=stage.env).dequote()
+        stage.working_dir = _absolute(stage, str(path))
+    elif name == "ENV":
+        stage.env |= _pairs(value, stage)
+    elif name == "ARG":
+        stage.args |= _pairs(value, stage) if "=" in value else {}
+    else:
+        return False
+    return True
 
 
 def _command(value: str) -> list[str]:
-    try:
-        words = json.loads(value)
-    except ValueError:
-        words = None
+    words = parsed(value.encode())
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         return words
     return ["/bin/sh", "-c", value]
 
 
-def _workdir(stage: _Stage, value: str, _context: Path) -> None:
-    stage.working_dir = _absolute(stage, _plain(stage, value))
-
-
-def _env(stage: _Stage, value: str, _context: Path) -> None:
-    stage.env |= _pairs(value, stage)
-
-
-def _arg(stage: _Stage, value: str, _context: Path) -> None:
-    stage.args |= _pairs(value, stage) if "=" in value else {}
-
-
-def _copy(stage: _Stage, value: str, context: Path) -> None:
-    sources, target, problem = _copied(stage, value)
-    if problem:
-        stage.unapplied.append(problem)
-        return
-    into = (
-        target.endswith("/") or len(sources) > 1 or _absolute(stage, target) in {stage.working_dir, *stage.directories}
-    )
-    for source in sources:
-        for path in _matches(context, source):
-            _place(stage, path, _absolute(stage, target), into=into)
-
-
-def _add(stage: _Stage, value: str, context: Path) -> None:
-    archives = [word for word in value.split()[:-1] if _ARCHIVE.search(word)]
-    stage.unapplied += [f"ADD {archive} (an archive is not unpacked)" for archive in archives]
-    if not archives:
-        _copy(stage, value, context)
-
-
-def _copied(stage: _Stage, value: str) -> tuple[list[str], str, str]:
+def _copy(stage: _Stage, name: str, value: str, context: Path) -> None:
     flags, rest = {}, value.lstrip()
     while match := _FLAG.match(rest):
         flags[match[1]] = match[2] or ""
         rest = rest[match.end() :].lstrip()
+    splitter = WordSplitter(rest, args=stage.args, envs=stage.env)
+    *sources, target = _command(rest) if rest.startswith("[") else list(splitter.split())
+    if problem := _problem(name, flags, rest, sources):
+        stage.unapplied.append(problem)
+        return
+    place = _absolute(stage, target)
+    into = target.endswith("/") or len(sources) > 1 or place in {stage.working_dir, *stage.directories}
+    for source in sources:
+        for path in _matches(context, source):
+            _place(stage, path, place, into=into)
+
+
+def _problem(name: str, flags: Mapping[str, str], rest: str, sources: Sequence[str]) -> str:
+    """Return why files cannot be taken from the context; "" if they can."""
     if "from" in flags:
-        return [], "", f"COPY --from={flags['from']}"
+        return f"COPY --from={flags['from']}"
     if rest.startswith("<<"):
-        return [], "", "COPY of a text in the Dockerfile"
-    words = (
-        _command(rest) if rest.startswith("[") else list(WordSplitter(rest, args=stage.args, envs=stage.env).split())
-    )
-    *sources, target = words
-    remote = [source for source in sources if "://" in source or source.startswith("git@")]
-    return sources, target, f"ADD {remote[0]}" if remote else ""
+        return "COPY of a text in the Dockerfile"
+    remote = next((source for source in sources if "://" in source or source.startswith("git@")), "")
+    archive = next((source for source in sources if name == "ADD" and _ARCHIVE.search(source)), "")
+    return f"ADD {remote}" if remote else f"ADD {archive} (an archive is not unpacked)" if archive else ""
 
 
 def _matches(context: Path, source: str) -> Iterator[Path]:
-    relative = normal(source).lstrip("/")
+    relative = str(PurePosixPath(source.lstrip("/")))
     if ".." in PurePosixPath(relative).parts:
         raise InvalidSpec.of("Dockerfile COPY", source, "allowed: files of the build context")
     found = sorted(context.glob(relative)) if re.search(r"[*?\[]", relative) else [context / relative]
@@ -209,28 +179,9 @@ def _absolute(stage: _Stage, path: str) -> str:
     return str(PurePosixPath(stage.working_dir or "/") / path)
 
 
-def _plain(stage: _Stage, value: str) -> str:
-    return str(WordSplitter(value, args=stage.args, envs=stage.env).dequote())
-
-
 def _pairs(value: str, stage: _Stage) -> dict[str, str]:
     return dict(extract_key_values(env_replace=True, args=stage.args, envs=stage.env, instruction_value=value))
 
-
-def _shell(_stage: _Stage, value: str, _context: Path) -> None:
-    raise UnsupportedByBackend.of("Dockerfile SHELL", f"{value} would change how commands are run")
-
-
-_READERS: Mapping[str, Callable[[_Stage, str, Path], None]] = {
-    "ENTRYPOINT": _entrypoint,
-    "CMD": _cmd,
-    "WORKDIR": _workdir,
-    "ENV": _env,
-    "ARG": _arg,
-    "COPY": _copy,
-    "ADD": _add,
-    "SHELL": _shell,
-}
 
 _PYTHON = re.compile(r"(?:/\S*/)?python(?:3(?:\.\d+)?)?")
 _TORCHRUN = re.compile(r"(?:/\S*/)?torchrun")

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import sys
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -23,16 +23,16 @@ from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_known
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.local import processes
-from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.devices import free_port
+from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.processes import Load
+from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
-from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.spec.pods import quantity
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, TensorBoardView
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.store import JobFiles
     from ptjob_provider.core.logs import LogLine
 
+_HOST = "127.0.0.1"
 _READY_INTERVAL = 0.2
 _GRACE = 5.0
-_INTERVAL = 0.5
-"""Seconds of a CPU usage measurement."""
-
-_GIBIBYTE = 2**30
 
 
 class LocalInspector:
@@ -80,27 +77,25 @@ class LocalInspector:
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Inspector.nodes`."""
         lent = self._config.gpus if isinstance(self._config.gpus, int) else 0
-        return [
-            NodeUse(
-                name=socket.gethostname(),
-                address="127.0.0.1",
-                role="this machine",
-                status="ready",
-                gpus=lent,
-                gpus_taken=await self._gpus_taken(),
-                cpu=float(len(os.sched_getaffinity(0))),
-                memory=psutil.virtual_memory().total,
-            )
-        ]
+        use = NodeUse(
+            name=socket.gethostname(),
+            address=_HOST,
+            role="this machine",
+            status="ready",
+            gpus=lent,
+            gpus_taken=await self._gpus_taken(),
+            cpu=float(len(os.sched_getaffinity(0))),
+            memory=psutil.virtual_memory().total,
+        )
+        return [use]
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return the usage of a job's processes, measured for half a second; see `Inspector.usage`."""
+        """Return what the job's supervisor measured last; see `Inspector.usage`."""
         ref = JobRef.of(job)
-        async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
-            pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
-        before = {name: _load(ref, pod) for name, pod in pods.items()}
-        await asyncio.sleep(_INTERVAL)
-        return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
+        files = self._store.files(ref.namespace, ref.name)
+        pods = {pod["metadata"]["name"]: pod for pod in files.states.latest().get("pods", ())}
+        measured = read_json(files.usage) or {}
+        return Usage(replicas=[_use(each.name, pods, measured) for each in kinds.replicas(job)])
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return the directories that replace claims; see `Inspector.claims`."""
@@ -151,11 +146,14 @@ class LocalInspector:
         folder = inside(root, what.plan.path, field="path") if what.plan.path else root
         if what.job is None and not folder.is_dir():  # a job may still create its folder
             raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
-        port = _free_port(what.port)
+        try:
+            port = free_port(what.port, _HOST)
+        except OSError as error:
+            raise InvalidSpec.of("--port", what.port, f"a port that is free ({error.strerror})") from error
         process = await _start_tensorboard(folder, port)
         try:
             await _until_it_listens(process, port, what.timeout)
-            yield f"http://127.0.0.1:{port}/"
+            yield f"http://{_HOST}:{port}/"
         finally:
             await _stop(process)
 
@@ -163,19 +161,18 @@ class LocalInspector:
         """Check what jobs need of this machine; see `Inspector.checks`."""
         config, folder = self._config, self._config.claims_of(namespace)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        fate = {"refuse": "refused", "ignore": "run without"}
-        gpus = fate.get(str(config.gpus))
+        images = [_image_check(image, each.context) for image, each in config.images.items()]
+        if not images:
+            advice = "if jobs use files of an image: [ptjob] local_images"
+            images = [_check("images", "[ptjob] local_images is empty", advice, is_good=None)]
+        fate = {"refuse": "refused", "ignore": "run without"}.get(str(config.gpus))
+        gpus = f"a job that asks for them is {fate}" if fate else f"{config.gpus} are offered"
         return [
             _root_check(config.root),
             _python_check(config.interpreter),
-            *([_image_check(image, each.context) for image, each in config.images.items()] or [_NO_IMAGES]),
-            Check(about="claims", is_good=True, said=f"{folder}: {', '.join(names) or 'none yet'}"),
-            Check(
-                about="GPUs",
-                is_good=None,
-                said=f"a job that asks for them is {gpus}" if gpus else f"{config.gpus} are offered",
-                advice="[ptjob] local_gpus says what is done",
-            ),
+            *images,
+            _check("claims", f"{folder}: {', '.join(names) or 'none yet'}"),
+            _check("GPUs", gpus, "[ptjob] local_gpus says what is done", is_good=None),
         ]
 
     async def _gpus_taken(self) -> int:
@@ -217,42 +214,37 @@ def _as_invalid(path: str) -> Iterator[None]:
         raise InvalidSpec.of("path", path, f"{error.strerror}: {error.filename}") from error
 
 
-_NO_IMAGES = Check(
-    about="images",
-    is_good=None,
-    said="[ptjob] local_images is empty",
-    advice="if jobs use files of an image: [ptjob] local_images",
-)
+def _check(about: str, message: str, advice: str = "", *, is_good: bool | None = True) -> Check:
+    return Check(about=about, is_good=is_good, said=message, advice=advice)
 
 
 def _root_check(root: Path) -> Check:
     there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         advice = "choose another directory: --root, or [ptjob] local_root"
-        return Check(about="jobs' directory", is_good=False, said=f"{root} cannot be written to", advice=advice)
-    free = shutil.disk_usage(there).free / _GIBIBYTE
-    return Check(about="jobs' directory", is_good=True, said=f"{root}, {free:.0f} GiB are free")
+        return _check("jobs' directory", f"{root} cannot be written to", advice, is_good=False)
+    return _check("jobs' directory", f"{root}, {shutil.disk_usage(there).free / 2**30:.0f} GiB are free")
 
 
 def _python_check(python: str) -> Check:
     if shutil.which(python) is None:
         advice = "[ptjob] local_python has to name an interpreter"
-        return Check(about="jobs' Python", is_good=False, said=f"{python} is no program", advice=advice)
+        return _check("jobs' Python", f"{python} is no program", advice, is_good=False)
     has_torch = Path(python).resolve() == Path(sys.executable).resolve() and find_spec("torch") is not None
-    return Check(about="jobs' Python", is_good=True, said=python + (", with PyTorch" if has_torch else ""))
+    return _check("jobs' Python", python + (", with PyTorch" if has_torch else ""))
 
 
 def _image_check(image: str, context: Path) -> Check:
     if context.is_dir():
-        return Check(about=f"image {image}", is_good=True, said=str(context))
+        return _check(f"image {image}", str(context))
     advice = "[ptjob] local_images has to name the image's build context"
-    return Check(about=f"image {image}", is_good=False, said=f"{context} is no directory", advice=advice)
+    return _check(f"image {image}", f"{context} is no directory", advice, is_good=False)
 
 
 async def _start_tensorboard(folder: Path, port: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)),
-        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--host", _HOST, "--port", str(port)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
@@ -266,7 +258,7 @@ async def _until_it_listens(process: asyncio.subprocess.Process, port: int, seco
         async with asyncio.timeout(seconds):
             while process.returncode is None:
                 with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    _, writer = await asyncio.open_connection(_HOST, port)
                     writer.close()
                     return
                 await asyncio.sleep(_READY_INTERVAL)
@@ -284,17 +276,6 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _free_port(port: int) -> int:
-    """Return the port, or any free one for 0."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise InvalidSpec.of("--port", port, f"a port that is free ({error.strerror})") from error
-        return int(probe.getsockname()[1])
-
-
 def _init_containers(files: JobFiles) -> list[str]:
     job = read_json(files.object)
     templates = kinds.kind_of(job).templates(job) if job is not None else ()
@@ -302,31 +283,16 @@ def _init_containers(files: JobFiles) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, Load | None]) -> ReplicaUse:
-    pod = pods.get(name)
-    if pod is None:
-        return ReplicaUse(replica=name)
-    phase = str(pod["status"].get("phase") or "")
+def _use(name: str, pods: Mapping[str, Manifest], measured: Mapping[str, Any]) -> ReplicaUse:
+    phase = str(pods[name]["status"]["phase"]) if name in pods else ""
     if phase != "Running":
         return ReplicaUse(replica=name, phase=phase)
-    load = _load(ref, pod)
-    return ReplicaUse(
-        replica=name,
-        node=socket.gethostname(),
-        phase=phase,
-        gpus=count_gpus(pod),
-        cpu=load.cores_since(before[name]) if load else None,
-        memory=load.memory if load else None,
-        disk=load.written if load else None,
-    )
-
-
-def _load(ref: JobRef, pod: Manifest) -> Load | None:
-    return Load.of(f"{ref.uid}/{pod['metadata']['uid']}/")
+    now = {key: measured.get(name, {}).get(key) for key in ("cpu", "memory", "disk")}
+    return ReplicaUse(replica=name, node=socket.gethostname(), phase=phase, gpus=count_gpus(pods[name]), **now)
 
 
 def _claim(namespace: str, path: Path) -> dict[str, Any]:
-    made = datetime.fromtimestamp(path.stat().st_ctime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    made = instant(datetime.fromtimestamp(int(path.stat().st_ctime), UTC))
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -1,28 +1,29 @@
-"""Map a container's spec to a local process: arguments, environment, working directory. Pure.
+"""Map a container's spec to a local process: arguments, environment, paths, volumes.
 
 training-operator appends its variables to the user's in every container (init containers excepted), so it wins on a
 clash. The kubelet expands `$(NAME)` with the variables defined so far, `$$(NAME)` is the escaped form, and unknown
 names stay unchanged.
 
 A directory of the pod (`root`) replaces the container's file system: working directories are created in it, and files
-of the image's replacement and mounts are linked into it, so that relative paths resolve as in the container.
+of the image's replacement and mounts are linked into it, so that relative paths resolve as in the container. A claim
+is the directory `claims/<namespace>/<claim>`, created on first use. No name, sub-path or link leaves it. Secret volumes
+are in memory (`/dev/shm`), for the pod's lifetime.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
 from ptjob_provider.core.local.operator import total_replicas
-from ptjob_provider.core.local.volumes import Binding, PathMap, normal
+from ptjob_provider.core.local.store import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
-    from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import Setup
@@ -83,21 +84,19 @@ class Place:
     Attributes:
         role: Master or Worker.
         index: its number within the role.
-        port: the port on which rank 0 listens for the others.
-        rdzv_port: the port of the elastic rendezvous.
+        port: the port on which rank 0 listens for the others, or the elastic rendezvous.
     """
 
     role: str
     index: int
     port: int
-    rdzv_port: int
 
 
 def injected(job: Manifest, place: Place) -> list[dict[str, str]]:
     """Return the variables that training-operator 1.9 appends to a container's `env`, with this machine's addresses.
 
     Args:
-        job: with defaults, see `defaults.defaulted`.
+        job: with defaults, see `operator.defaulted`.
         place: the replica.
     """
     spec = job["spec"]
@@ -154,20 +153,17 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def _master_variables(spec: Mapping[str, Any], place: Place) -> list[tuple[str, str]]:
     rank = str(place.index if place.role == "Master" else place.index + 1)
     port = str(place.port)
+    nproc = str(spec.get("nprocPerNode") or "")
+    processes = int(nproc) if re.fullmatch(r"[+-]?\d+", nproc) else 1
     return [
         ("MASTER_PORT", port),
         ("PET_MASTER_PORT", port),
         ("MASTER_ADDR", LOOPBACK),
         ("PET_MASTER_ADDR", LOOPBACK),
-        ("WORLD_SIZE", str(total_replicas(spec) * _processes(spec))),
+        ("WORLD_SIZE", str(total_replicas(spec) * processes)),
         ("RANK", rank),
         ("PET_NODE_RANK", rank),
     ]
-
-
-def _processes(spec: Mapping[str, Any]) -> int:
-    text = str(spec.get("nprocPerNode") or "")
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else 1
 
 
 def _elastic_variables(job: Manifest, place: Place) -> list[tuple[str, str]]:
@@ -190,7 +186,7 @@ def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
     host = policy.get("rdzvHost")
     if host and not is_own_host(job, host):
         return f"{host}:{policy.get('rdzvPort') or _OPERATOR_PORT}"
-    return f"{LOOPBACK}:{place.rdzv_port}"
+    return f"{LOOPBACK}:{place.port}"
 
 
 def is_own_host(job: Manifest, host: str) -> bool:
@@ -200,7 +196,6 @@ def is_own_host(job: Manifest, host: str) -> bool:
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))
 
 
-DEVICES = "CUDA_VISIBLE_DEVICES"
 _TERMINATION_LOG = "/dev/termination-log"
 
 
@@ -216,7 +211,6 @@ class Launch:
         env: its whole environment; never written anywhere.
         working_dir: its working directory.
         mark: identifies its processes.
-        waiting_reason: reason before it is started.
         logs_as_message: the end of its log is its termination message.
         message_file: replaces its `terminationMessagePath` in variables and arguments.
     """
@@ -228,7 +222,6 @@ class Launch:
     env: Mapping[str, str]
     working_dir: str
     mark: str
-    waiting_reason: str = "ContainerCreating"
     logs_as_message: bool = True
     message_file: str = ""
 
@@ -264,13 +257,13 @@ class PodPlan:
         return self.directory / "bin"
 
 
-def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding], *, is_init: bool = False) -> Launch:
+def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], *, is_init: bool = False) -> Launch:
     """Plan one container.
 
     Args:
         plan: of its pod.
         container: of the pod's spec.
-        mounts: local paths of its mounts.
+        mounts: local paths of its mounts, which hide the image's.
         is_init: it is an init container; the operator injects nothing there.
 
     Raises:
@@ -283,8 +276,7 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
     )
     message = container.get("terminationMessagePath") or _TERMINATION_LOG
     message_file = str(plan.directory / f"{container['name']}.termination-log")
-    own = Binding(container_path=normal(message), host_path=message_file)
-    paths = PathMap([*image_bindings(image, plan.root), *mounts, own])
+    paths = PathMap({**image_paths(image, plan.root), **mounts, normal(message): message_file})
     argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
     return Launch(
         pod=plan.pod["metadata"]["name"],
@@ -313,10 +305,9 @@ def pod_fields(pod: Manifest) -> dict[str, str]:
     return {**fields, "status.podIP": LOOPBACK, "status.hostIP": LOOPBACK}
 
 
-def image_bindings(image: ImageFacts, root: Path) -> list[Binding]:
+def image_paths(image: ImageFacts, root: Path) -> dict[str, str]:
     """Return the local paths of the image's own files and directories, linked below the root."""
-    places = [*image.directories, *image.files]
-    return [Binding(container_path=normal(place), host_path=f"{root}{normal(place)}") for place in places]
+    return {normal(place): f"{root}{normal(place)}" for place in (*image.directories, *image.files)}
 
 
 def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: PathMap, root: Path) -> str:
@@ -333,6 +324,157 @@ def _environment(
     return {
         **both,
         "PATH": f"{plan.programs}/{container}:{both.get('PATH', '')}",
-        DEVICES: ",".join(str(device) for device in plan.devices),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
         MARK: mark(plan, container),
     }
+
+
+_BEFORE = r"(?:(?<=[\s'\"=:;,(\[{<>|&@`])|^)"
+_AFTER = r"(?=[\s'\"/:;,)\]}<>|&`]|$)"
+
+
+class PathMap:
+    """Translates texts of one container, from its paths to those of this machine.
+
+    The longest container path wins, and only whole path components match: with `/data` mounted, `/data2` is unchanged.
+    A path may stand alone, after `=`, in a `a:b` list, or between the quotes and blanks of a shell command.
+    """
+
+    def __init__(self, hosts: Mapping[str, str]) -> None:
+        self._hosts = hosts
+        longest_first = sorted(self._hosts, key=len, reverse=True)
+        choices = "|".join(re.escape(path) for path in longest_first)
+        self._pattern = re.compile(f"{_BEFORE}({choices}){_AFTER}") if choices else None
+
+    def text(self, text: str) -> str:
+        """Return the text with every bound container path replaced."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: self._hosts[match[1]], text)
+
+    def path(self, path: str) -> str | None:
+        """Return the local path of one absolute path; None if it is on no binding."""
+        pure = PurePosixPath(normal(path))
+        for ancestor in (pure, *pure.parents):
+            host = self._hosts.get(str(ancestor))
+            if host is not None:
+                return str(PurePosixPath(host) / pure.relative_to(ancestor))
+        return None
+
+
+def normal(path: str) -> str:
+    """Return the path without doubled and trailing slashes."""
+    return str(PurePosixPath("/" + path.lstrip("/")))
+
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - memory on purpose; each pod gets a private directory in it
+
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_MAX_NAME = 253
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumePlaces:
+    """Directories of one pod's volumes.
+
+    Attributes:
+        claims: the directory of its namespace's claims.
+        pod: the pod's own directory.
+        memory: its private directory in memory; empty if it has no secret volume.
+    """
+
+    claims: Path
+    pod: Path
+    memory: Path | None = None
+
+
+def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
+    """Return the directory of a claim, existing or not.
+
+    Raises:
+        InvalidSpec: the claim's name is invalid.
+    """
+    if len(claim) > _MAX_NAME or not _CLAIM.fullmatch(claim) or ".." in claim:
+        raise InvalidSpec.of(field, claim, "allowed: lower-case letters, digits, '-' and '.', at most 253 characters")
+    return claims / claim
+
+
+def inside(directory: Path, sub_path: str, *, field: str) -> Path:
+    """Return the path below the directory.
+
+    Raises:
+        InvalidSpec: it leaves the directory, by `..` or through a link.
+    """
+    pure = PurePosixPath(sub_path)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise InvalidSpec.of(field, sub_path, "allowed: a relative path without '..'")
+    path = directory / pure
+    if not path.resolve().is_relative_to(directory.resolve()):
+        raise InvalidSpec.of(field, sub_path, "a symbolic link on this path leads out of the volume")
+    return path
+
+
+def volumes_of(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return a pod's volumes by name."""
+    return {volume["name"]: volume for volume in spec.get("volumes") or ()}
+
+
+def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
+    """Return the directory of a volume, existing or not."""
+    if claim := volume.get("persistentVolumeClaim"):
+        return claim_directory(places.claims, claim["claimName"], field=f"volumes[{volume['name']}]")
+    if "secret" in volume and places.memory is not None:
+        return places.memory / str(volume["name"])
+    return places.pod / "volumes" / str(volume["name"])
+
+
+def mounted_paths(spec: Mapping[str, Any], container: Mapping[str, Any], places: VolumePlaces) -> dict[str, str]:
+    """Return the local paths of the container's mounts, by their paths in the container.
+
+    Raises:
+        InvalidSpec: a sub-path leaves its volume.
+    """
+    volumes, found = volumes_of(spec), {}
+    for mount in container.get("volumeMounts") or ():
+        host = volume_directory(volumes[mount["name"]], places)
+        if mount.get("subPath"):
+            host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
+        found[normal(mount["mountPath"])] = str(host)
+    return found
+
+
+def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
+    """Return the mount paths that are read-only on a cluster, by their mount or its claim."""
+    claims = {name: volume.get("persistentVolumeClaim") or {} for name, volume in volumes_of(spec).items()}
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
+    return [mount["mountPath"] for mount in mounts if mount.get("readOnly") or claims[mount["name"]].get("readOnly")]
+
+
+def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
+    """Create the pod's volumes: unused claims, empty directories, files of config maps and secrets."""
+    for volume in volumes_of(pod["spec"]).values():
+        directory = volume_directory(volume, places)
+        make_private(directory)
+        for kind in ("configMap", "secret"):
+            if kind in volume:
+                _write_files(directory, volume[kind], stores.values(volume, f"volumes[{volume['name']}]"))
+
+
+def memory_of(pod_uid: str) -> Path:
+    """Return the pod's directory in memory, existing or not."""
+    return MEMORY / f"ptjob-{pod_uid}"
+
+
+def needs_memory(spec: Mapping[str, Any]) -> bool:
+    """Return whether the pod has a volume that must not touch the disk."""
+    return any("secret" in volume for volume in volumes_of(spec).values())
+
+
+def _write_files(directory: Path, source: Mapping[str, Any], values: Mapping[str, str]) -> None:
+    items = source.get("items")
+    chosen = {item["path"]: values[item["key"]] for item in items if item["key"] in values} if items else values
+    for name, value in chosen.items():
+        file = inside(directory, name, field="items")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(value, encoding="utf-8")

@@ -63,7 +63,6 @@ def _set(fields: dict[str, Any], key: str, value: object) -> None:
         fields[key] = value
 
 
-Condition = dict[str, Any]
 Status = dict[str, Any]
 
 _RIVALS = {"Running": "Restarting", "Restarting": "Running"}
@@ -93,7 +92,7 @@ def with_condition(
         "lastUpdateTime": instant(now),
         "lastTransitionTime": instant(now),
     }
-    conditions: Sequence[Condition] = status.get("conditions", ())
+    conditions: Sequence[dict[str, Any]] = status.get("conditions", ())
     current = next((condition for condition in conditions if condition["type"] == kind), None)
     if has(status, "Failed") or (current and _same(current, fresh)):
         return dict(status)
@@ -107,14 +106,14 @@ def instant(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _others(conditions: Sequence[Condition], kind: str) -> list[Condition]:
+def _others(conditions: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     kept = [condition for condition in conditions if condition["type"] not in (kind, _RIVALS.get(kind))]
     if kind not in ("Succeeded", "Failed"):
         return kept
     return [{**condition, "status": "False"} if condition["type"] == "Running" else condition for condition in kept]
 
 
-def _same(current: Condition, fresh: Condition) -> bool:
+def _same(current: dict[str, Any], fresh: dict[str, Any]) -> bool:
     return (current["status"], current["reason"]) == (fresh["status"], fresh["reason"])
 
 
@@ -175,10 +174,13 @@ def _clean_up(job: Manifest, status: Status, pods: Sequence[Manifest]) -> Pass:
     return Pass(status=status, delete=_cleaned(job, pods))
 
 
-def _all_succeeded(count: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {key: value for key, value in count.items() if key != "active"}
+def _all_succeeded(count: Mapping[str, int]) -> dict[str, int]:
     succeeded = count.get("succeeded", 0) + count.get("active", 0)
-    return {**rest, "succeeded": succeeded} if succeeded else rest
+    return {**_inactive(count), **({"succeeded": succeeded} if succeeded else {})}
+
+
+def _inactive(count: Mapping[str, int]) -> dict[str, int]:
+    return {key: number for key, number in count.items() if key != "active"}
 
 
 def _cleaned(job: Manifest, pods: Sequence[Manifest]) -> tuple[str, ...]:
@@ -190,12 +192,8 @@ def _cleaned(job: Manifest, pods: Sequence[Manifest]) -> tuple[str, ...]:
 
 def _suspend(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
     message = f"PyTorchJob {job['metadata']['name']} is suspended."
-    counts = status.get("replicaStatuses", {})
-    if counts:
-        inactive = {
-            role: {key: value for key, value in count.items() if key != "active"} for role, count in counts.items()
-        }
-        status = {**status, "replicaStatuses": inactive}
+    if counts := status.get("replicaStatuses"):
+        status = {**status, "replicaStatuses": {role: _inactive(count) for role, count in counts.items()}}
     if has(status, "Running"):
         status = with_condition(status, "Running", message, now=now, truth="False", reason="PyTorchJobSuspended")
     if not has(status, "Suspended"):
@@ -223,9 +221,8 @@ def _past_backoff_limit(job: Manifest, status: Status, pods: Sequence[Manifest])
     limit = job["spec"]["runPolicy"].get("backoffLimit")
     if limit is None:
         return False
-    restarts = sum(_restarts(job, pod) for pod in pods)
-    past = restarts > 0 if limit == 0 else restarts >= limit
-    return past or (limit == 0 and _has_new_failure(job, status, pods))
+    is_past: bool = sum(_restarts(job, pod) for pod in pods) >= max(limit, 1)
+    return is_past or (limit == 0 and _has_new_failure(job, status, pods))
 
 
 def _has_new_failure(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
@@ -267,17 +264,14 @@ def _reconcile_role(job: Manifest, outcome: Pass, role: str, pods: Sequence[Mani
         else:
             message = f'job "{name}" is failing because "{role}" replica(s) failed.'
             status = with_condition(status, "Failed", message, now=now)
-    counts = {**status.get("replicaStatuses", {}), role: _counts(job, role, pods)}
+    counts = {**status.get("replicaStatuses", {}), role: _counts(pods)}
     return replace(outcome, status={**status, "replicaStatuses": counts}, delete=delete)
 
 
-def _counts(job: Manifest, role: str, pods: Sequence[Manifest]) -> dict[str, Any]:
+def _counts(pods: Sequence[Manifest]) -> dict[str, int]:
     words = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
     counted = ["failed" if _phase(pod) == "Running" and _is_going(pod) else words.get(_phase(pod)) for pod in pods]
-    numbers = {word: counted.count(word) for word in words.values() if word in counted}
-    labels = f"training.kubeflow.org/job-name={job['metadata']['name']}"
-    operator = "training.kubeflow.org/operator-name=pytorchjob-controller"
-    return {**numbers, "selector": f"{labels},{operator},{ROLE_LABEL}={role.lower()}"}
+    return {word: counted.count(word) for word in words.values() if word in counted}
 
 
 def _judged(job: Manifest, status: Status, now: datetime) -> Status:

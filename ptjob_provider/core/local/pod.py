@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local import processes, volumes
-from ptjob_provider.core.local.launch import LOOPBACK, PodPlan, launch
+from ptjob_provider.core.local import launch, processes
+from ptjob_provider.core.local.launch import LOOPBACK, PodPlan, VolumePlaces
 from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL, instant
-from ptjob_provider.core.local.volumes import VolumePlaces
+from ptjob_provider.core.local.store import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.config import Setup
     from ptjob_provider.core.local.launch import Launch, Place
     from ptjob_provider.core.local.store import JobFiles
-    from ptjob_provider.core.local.volumes import Binding
 
 _LABELS = "training.kubeflow.org"
 _SCRIPTS = {"python": "", "python3": "", "torchrun": "-m torch.distributed.run "}
@@ -44,8 +43,8 @@ _MAX_MESSAGE = 4096
 class Container:
     """A container that is waiting, running or terminated; `wire` returns its entry in a pod's `containerStatuses`."""
 
-    def __init__(self, launch: Launch, *, logs: Path, policy: str, backoff: float) -> None:
-        self.launch = launch
+    def __init__(self, plan: Launch, *, logs: Path, policy: str, backoff: float) -> None:
+        self.plan = plan
         self._logs = logs
         self._policy = policy
         self._backoff = backoff
@@ -94,22 +93,19 @@ class Container:
         try:
             self._process = self._spawn()
         except (OSError, subprocess.SubprocessError) as error:
-            self._end({"exitCode": 128, "reason": "StartError", "message": start_error(self.launch.argv[0], error)})
+            self._end({"exitCode": 128, "reason": "StartError", "message": start_error(self.plan.argv[0], error)})
             return
         self.has_started = True
 
     def read(self) -> None:
         """Copy its available output into its log."""
-        if self._process is None or self._process.stdout is None or self._log is None:
+        if self.output is None or self._process is None or self._process.stdout is None or self._log is None:
             return
-        try:
-            chunk = os.read(self._process.stdout.fileno(), _CHUNK)
-        except BlockingIOError:
-            return
-        if chunk:
-            self._log.write(chunk)
-        else:
-            self._process.stdout.close()
+        with suppress(BlockingIOError):
+            if chunk := os.read(self.output, _CHUNK):
+                self._log.write(chunk)
+            else:
+                self._process.stdout.close()
 
     def notice_exit(self) -> None:
         """Record the end of its main process, if it has ended."""
@@ -124,10 +120,9 @@ class Container:
         if self._drain_until is None:
             self._drain_until = time.monotonic() + _DRAIN_TIMEOUT
             self.kill()
-        if self.output is not None:
-            self.read()
-            if self.output is not None and time.monotonic() < self._drain_until:
-                return
+        self.read()
+        if self.output is not None and time.monotonic() < self._drain_until:
+            return
         if process.stdout:
             process.stdout.close()
         self._process = self._drain_until = None
@@ -150,18 +145,16 @@ class Container:
         """Kill all its processes now, including those outside its process group."""
         if self._process is not None:
             self._signal_group(signal.SIGKILL)
-            processes.kill(processes.marked(self.launch.mark, processes.descendants()))
+            processes.kill(processes.marked(self.plan.mark, processes.descendants()))
 
     def wire(self) -> dict[str, Any]:
         """Return its entry of `containerStatuses`."""
         is_running = self._process is not None
         last = self._terminated if self._due_at is not None else self._last
         return {
-            "name": self.launch.container,
-            "image": self.launch.image,
-            "imageID": "",
+            "name": self.plan.container,
+            "image": self.plan.image,
             "ready": is_running,
-            "started": is_running,
             "restartCount": self._restart_count,
             "state": self._state(),
             "lastState": {"terminated": last} if last else {},
@@ -171,17 +164,16 @@ class Container:
         if self._process is not None:
             return {"running": {"startedAt": self._started_at}}
         if self._terminated is None:
-            return {"waiting": {"reason": self.launch.waiting_reason}}
+            return {"waiting": {"reason": "ContainerCreating"}}
         if self._due_at is not None:
-            return {"waiting": waiting(self._terminated, self.launch, delay(self._restart_count, self._backoff))}
+            return {"waiting": waiting(self._terminated, self.plan, delay(self._restart_count, self._backoff))}
         return {"terminated": self._terminated}
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        launch = self.launch
         process = subprocess.Popen(  # noqa: S603 - running the user's program is the purpose
-            launch.argv,
-            env=dict(launch.env),
-            cwd=launch.working_dir,
+            self.plan.argv,
+            env=dict(self.plan.env),
+            cwd=self.plan.working_dir,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -201,8 +193,10 @@ class Container:
     def _end(self, facts: dict[str, Any]) -> None:
         assert self._log is not None  # noqa: S101 - opened by start()
         self._log.finish()
-        message = _taken(Path(self.launch.message_file))
-        if not message and facts["exitCode"] and self.launch.logs_as_message:
+        file = Path(self.plan.message_file)
+        message = read(file)[:_MAX_MESSAGE].decode("utf-8", "replace")
+        file.unlink(missing_ok=True)
+        if not message and facts["exitCode"] and self.plan.logs_as_message:
             message = self._log.message()
         written = {"message": message} if message else {}
         finished_at = self._exited_at or _now()
@@ -224,11 +218,11 @@ def delay(restarts: int, first: float) -> float:
     return 0.0 if restarts == 0 else min(first * 2 ** min(restarts - 1, 16), first * _LONGEST)
 
 
-def waiting(terminated: Mapping[str, Any], launch: Launch, seconds: float) -> dict[str, str]:
+def waiting(terminated: Mapping[str, Any], plan: Launch, seconds: float) -> dict[str, str]:
     """Return the waiting state of a container before its restart."""
     if terminated["reason"] == "StartError":
         return {"reason": "RunContainerError", "message": terminated["message"]}
-    message = f"back-off {seconds:g}s restarting failed container={launch.container} pod={launch.pod}"
+    message = f"back-off {seconds:g}s restarting failed container={plan.container} pod={plan.pod}"
     return {"reason": "CrashLoopBackOff", "message": message}
 
 
@@ -239,17 +233,6 @@ def start_error(program: str, error: Exception) -> str:
     if "/" not in program:
         return f'exec: "{program}": executable file not found in $PATH'
     return f'exec: "{program}": stat {program}: no such file or directory'
-
-
-def _taken(file: Path) -> str:
-    """Return a run's termination message, and clear it."""
-    try:
-        with file.open("rb") as opened:
-            message = opened.read(_MAX_MESSAGE).decode("utf-8", "replace")
-        file.unlink()
-    except OSError:
-        return ""
-    return message
 
 
 class Pod:
@@ -270,6 +253,7 @@ class Pod:
         self.devices: tuple[int, ...] = ()
         self.is_placed = False
         self.problem = ""
+        self._kill_at = float("inf")
 
     @property
     def containers(self) -> Sequence[Container]:
@@ -307,32 +291,37 @@ class Pod:
         self.is_placed = True
         spec, plan = self.object["spec"], replace(self._plan, devices=devices)
         shutil.rmtree(plan.directory, ignore_errors=True)
-        memory = volumes.memory_of(self.uid) if volumes.needs_memory(spec) else None
+        memory = launch.memory_of(self.uid) if launch.needs_memory(spec) else None
         if memory:
             memory.mkdir(mode=0o700)
         places = VolumePlaces(claims=Path(plan.setup.claims), pod=plan.directory, memory=memory)
         plan.root.mkdir(parents=True)
-        volumes.prepare(self.object, places, plan.setup.stores)
+        launch.prepare(self.object, places, plan.setup.stores)
         self._init = [self._container(plan, places, each, is_init=True) for each in spec.get("initContainers") or ()]
         self._main = [self._container(plan, places, each) for each in spec["containers"]]
 
     def advance(self) -> bool:
         """Start due containers, init containers one by one, then the others; return whether any was started."""
+        if time.monotonic() >= self._kill_at:
+            for container in self.containers:
+                container.kill()
         due = [container for container in self._next() if container.is_due]
         for container in due:
             container.start()
         return bool(due)
 
-    def remove(self) -> None:
-        """Begin its removal: send its processes SIGTERM and start nothing any more."""
+    def remove(self, longest_grace: float) -> None:
+        """Begin its removal: send its processes SIGTERM, kill them after its grace, and start nothing any more."""
         if not self.is_going:
+            grace = self.object["spec"].get("terminationGracePeriodSeconds")
+            self._kill_at = time.monotonic() + min(longest_grace if grace is None else grace, longest_grace)
             self.object["metadata"]["deletionTimestamp"] = _now()
             for container in self.containers:
                 container.terminate()
 
     def forget(self) -> None:
         """Delete its memory and its directory; its logs and claims stay."""
-        for directory in (self._plan.directory, volumes.memory_of(self.uid)):
+        for directory in (self._plan.directory, launch.memory_of(self.uid)):
             shutil.rmtree(directory, ignore_errors=True)
 
     def wire(self) -> Manifest:
@@ -363,10 +352,8 @@ class Pod:
         self, plan: PodPlan, places: VolumePlaces, container: Mapping[str, Any], *, is_init: bool = False
     ) -> Container:
         spec = self.object["spec"]
-        mounts = volumes.bindings(spec, container, places)
-        planned = launch(plan, container, mounts, is_init=is_init)
-        if spec.get("initContainers") and not is_init:
-            planned = replace(planned, waiting_reason="PodInitializing")
+        mounts = launch.mounted_paths(spec, container, places)
+        planned = launch.launch(plan, container, mounts, is_init=is_init)
         _make_places(plan, container, mounts, planned.working_dir)
         policy = "OnFailure" if is_init and self._policy == "Always" else self._policy
         return Container(
@@ -402,14 +389,13 @@ def pod_object(job: Manifest, place: Place) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding], working_dir: str) -> None:
+def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], working_dir: str) -> None:
     image = plan.setup.image(container["image"])
-    for mount in mounts:
-        if not Path(mount.host_path).is_file():
-            Path(mount.host_path).mkdir(parents=True, exist_ok=True)
-    links = {**image.files, **{mount.container_path: mount.host_path for mount in mounts}}
-    for directory in (working_dir, *(f"{plan.root}{place}" for place in image.directories)):
+    directories = [host for host in mounts.values() if not Path(host).is_file()]
+    directories += [working_dir, *(f"{plan.root}{place}" for place in image.directories)]
+    for directory in directories:
         Path(directory).mkdir(parents=True, exist_ok=True)  # real directories: what is written there stays in the pod
+    links = {**image.files, **mounts}
     for place in sorted(links):
         _link(plan.root, plan.root / place.lstrip("/"), Path(links[place]))
     _write_scripts(plan.programs / container["name"], image.python)

@@ -146,6 +146,7 @@ class UsageSampler:
     files: JobFiles
     _peaks: dict[str, tuple[str, PeakUsage]] = field(default_factory=dict)
     _before: dict[str, Load] = field(default_factory=dict)
+    _now: dict[str, dict[str, Any]] = field(default_factory=dict)
     _pause: float = _PAUSES[0]
     _due: float = 0.0
 
@@ -164,13 +165,14 @@ class UsageSampler:
                     self._add(replica, uid, load)
             self._pause = min(2 * self._pause, _PAUSES[1])
             self._due = time.monotonic() + self._pause
-            write_json(self.files.usage, {name: use.to_dict() for name, use in of_pods(self._peaks.values()).items()})
+            peaks = {name: use.to_dict() for name, use in of_pods(self._peaks.values()).items()}
+            write_json(self.files.usage, {name: {**use, **self._now.get(name, {})} for name, use in peaks.items()})
 
     def _add(self, replica: str, uid: str, load: Load) -> None:
-        cpu = load.cores_since(self._before.get(uid))
-        self._before[uid] = load
+        now = {"cpu": load.cores_since(self._before.get(uid)), "memory": load.memory, "disk": load.written}
+        self._before[uid], self._now[replica] = load, {"cpu": now["cpu"], "memory": now["memory"]}
         _, peak = self._peaks.get(uid, (replica, PeakUsage()))
-        self._peaks[uid] = replica, peak.seen({"cpu": cpu, "memory": load.memory, "disk": load.written})
+        self._peaks[uid] = replica, peak.seen(now)
 
 
 def recorded_usage(files: JobFiles) -> dict[str, PeakUsage]:

@@ -94,13 +94,8 @@ class States:
 
     def after(self, offset: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the states after this offset, oldest first, and the next offset."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(offset)
-                complete, _, _ = file.read().rpartition(b"\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return offset, []
-        states = [state for line in complete.splitlines() if (state := _parsed(line))]
+        complete, _, _ = read(self._path)[offset:].rpartition(b"\n")
+        states = [state for line in complete.splitlines() if (state := parsed(line))]
         return offset + len(complete), states
 
     def latest(self) -> dict[str, Any]:
@@ -120,7 +115,7 @@ class JobState:
 
     def __init__(self, files: JobFiles) -> None:
         self._files = files
-        self._stamp: tuple[int, int] | None = None
+        self._text: bytes | None = None
         self._offset = 0
         self.job: Manifest | None = None
         self.state: dict[str, Any] = {}
@@ -128,10 +123,10 @@ class JobState:
 
     def refresh(self) -> bool:
         """Read the changes since the last call; return whether there were any."""
-        found = stamp(self._files.object)
-        is_changed = found != self._stamp
+        text = read(self._files.object)
+        is_changed = text != self._text
         if is_changed:
-            self._stamp, self.job = found, read_json(self._files.object)
+            self._text, self.job = text, parsed(text)
         self._offset, self.unseen = self._files.states.after(self._offset)
         self.state = self.unseen[-1] if self.unseen else self.state
         return is_changed or bool(self.unseen)
@@ -149,48 +144,33 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def read_json(path: Path) -> Any:
-    """Return the file's value; None if the file is missing, or was left empty by a power failure."""
+def read(path: Path) -> bytes:
+    """Return the file's content; nothing if it is missing."""
     try:
-        return _parsed(path.read_bytes())
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return b""
 
 
-def _parsed(text: bytes) -> Any:
+def parsed(text: bytes) -> Any:
+    """Return the JSON value; None for nothing, and for what a power failure or a killed writer left."""
     try:
         return json.loads(text)
     except ValueError:
         return None
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Return a value that changes with each `write_json`; zeros if the file is missing.
-
-    Includes more than the time, since two changes within a tick of the kernel's clock have the same.
-    """
-    try:
-        facts = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return 0, 0
-    return facts.st_ino, facts.st_mtime_ns
+def read_json(path: Path) -> Any:
+    """Return the file's value; None if the file is missing or incomplete."""
+    return parsed(read(path))
 
 
-def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Replace the file atomically.
-
-    Args:
-        path: the file.
-        value: JSON-safe.
-        durable: it also survives a power failure.
-    """
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with open(temporary, "x", opener=private) as file:
             file.write(json.dumps(value, separators=(",", ":")))
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
         temporary.rename(path)
     except OSError:  # frees space on a full disk
         temporary.unlink(missing_ok=True)
@@ -270,7 +250,7 @@ class JobStore:
         settle(files)
         try:
             with locked(files.object_lock):
-                write_json(files.object, merged(_same(files, ref), change), durable=True)
+                write_json(files.object, merged(_same(files, ref), change))
         except FileNotFoundError as error:
             raise _not_found(ref.kind, ref.namespace, ref.name) from error
 
@@ -316,11 +296,11 @@ def _settle_unsupervised(files: JobFiles) -> None:
 
 
 def _end_remains(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> None:
-    from ptjob_provider.core.local import processes, volumes  # noqa: PLC0415 - only after a supervisor's death
+    from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only after a supervisor's death
 
     processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
     for pod in state.get("pods", ()):
-        for directory in (files.pod_directory(pod["metadata"]["name"]), volumes.memory_of(pod["metadata"]["uid"])):
+        for directory in (files.pod_directory(pod["metadata"]["name"]), launch.memory_of(pod["metadata"]["uid"])):
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -358,18 +338,17 @@ def _ended_pod(pod: Manifest, now: datetime) -> Manifest:
     return {**pod, "status": {**status, **ended, "phase": "Failed", "reason": SUPERVISOR_LOST}}
 
 
-def _ended_container(container: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    running = container["state"].get("running")
-    if running is None:
-        return dict(container)
+def _ended_container(container: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
+    if "running" not in container["state"]:
+        return container
     terminated = {
         "exitCode": 137,
         "reason": "ContainerStatusUnknown",
         "message": "The container could not be located when the pod was terminated",
-        "startedAt": running["startedAt"],
+        "startedAt": container["state"]["running"]["startedAt"],
         "finishedAt": instant(now),
     }
-    return {**container, "ready": False, "started": False, "state": {"terminated": terminated}}
+    return {**container, "ready": False, "state": {"terminated": terminated}}
 
 
 def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
@@ -413,7 +392,7 @@ def _mark_deleted(files: JobFiles, ref: JobRef) -> None:
         job = _same(files, ref)
         if not job["metadata"].get("deletionTimestamp"):
             meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
-            write_json(files.object, {**job, "metadata": meta}, durable=True)
+            write_json(files.object, {**job, "metadata": meta})
 
 
 def _not_found(kind: str, namespace: str, name: str) -> JobNotFound:

@@ -26,7 +26,7 @@ from ptjob_provider.core.local.launch import Place
 from ptjob_provider.core.local.operator import Status, defaulted, is_finished, with_condition
 from ptjob_provider.core.local.pod import Pod
 from ptjob_provider.core.local.processes import UsageSampler
-from ptjob_provider.core.local.store import SUPERVISOR_LOST, JobFiles, read_json, remove_job, stamp
+from ptjob_provider.core.local.store import SUPERVISOR_LOST, JobFiles, parsed, private, read, remove_job
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -48,11 +48,10 @@ class Supervisor:
         self._files = files
         self._setup = setup
         self._job: Manifest = {}
-        self._stamp = (0, 0)
-        self._ports = (PortReservation(), PortReservation())
+        self._text = b""
+        self._port = PortReservation()
         self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
         self._pods: dict[str, Pod] = {}
-        self._kill_at: dict[str, float] = {}
         self._incarnations = 0
         self._published: dict[str, Any] = {}
         self._wake, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,11 +72,12 @@ class Supervisor:
             self._decide()
             self._publish()
             self._place()
-            has_started = self._advance()
+            started = sum(pod.advance() for pod in self._pods.values())
             if self._is_over():
                 break
-            self._measure()
-            if not has_started:  # reports a run before it can end
+            running = [pod for pod in self._pods.values() if any(container.pid for container in pod.containers)]
+            self._sampler.sample((pod.name, pod.uid) for pod in running)
+            if not started:  # reports a run before it can end
                 self._wait()
         processes.kill_all(processes.descendants)
         self._forget_pods()
@@ -91,10 +91,7 @@ class Supervisor:
     def fail(self, message: str) -> None:
         """Stop everything and record that the supervisor could not continue."""
         processes.kill_all(processes.descendants)
-        deadline = time.monotonic() + LONGEST_GRACE
-        while any(container.pid for container in self._containers()) and time.monotonic() < deadline:
-            self._collect()
-            time.sleep(0.01)
+        self._collect()
         if not is_finished(self._status):
             now = datetime.now(UTC)
             self._status = with_condition(self._status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
@@ -106,10 +103,9 @@ class Supervisor:
         return bool(self._job["metadata"].get("deletionTimestamp"))
 
     def _read_object(self) -> None:
-        found = stamp(self._files.object)
-        if found != self._stamp:
-            self._job = defaulted(read_json(self._files.object))
-            self._stamp = found
+        text = read(self._files.object)
+        if text != self._text:
+            self._text, self._job = text, defaulted(parsed(text))
 
     def _collect(self) -> None:
         for container in self._containers():
@@ -133,64 +129,40 @@ class Supervisor:
         self._drop_gone()
         if self._is_deleted:
             for pod in self._pods.values():
-                self._remove(pod)
+                pod.remove(LONGEST_GRACE)
             return
         outcome = operator.reconcile(
             self._job, self._status, [pod.wire() for pod in self._pods.values()], datetime.now(UTC)
         )
         self._status = outcome.status
         for name in outcome.delete:
-            self._remove(self._pods[name])
+            self._pods[name].remove(LONGEST_GRACE)
         for role, index in outcome.create:
-            self._create(role, index)
-
-    def _create(self, role: str, index: int) -> None:
-        self._incarnations += 1
-        place = Place(role=role, index=index, port=self._ports[0].port, rdzv_port=self._ports[1].port)
-        pod = Pod(self._job, place, setup=self._setup, files=self._files, incarnation=self._incarnations)
-        self._pods[pod.name] = pod
-
-    def _remove(self, pod: Pod) -> None:
-        if pod.name not in self._kill_at:
-            grace = pod.object["spec"].get("terminationGracePeriodSeconds")
-            seconds = LONGEST_GRACE if grace is None else min(grace, LONGEST_GRACE)
-            self._kill_at[pod.name] = time.monotonic() + seconds
-            pod.remove()
+            self._incarnations += 1
+            place = Place(role=role, index=index, port=self._port.port)
+            pod = Pod(self._job, place, setup=self._setup, files=self._files, incarnation=self._incarnations)
+            self._pods[pod.name] = pod
 
     def _drop_gone(self) -> None:
         for pod in [pod for pod in self._pods.values() if pod.is_over]:
             self._pool.release(pod.devices)
             pod.devices = ()
-            if pod.is_going and self._was_published(pod):
+            if pod.is_going and pod.wire() in self._published.get("pods", ()):
                 pod.forget()
-                del self._pods[pod.name], self._kill_at[pod.name]
-
-    def _was_published(self, pod: Pod) -> bool:
-        return pod.wire() in self._published.get("pods", ())
+                del self._pods[pod.name]
 
     def _place(self) -> None:
         waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
-        wanted = {pod.name: count_gpus(pod.object) for pod in waiting}
-        total = sum(wanted.values()) if isinstance(self._setup.gpus, int) else 0
-        devices = self._pool.acquire(total)
-        if devices is None:
-            for pod in waiting:
-                pod.problem = f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu. {total} asked, fewer free here."
-            return
-        rest = list(devices)
-        for pod in waiting:
-            count = wanted[pod.name] if total else 0
-            mine, rest = tuple(rest[:count]), rest[count:]
-            pod.place(mine)
-
-    def _advance(self) -> bool:
-        has_started = False
-        for pod in self._pods.values():
-            has_started |= pod.advance()
-            if self._kill_at.get(pod.name, float("inf")) <= time.monotonic():
-                for container in pod.containers:
-                    container.kill()
-        return has_started
+        lends = isinstance(self._setup.gpus, int)
+        wanted = [count_gpus(pod.object) if lends else 0 for pod in waiting]
+        devices = self._pool.acquire(sum(wanted))
+        for pod, count in zip(waiting, wanted, strict=True):
+            if devices is None:
+                why = f"1 Insufficient nvidia.com/gpu. {sum(wanted)} requested, fewer free here."
+                pod.problem = f"0/1 nodes are available: {why}"
+            else:
+                mine, devices = devices[:count], devices[count:]
+                pod.place(mine)
 
     def _wait(self) -> None:
         """Copy output until another event happens or is due."""
@@ -200,10 +172,9 @@ class Supervisor:
             poll = select.poll()
             for descriptor in (self._wake, *open_outputs):
                 poll.register(descriptor, select.POLLIN)
-            ready = [descriptor for descriptor, _ in poll.poll(left * 1000)]
-            for descriptor in ready:
-                if descriptor in open_outputs:
-                    open_outputs[descriptor].read()
+            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            for descriptor in ready & open_outputs.keys():
+                open_outputs[descriptor].read()
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 return
@@ -216,10 +187,6 @@ class Supervisor:
         if state != self._published:
             self._files.states.append(state)
             self._published = state
-
-    def _measure(self) -> None:
-        running = (pod for pod in self._pods.values() if any(container.pid for container in pod.containers))
-        self._sampler.sample((pod.name, pod.uid) for pod in running)
 
     def _forget_pods(self) -> None:
         for pod in self._pods.values():
@@ -244,34 +211,22 @@ def main(path: str) -> int:
     supervisor = Supervisor(files, setup)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, supervisor.stop)
-    return _run(supervisor)
-
-
-def _run(supervisor: Supervisor) -> int:
     try:
         supervisor.run()
     except Exception as error:
         logger.exception("the supervisor gave up")
-        supervisor.fail(_reason(error))
+        why = f"the process that supervised the job gave up: {type(error).__name__}; its supervisor.log says more"
+        supervisor.fail(str(error) if isinstance(error, PTJobError) else why)
         return 1
     return 0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, PTJobError):
-        return str(error)
-    return f"the process that supervised the job gave up: {type(error).__name__}; its supervisor.log says more"
 
 
 def _detach(log: Path) -> None:
     for signum in (signal.SIGHUP, signal.SIGCHLD):
         signal.signal(signum, lambda *_: None)  # not SIG_IGN, which the job's processes would inherit
-    null = os.open(os.devnull, os.O_RDWR)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for source, target in ((null, 0), (out, 1), (out, 2)):
-        os.dup2(source, target)
-    os.close(null)
-    os.close(out)
+    with Path(os.devnull).open("r+b") as null, open(log, "ab", opener=private) as out:
+        for source, target in ((null, 0), (out, 1), (out, 2)):
+            os.dup2(source.fileno(), target)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
 
 
