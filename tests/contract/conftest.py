@@ -33,23 +33,13 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.clear()
 
 
-@pytest.fixture(
-    params=[
-        ("local", "PyTorchJob"),
-        pytest.param(("kubernetes", "PyTorchJob"), marks=pytest.mark.cluster),
-        pytest.param(("kubernetes", "TrainJob"), marks=pytest.mark.cluster),
-    ],
-    ids="-".join,
-)
-async def kinded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kinded]:
-    """Return a back-end that has no jobs, and a kind that it runs."""
-    place, kind = request.param
-    if kind == "TrainJob":
-        request.getfixturevalue("trained")
-    rights = rules_of_kinds() if kind == "TrainJob" else rules()
-    made = _on_this_machine(tmp_path) if place == "local" else _on_cluster(request, rights=rights, image=INIT_IMAGE)
+@pytest.fixture(params=[pytest.param("TrainJob", marks=pytest.mark.cluster)])
+async def kinded(request: pytest.FixtureRequest) -> AsyncIterator[Kinded]:
+    """Return the cluster's back-end, which has no jobs, and a kind that no other test of the contract runs."""
+    request.getfixturevalue("trained")
+    made = _on_cluster(request, rights=rules_of_kinds(), image=INIT_IMAGE)
     world = replace(made, prepare=lambda manifest: manifest)
-    yield Kinded(world=world, kind=kind)
+    yield Kinded(world=world, kind=request.param)
     await world.clear()
 
 

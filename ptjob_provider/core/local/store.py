@@ -100,8 +100,8 @@ class States:
 
     def latest(self) -> dict[str, Any]:
         """Return the newest state; empty before the first."""
-        _, states = self.after(0)
-        return states[-1] if states else {}
+        lines = reversed(read(self._path).rpartition(b"\n")[0].splitlines())
+        return next(filter(None, map(parsed, lines)), {})
 
 
 class JobState:
