@@ -172,7 +172,7 @@ class UsageSampler:
         now = {"cpu": load.cores_since(self._before.get(uid)), "memory": load.memory, "disk": load.written}
         self._before[uid], self._now[replica] = load, {"cpu": now["cpu"], "memory": now["memory"]}
         _, peak = self._peaks.get(uid, (replica, PeakUsage()))
-        self._peaks[uid] = replica, peak.seen(now)
+        self._peaks[uid] = replica, peak.with_sample(now)
 
 
 def recorded_usage(files: JobFiles) -> dict[str, PeakUsage]:
