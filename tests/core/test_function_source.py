@@ -504,7 +504,13 @@ def test_a_name_that_is_in_this_process_only_is_refused(tmp_path: Path) -> None:
 
 def notebook(*cells: str) -> Any:
     """Run cells as IPython does, and return `train`."""
-    space: dict[str, Any] = {"In": ["", *cells], "get_ipython": None, "__name__": "__main__"}
+    space: dict[str, Any] = {"In": ["", *cells], "__name__": "__main__"}
+    space["get_ipython"] = lambda: types.SimpleNamespace(run_cell_magic=magic, run_line_magic=print)
+
+    def magic(name: str, _: str, text: str) -> None:
+        if name == "time":
+            exec(text, space)  # noqa: S102 - a notebook
+
     for number, cell in enumerate(cells):
         try:
             exec(compile(cell, f"<ipython-input-{number}>", "exec"), space)  # noqa: S102 - a notebook
@@ -514,18 +520,21 @@ def notebook(*cells: str) -> Any:
 
 
 def test_a_function_of_a_notebook_travels_with_what_other_cells_have(tmp_path: Path) -> None:
-    """In the order they ran, the newest definition last; cells that are no Python do not count."""
+    """In the order they ran, the newest definition last, and below `%%time`; cells that are no Python do not count."""
     train = notebook(
         "import math\nRATE = 1",
         "from __future__ import annotations\nRATE = 0.5\n1 / 0",
         "%matplotlib inline",
+        "get_ipython().run_cell_magic('time', '', 'def helper(): return 2\\nSTEPS = 3\\n')",
+        "get_ipython().run_cell_magic('bash', '', 'def helper')",
+        "get_ipython().run_line_magic('time', 'helper()')",
         "def helper(): return 0",
         "def train() -> Nowhere: return 0",
         "def helper(): return math.floor(RATE)",
-        "def train() -> Nowhere: return [helper(), RATE]",
+        "def train() -> Nowhere: return [helper(), RATE, STEPS]",
     )
 
-    assert run(from_function(train), tmp_path) == [0, 0.5]
+    assert run(from_function(train), tmp_path) == [0, 0.5, 3]
 
 
 def test_hidden_state_of_a_notebook_is_refused() -> None:

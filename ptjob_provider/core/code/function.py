@@ -142,6 +142,8 @@ def _notebook(cells: Iterable[str]) -> str:
     for cell in cells:
         try:
             tree = ast.parse(cell)
+            cell = _below_magic(tree) or cell  # noqa: PLW2901 - the same cell
+            tree = ast.parse(cell)
         except SyntaxError:
             continue
         lines = cell.split("\n")
@@ -151,6 +153,14 @@ def _notebook(cells: Iterable[str]) -> str:
                 lines[node.lineno - 1 : node.end_lineno] = [""] * _height(node)
         texts.append("\n".join(lines))
     return "\n".join([*sorted(futures), *texts])
+
+
+def _below_magic(tree: ast.Module) -> str:
+    """Return the code below `%%time` and the like, which IPython has as the text of a call; "" for other cells."""
+    match tree.body:
+        case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [ast.Constant("time" | "capture"), _, code]))]:
+            return str(ast.literal_eval(code))
+    return ""
 
 
 # --- names
