@@ -27,10 +27,12 @@ from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
 from ptjob_provider.core.identity import stem_of
+from ptjob_provider.core.local.config import NO_IMAGE
 from ptjob_provider.core.run.cleanup import OnFinishAction, stop_and_wait
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import CodeSource, TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_INT32, boolean, integer
+from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -43,8 +45,8 @@ T = TypeVar("T")
 
 _SPANS = ("timeout", "start_timeout", "queue_timeout")
 _SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
-_NO_IMAGE = "none"
-"""Image of a local job: its processes use this process's Python."""
+_LOCAL = {"image": NO_IMAGE, "shared_memory": NO_SHARED_MEMORY}
+"""Defaults on this machine: processes use this process's Python and the machine's /dev/shm."""
 
 
 @overload
@@ -193,7 +195,7 @@ def _job(
     check_no_command(given, ("command", "args"), title="train")
     source = from_function(function, modules=modules, has_folder=CodeSource.is_folder(given.get("code")))
     command = job_command(source, function, args, kwargs, fields=given)
-    defaults = {"name": stem_of(source.name), **({"image": _NO_IMAGE} if is_local else {})}
+    defaults = {"name": stem_of(source.name), **(_LOCAL if is_local else {})}
     chosen = {name: value for name, value in given.items() if value is not None}
     job = TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
     return with_packed_folder(job, beside=Path.cwd())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def hangs() -> None:
 
 
 def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rank 0's lines are shown, and outputs are verified as for a task."""
+    """Rank 0's lines are shown, and outputs are verified as for a task; of an image nothing is said."""
     result = train(
         fit,
         Config(0.5, (1, 2)),
@@ -90,6 +91,7 @@ def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr()
     assert shown.out == "rank 0 of 2\n"
     assert "succeeded" in shown.err
+    assert not re.search("image|does not apply", shown.err)
 
 
 def test_a_function_imports_from_the_folder_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.in_pod import sync_code, unpack_code
 from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
 from ptjob_provider.core.local import devices, launch
-from ptjob_provider.core.local.config import Setup
+from ptjob_provider.core.local.config import NO_IMAGE, Setup
 from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
 from ptjob_provider.core.local.launch import Stores, VolumePlaces
 from ptjob_provider.core.local.operator import defaulted, instant
@@ -261,7 +261,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
             notices.append(f"image {name}: replaced by {replacement.context}; python is {python}{left_out}")
         elif name in fetching:
             images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
-        else:
+        elif name != NO_IMAGE:
             text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
             notices.append(f"image {name}: {text}, python is {config.interpreter}")
     return images, notices

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Gpus = Literal["refuse", "ignore"] | int
 
+NO_IMAGE = "none"
+"""Image of a job that needs none: nothing is said about it."""
+
 _DEFAULT_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
