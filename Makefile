@@ -78,6 +78,10 @@ bench: env-airflow env-bench ## what waiting and live logs cost, ours beside oth
 bench-cli: env-airflow ## how long `ptjob --help` and other answers take, beside kubectl and Arena
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.command_line
 
+.PHONY: bench-code
+bench-code: env-airflow env-bench ## from a saved edit to the first line of the training, beside Kubeflow's SDK (CLUSTER=1: on that Kubernetes)
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.first_line $(if $(CLUSTER),--cluster)
+
 .PHONY: bench-triggerer
 bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for ten minutes (root, Go; PostgreSQL)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))
