@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _INTEGRATION = "PyTorch training jobs"
-_GUIDES = ("kubernetes-backend", "local-backend", "data-arrival")
+_GUIDES = ("kubernetes-backend", "local-backend", "data-arrival", "trainjob")
 
 
 def get_provider_info() -> dict[str, Any]:
