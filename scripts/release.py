@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     commit, epoch = _git("log", "-1", "--format=%H"), _git("log", "-1", "--format=%ct")
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     _run(sys.executable, "-m", "hatchling", "build", "-d", str(folder), env=env)
-    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    (wheel,), (sdist,) = folder.glob("ptjob_provider-*.whl"), folder.glob("ptjob_provider-*.tar.gz")
     (folder / IMAGES).write_text(image_commands(sdist.name, commit))
     (folder / IMAGES).chmod(0o755)
     for extra in EXTRAS:

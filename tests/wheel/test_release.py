@@ -31,11 +31,12 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the files of a release that has one compiled pipeline, committed or not."""
+    """Build the files of a release, committed or not, beside what `make release` has put there: pages and a pipeline."""
     environment = {**os.environ, "PYTHON": sys.executable}
     if subprocess.run([str(ROOT / "scripts" / "environment.sh"), "release"], env=environment, check=False).returncode:
         raise InfrastructureFailed("the environment that builds a release was not made")
     folder = tmp_path_factory.mktemp("release")
+    (folder / "docs.tar.gz").write_bytes(b"pages")
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / "component.yaml").write_text("name: component\n")
     command = [str(RELEASE_PYTHON), str(ROOT / "scripts" / "release.py"), "--uncommitted", str(folder)]
@@ -75,7 +76,7 @@ def test_every_file_is_checked_by_sha256sum(release: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=release, check=True)
 
     assert listed == names(release) - {"SHA256SUMS"}
-    assert listed >= {WHEEL, f"{SDIST}.tar.gz", "build-images.sh", "pipelines/component.yaml"}
+    assert listed >= {WHEEL, f"{SDIST}.tar.gz", "build-images.sh", "docs.tar.gz", "pipelines/component.yaml"}
 
 
 def test_the_provenance_is_of_these_files_and_this_commit(release: Path) -> None:
