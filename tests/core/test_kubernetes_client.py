@@ -61,15 +61,6 @@ async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told
             await client.post(paths.jobs("PyTorchJob", "team"), {})
 
 
-async def test_a_server_that_asks_for_patience_gets_it() -> None:
-    """`Retry-After` is obeyed, also where our own pause would be shorter."""
-    async with stand_in_api_server((429, 1)) as server, shared_client(server.config()) as client:
-        await client.get(PODS)
-
-    first, second = server.came_at
-    assert second - first >= 1.0
-
-
 def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute() -> None:
     """It knows better than we do when it will answer; an hour is what a gateway says by mistake."""
     state = RetryCallState(AsyncRetrying(), None, (), {})

@@ -73,6 +73,17 @@ async def test_a_deletion_is_of_one_uid_and_another_jobs_name_ends_it() -> None:
     assert [line.split()[0] for line in server.requests] == ["DELETE"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("PyTorchJob", "Foreground"), ("TrainJob", "Background"), ("PyTorchTrainingJob", "Foreground")]
+)
+async def test_a_job_goes_with_all_that_it_owns(kind: str, policy: str) -> None:
+    """Its pods first, where the operator stands that; no replica is left to hold its GPUs for nobody."""
+    async with stand_in_api_server() as server:
+        await KubernetesBackend(server.config()).delete(replace(REF, kind=kind))
+
+    assert [body["propagationPolicy"] for body in server.bodies] == [policy]
+
+
 @pytest.mark.parametrize("change", [{"metadata": {"annotations": {"a": "b"}}}, {"spec": {"runPolicy": {}}}])
 async def test_a_change_is_of_one_uid(change: dict[str, Any]) -> None:
     """The server refuses it for another job, and whoever asked hears that the job meant is gone."""
@@ -113,6 +124,15 @@ async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> 
 
     assert await theirs._read_job(world) is None
     assert await ours._read_job(world) == job("u-1")
+
+
+async def test_a_subscriber_that_left_before_its_job_was_read_leaves_nothing_to_undo() -> None:
+    """Even if the job turns out not to be ours: an error would end the watch for everybody."""
+    board, world = board_of("PyTorchJob", job("u-1"))
+
+    await board._fetch(world)
+
+    assert not world.is_complete
 
 
 async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:

@@ -12,9 +12,12 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFo
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.logs import LogStreams, ReplicaLog
 from ptjob_provider.core.logs import LogCursor
+from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ptjob_provider.core.logs import LogLine
 
 pytestmark = pytest.mark.skips_waits
@@ -152,21 +155,78 @@ def behind(status: str) -> ScriptedNode:
     return node
 
 
-BEHIND = pytest.mark.parametrize("status", ["running", "over", "running, then over"])
+def is_forgotten(node: ScriptedNode) -> None:
+    """The node keeps the last run only of a container that will not run again."""
+    node.then = [lambda node: setattr(node, "forgets", True)]
 
 
-@BEHIND
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late(status: str) -> None:
+def is_removed(node: ScriptedNode) -> None:
+    """The status still tells of the run; that the next one's lines came whole says nothing of its own."""
+    node.removes = True
+
+
+def loses_its_pod(told: int) -> Callable[[ScriptedNode], None]:
+    """What was seen of the pod at last says that the run was over before the lines that were told as its."""
+
+    def prepare(node: ScriptedNode) -> None:
+        node.removes = True
+        node.changes += [lambda node: node.__dict__.update(uid=None, told=told), *[lambda _: None] * 9]
+
+    return prepare
+
+
+def gets_another_pod(node: ScriptedNode) -> None:
+    """The loss is told before what the new one writes."""
+
+    def is_replaced(node: ScriptedNode) -> None:
+        seen = node.last_state("pod")
+        node.__dict__.update(uid="another", runs=[run(30.0, began=30)], told=0, last_state=lambda _uid: seen)
+
+    node.removes = True
+    node.changes.append(is_replaced)
+
+
+LATE = [
+    f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (reported late)]",
+    "at 2.0",
+    "at 3.0",
+]
+AGAIN = "its container had been started again"
+UNREAD = gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", AGAIN)
+UNREAD_IN_LOST_POD = gone("2026-11-20T10:00:02Z", at(9.0), AGAIN)
+
+
+@each_row("status", ["running", "over", "running, then over"])
+@each_row(
+    ("what", "rest"),
+    [
+        (lambda _: None, LATE),
+        (is_forgotten, [UNREAD]),
+        (is_removed, [UNREAD]),
+        (loses_its_pod(told=1), [UNREAD_IN_LOST_POD]),
+        (loses_its_pod(told=2), [UNREAD_IN_LOST_POD]),
+        (gets_another_pod, [UNREAD_IN_LOST_POD, "at 30.0"]),
+    ],
+)
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late_or_told(
+    status: str, what: Callable[[ScriptedNode], None], rest: list[str]
+) -> None:
     """It is opened in the moment in which the status still tells of the run before, as running or as over."""
     node = behind(status)
+    what(node)
 
-    assert await texts(node) == [
-        "at 9.0",
-        "at 9.5",
-        f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (reported late)]",
-        "at 2.0",
-        "at 3.0",
-    ]
+    assert await texts(node) == ["at 9.0", "at 9.5", *rest]
+
+
+@each_row("is_read_late", [True, False])
+async def test_whoever_goes_on_after_what_was_told_late_repeats_nothing(*, is_read_late: bool) -> None:
+    """Its cursor stands behind everything that was told before; the notice of a loss has one, too."""
+    node = behind("running, then over")
+    node.removes = not is_read_late
+
+    told = await followed(node)
+
+    assert await texts(node, told[-1].cursor) == []
 
 
 async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_is_read_late() -> None:
@@ -179,67 +239,6 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
         f"[{REPLICA}: what follows was written before {at(3.6)}, by the run before (reported late)]",
         "at 2.0",
         "at 3.1",
-    ]
-
-
-@BEHIND
-async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(status: str) -> None:
-    """The node keeps the last run only of a container that will not run again."""
-    node = behind(status)
-    node.then = [lambda node: setattr(node, "forgets", True)]
-
-    assert await texts(node) == [
-        "at 9.0",
-        "at 9.5",
-        gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", "its container had been started again"),
-    ]
-
-
-@BEHIND
-async def test_a_run_whose_log_was_taken_for_the_next_ones_and_cannot_be_read_is_told(status: str) -> None:
-    """The status still tells of it; that the lines of the next one came whole says nothing of its own."""
-    node = behind(status)
-    node.removes = True
-
-    told = await followed(node)
-
-    lost = gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", "its container had been started again")
-    assert [line.text for line in told] == ["at 9.0", "at 9.5", lost.strip("[]")]
-    assert await texts(node, told[-1].cursor) == []
-
-
-@pytest.mark.parametrize("seen", [1, 2])
-@BEHIND
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_told_when_its_pod_is_gone(status: str, seen: int) -> None:
-    """What was seen of the pod at last says that it was over before the lines that were told as its."""
-    node = behind(status)
-    node.removes = True
-    node.changes += [lambda node: node.__dict__.update(uid=None, told=seen), *[lambda _: None] * 9]
-
-    assert await texts(node) == [
-        "at 9.0",
-        "at 9.5",
-        gone("2026-11-20T10:00:02Z", at(9.0), "its container had been started again"),
-    ]
-
-
-@BEHIND
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_told_when_its_pod_is_replaced(status: str) -> None:
-    """Before what the new one writes."""
-    node = behind(status)
-
-    def is_replaced(node: ScriptedNode) -> None:
-        seen = node.last_state("pod")
-        node.__dict__.update(uid="another", runs=[run(30.0, began=30)], told=0, last_state=lambda _uid: seen)
-
-    node.removes = True
-    node.changes.append(is_replaced)
-
-    assert await texts(node) == [
-        "at 9.0",
-        "at 9.5",
-        gone("2026-11-20T10:00:02Z", at(9.0), "its container had been started again"),
-        "at 30.0",
     ]
 
 
@@ -278,15 +277,6 @@ async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one
     node.then = [go_on, end]
 
     assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0"]
-
-
-async def test_whoever_goes_on_after_lines_that_were_told_late_repeats_nothing() -> None:
-    """The last of them stands behind everything that was told before."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
-
-    told = await followed(node)
-
-    assert await texts(node, told[-1].cursor) == []
 
 
 async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
@@ -367,13 +357,6 @@ async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
     assert await texts(node) == ["at 2.0", "at 3.0"]
 
 
-async def test_a_pod_that_nobody_has_told_of_is_asked_for_before_it_is_said_to_be_gone() -> None:
-    """By whoever looks once, too."""
-    node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
-
-    assert [line.text async for line in log_of(node).snapshot(None)] == ["at 2.0", "at 3.0"]
-
-
 async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
     """What it wrote after the last line went with it."""
     found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))
@@ -412,44 +395,36 @@ async def test_lines_of_a_turn_that_broke_are_told() -> None:
     assert found == [f"at {second}" for second in seconds]
 
 
-@pytest.mark.parametrize(("failures", "is_read"), [(4, True), (5, False)])
-async def test_a_look_outlasts_a_short_absence_of_the_server(failures: int, is_read: bool) -> None:  # noqa: FBT001
-    """It gives up after some seconds: whoever looks waits for it."""
-    node = ScriptedNode(runs=[run(2.0)], refusals=[ClusterUnavailable("no answer")] * failures)
+JOB_GONE = "the job is gone, and its log with it, if there was one"
+NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
 
+
+@each_row(
+    ("node", "expected"),
+    [
+        ({"refusals": [NO_ANSWER] * 4}, ["at 2.0"]),
+        ({"refusals": [NO_ANSWER] * 5}, ["no answer"]),
+        ({"refusals": [NOT_THERE]}, ["at 2.0"]),
+        ({"refusals": [NOT_THERE] * 2}, [f"team/{REPLICA}: not there"]),
+        (
+            {"shows_runs": False, "is_gone": True},
+            [f"team/{REPLICA}: {JOB_GONE}"],
+        ),
+        ({"shows_runs": False}, []),
+        ({"is_late": True, "has_ended": True}, ["at 2.0"]),
+    ],
+)
+async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[str, Any], expected: list[str]) -> None:
+    """A short absence of the server is outlasted, and a gateway's word that there is no log is doubted once.
+
+    The pod of a job that was deleted may have run meanwhile; one that no watch has told of is asked for.
+    """
     try:
-        found = [line.text async for line in log_of(node).snapshot(None)]
-    except ClusterUnavailable:
-        found = []
-
-    assert found == (["at 2.0"] if is_read else [])
-
-
-@pytest.mark.parametrize(("refusals", "is_read"), [(1, True), (2, False)])
-async def test_a_look_at_a_log_that_is_said_not_to_be_there_is_made_again(refusals: int, is_read: bool) -> None:  # noqa: FBT001
-    """A gateway may have said it; whoever looks hears that it is gone, and is not left to believe that it was empty."""
-    node = ScriptedNode(runs=[run(2.0)], refusals=[InvalidSpec("not there")] * refusals)
-
-    try:
-        found = [line.text async for line in log_of(node).snapshot(None)]
-    except JobNotFound as error:
+        found = [line.text async for line in log_of(ScriptedNode(runs=[run(2.0)], **node)).snapshot(None)]
+    except (ClusterUnavailable, JobNotFound) as error:
         found = [str(error)]
 
-    assert found == (["at 2.0"] if is_read else [f"team/{REPLICA}: not there"])
-
-
-@pytest.mark.parametrize("is_gone", [True, False])
-async def test_a_log_of_a_job_that_was_deleted_before_it_was_seen_to_run_is_not_called_empty(*, is_gone: bool) -> None:
-    """Its pod may have run meanwhile; that of a job that is there has not begun."""
-    node = ScriptedNode(runs=[run(2.0)], is_gone=is_gone)
-    node.shows_runs = False
-
-    try:
-        found = [line.text async for line in log_of(node).snapshot(None)]
-    except JobNotFound as error:
-        found = [str(error)]
-
-    assert found == ([f"team/{REPLICA}: the job is gone, and its log with it, if there was one"] if is_gone else [])
+    assert found == expected
 
 
 async def test_a_rest_that_is_refused_for_good_is_told() -> None:

@@ -1,6 +1,6 @@
 """HTTP client of the API server: JSON in and out, with time limits and retries where these are safe.
 
-`connection` has the sockets, `access` the address and the credential.
+`connection` has the sockets, `credentials` the address and the credential.
 """
 
 from __future__ import annotations

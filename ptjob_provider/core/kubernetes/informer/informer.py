@@ -169,6 +169,8 @@ class JobInformer:
 
     async def _fetch(self, cache: JobCache) -> None:
         job = await self._read_job(cache)
+        if self._caches.get(cache.ref.uid) is not cache:
+            return  # released meanwhile
         if job is not None and not self._scope.has(job):
             del self._caches[cache.ref.uid]
             cache.notifier.notify()

@@ -1,7 +1,7 @@
 """Read containers' logs over the API server: each line once and in order, with a notice where lines are lost.
 
-`replica_log` reads one replica's log, over a stream or in turns as `streams` allows; `runs` and `replica` interpret a
-pod's status, `reading` parses lines, `patience` delays retries, `losses` describes lost lines.
+`follower` reads one replica's log, over a stream or in turns as `streams` allows; `runs` and `replica` interpret the
+status of pods, and `parse` turns bytes into lines with cursors, and lost lines into notices.
 """
 
 from __future__ import annotations

@@ -73,32 +73,20 @@ async def test_a_source_ends_with_the_last_who_waits() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_source_may_be_kept_for_the_next_one() -> None:
-    """What follows soon does not open it again; afterwards it ends by itself."""
+async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
+    """Whoever left before does not shorten that; what follows soon shares it, and it ends by itself."""
     async with shared_source("a", Ticker, linger=0.05) as first:
         await asyncio.sleep(0)
-    async with shared_source("a", Ticker, linger=0.05) as second:
+    async with shared_source("a", Ticker, linger=60) as second:
         await asyncio.sleep(0.1)  # longer than the first one's time
-        assert not second.has_ended
+    await asyncio.sleep(0.1)
+    async with shared_source("a", Ticker, linger=0.05) as last:
+        assert not first.has_ended
     async with asyncio.timeout(60):
-        while not first.has_ended:  # noqa: ASYNC110 - nobody tells
+        while not last.has_ended:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
-    assert first is second
-
-
-async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
-    """Whoever left before does not shorten that."""
-    async with shared_source("a", Ticker, linger=0.05) as first:
-        await asyncio.sleep(0)
-    async with shared_source("a", Ticker, linger=60):
-        pass
-    await asyncio.sleep(0.1)  # longer than the first one's time
-    async with shared_source("a", Ticker) as last:
-        assert not first.has_ended
-
-    assert last is first
-    assert last.has_ended
+    assert first is second is last
 
 
 async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:

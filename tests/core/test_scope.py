@@ -1,4 +1,4 @@
-"""Which job a pod belongs to, where it says only the job's name, and jobs and pods are told of in any order."""
+"""Whose a pod is that names only its job, and whose an event is, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex
+from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex, by_name, by_uid, created_at, selectors_of
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -90,3 +90,17 @@ def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
 
     assert owners.learn(job("two")) == []
     assert owners.uid_of({"metadata": {"name": "digits-master-0", "ownerReferences": [reference]}}) == "one"
+
+
+def test_an_event_is_found_by_uid_and_by_kind_and_name() -> None:
+    """So that one list of all events serves those who ask either way."""
+    event = {"involvedObject": {"kind": "Job", "name": "digits-node-0", "uid": "u-1"}}
+
+    assert selectors_of(event) == (by_uid("u-1"), by_name("Job", "digits-node-0"))
+    assert selectors_of({}) == (by_uid(""), by_name("", ""))
+
+
+def test_what_the_server_was_not_told_is_of_no_time() -> None:
+    """It is never older than a job."""
+    assert created_at({"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}}) == "2026-11-20T10:00:00Z"
+    assert created_at({"reason": "NotApplied"}) > "2026-11-20T10:00:00Z"

@@ -229,8 +229,3 @@ async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answ
     assert "deploy/components/usage" in found.unknown
     [use] = found.replicas
     assert (use.replica, use.node, use.cpu, use.memory) == ("digits-master-0", "n", None, None)
-
-
-def test_the_default_keeps_to_the_requests_that_waiting_may_cost() -> None:
-    """120 an hour, of which the watches need up to 60."""
-    assert 3600 / ClusterConfig().usage_interval <= 60
