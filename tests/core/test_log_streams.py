@@ -13,7 +13,7 @@ from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.logs import LogStreams, streams
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.logs.streams import Place
+    from ptjob_provider.core.kubernetes.logs.streams import StreamSlot
 
 pytestmark = pytest.mark.skips_waits
 
@@ -31,7 +31,7 @@ async def test_streams_are_given_up_to_the_limit() -> None:
     """The third of two waits."""
     queue = LogStreams(2)
 
-    async with queue.place() as first, queue.place() as second, queue.place() as third:
+    async with queue.slot() as first, queue.slot() as second, queue.slot() as third:
         assert [first.has_stream, second.has_stream, third.has_stream] == [True, True, False]
 
 
@@ -40,9 +40,9 @@ async def test_a_stream_that_becomes_free_goes_to_whoever_has_waited_longest() -
     queue = LogStreams(1)
 
     async with AsyncExitStack() as first, AsyncExitStack() as second:
-        await first.enter_async_context(queue.place())
-        await second.enter_async_context(queue.place())
-        async with queue.place() as third, queue.place() as fourth:
+        await first.enter_async_context(queue.slot())
+        await second.enter_async_context(queue.slot())
+        async with queue.slot() as third, queue.slot() as fourth:
             await second.aclose()
             await first.aclose()
             async with asyncio.timeout(PATIENCE):
@@ -59,7 +59,7 @@ async def test_a_place_that_is_left_by_a_cancelled_reader_is_free_again() -> Non
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
 
-    async with queue.place() as place:
+    async with queue.slot() as place:
         assert place.has_stream
 
 
@@ -68,7 +68,7 @@ async def test_turns_go_round() -> None:
     """Each of five that wait has as many turns as any other, give or take one."""
     queue = LogStreams(1)
     turns: list[int] = []
-    async with queue.place(), asyncio.timeout(PATIENCE):
+    async with queue.slot(), asyncio.timeout(PATIENCE):
         readers = [asyncio.create_task(_take_turns(queue, number, turns)) for number in range(5)]
         while len(turns) < 20:  # noqa: ASYNC110 - the readers tell nobody
             await asyncio.sleep(0.01)
@@ -93,7 +93,7 @@ async def test_a_reader_that_is_behind_does_not_wait_for_its_interval() -> None:
     """It queues again at once, behind those that queue already."""
     queue = LogStreams(1)
     clock = asyncio.get_running_loop().time
-    async with queue.place(), queue.place() as place, asyncio.timeout(PATIENCE):
+    async with queue.slot(), queue.slot() as place, asyncio.timeout(PATIENCE):
         await place.turn()
         before, last = clock(), queue.next_start()
         await place.turn(is_behind=True)
@@ -124,7 +124,7 @@ def test_no_stream_at_all_is_refused() -> None:
 
 
 async def _sit(queue: LogStreams) -> None:
-    async with queue.place():
+    async with queue.slot():
         await asyncio.Event().wait()
 
 
@@ -134,12 +134,12 @@ async def _read(queue: LogStreams) -> None:
 
 
 async def _take_turns(queue: LogStreams, number: int, turns: list[int]) -> None:
-    async with queue.place() as place:
+    async with queue.slot() as place:
         while True:
             await _turn(place)
             turns.append(number)
 
 
-async def _turn(place: Place) -> None:
+async def _turn(place: StreamSlot) -> None:
     await place.turn()
     assert not place.has_stream
