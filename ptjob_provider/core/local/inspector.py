@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import socket
@@ -10,7 +11,6 @@ import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -136,7 +136,7 @@ class LocalInspector:
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
         """Show a folder at a local address; see `Inspector.tensorboard`."""
-        if find_spec("tensorboard") is None:
+        if importlib.util.find_spec("tensorboard") is None:
             text = f"not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
             raise UnsupportedByBackend.of("tensorboard", f"TensorBoard is {text}")
         check_known(what)
@@ -230,7 +230,9 @@ def _python_check(python: str) -> Check:
     if shutil.which(python) is None:
         advice = "[ptjob] local_python has to name an interpreter"
         return _check("jobs' Python", f"{python} is no program", advice, is_good=False)
-    has_torch = Path(python).resolve() == Path(sys.executable).resolve() and find_spec("torch") is not None
+    has_torch = (
+        Path(python).resolve() == Path(sys.executable).resolve() and importlib.util.find_spec("torch") is not None
+    )
     return _check("jobs' Python", python + (", with PyTorch" if has_torch else ""))
 
 

@@ -236,12 +236,10 @@ class JobStore:
 
     def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels, oldest first; see `Backend.list`."""
-        if kind != KIND:
-            return []
         namespaces = check_label("metadata.namespace", namespace) if namespace else "*"
-        paths = [path for path in self._jobs.glob(f"{namespaces}/*") if not path.name.startswith(".")]
-        jobs = [job for path in sorted(paths) if (job := _current(JobFiles(path)))]
-        chosen = [job for job in jobs if labels.items() <= (job["metadata"].get("labels") or {}).items()]
+        found = self._jobs.glob(f"{namespaces}/*") if kind == KIND else ()
+        jobs = [_current(JobFiles(path)) for path in sorted(found) if not path.name.startswith(".")]
+        chosen = [job for job in jobs if job and labels.items() <= (job["metadata"].get("labels") or {}).items()]
         return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
 
     def patch(self, ref: JobRef, change: Manifest) -> None:
