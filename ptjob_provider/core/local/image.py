@@ -159,8 +159,8 @@ def _matches(context: Path, source: str) -> Iterator[Path]:
     relative = str(PurePosixPath(source.lstrip("/")))
     if ".." in PurePosixPath(relative).parts:
         raise InvalidSpec.of("Dockerfile COPY", source, "allowed: files of the build context")
-    found = sorted(context.glob(relative)) if re.search(r"[*?\[]", relative) else [context / relative]
-    existing = [path for path in found if path.exists()]
+    candidates = sorted(context.glob(relative)) if re.search(r"[*?\[]", relative) else [context / relative]
+    existing = [path for path in candidates if path.exists()]
     if not existing:
         raise InvalidSpec.of("Dockerfile COPY", source, f"there is no such file in the build context {context}")
     yield from existing

@@ -434,13 +434,13 @@ def mounted_paths(spec: Mapping[str, Any], container: Mapping[str, Any], places:
     Raises:
         InvalidSpec: a sub-path leaves its volume.
     """
-    volumes, found = volumes_of(spec), {}
+    volumes, hosts = volumes_of(spec), {}
     for mount in container.get("volumeMounts") or ():
         host = volume_directory(volumes[mount["name"]], places)
         if mount.get("subPath"):
             host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
-        found[normal(mount["mountPath"])] = str(host)
-    return found
+        hosts[normal(mount["mountPath"])] = str(host)
+    return hosts
 
 
 def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:

@@ -40,8 +40,8 @@ def marked(mark: str, among: Iterable[psutil.Process] | None = None) -> list[psu
 
 def descendants() -> list[psutil.Process]:
     """Return the living descendants of this process."""
-    found = psutil.Process().children(recursive=True)
-    return [each for each in found if _read(each.status) not in (None, psutil.STATUS_ZOMBIE)]
+    children = psutil.Process().children(recursive=True)
+    return [each for each in children if _read(each.status) not in (None, psutil.STATUS_ZOMBIE)]
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
@@ -53,8 +53,8 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
     """Kill the result of `find` until it is empty, or some seconds have passed."""
     deadline = time.monotonic() + _KILL_TIMEOUT
-    while (found := list(find())) and time.monotonic() < deadline:
-        kill(found)
+    while (left := list(find())) and time.monotonic() < deadline:
+        kill(left)
         time.sleep(0.01)
 
 
@@ -105,16 +105,16 @@ class Load:
     ended: float = 0.0
 
     @classmethod
-    def of(cls, mark: str, among: Iterable[psutil.Process] | None = None) -> Self | None:
-        """Measure the processes with this prefix of their mark; None if none is alive."""
-        found = marked(mark, among)
+    def of(cls, mark: str, among: Iterable[psutil.Process]) -> Self | None:
+        """Measure those of the processes that have this prefix of their mark; None if none is alive."""
+        pod = marked(mark, among)
         began = time.monotonic()
-        times = [cpu for each in found if (cpu := _read(each.cpu_times))]
+        times = [cpu for each in pod if (cpu := _read(each.cpu_times))]
         ended = time.monotonic()
-        memory = sum(info.rss for each in found if (info := _read(each.memory_info)))
+        memory = sum(info.rss for each in pod if (info := _read(each.memory_info)))
         if not memory:
             return None
-        written = [io.write_bytes for each in found if hasattr(each, "io_counters") and (io := _read(each.io_counters))]
+        written = [io.write_bytes for each in pod if hasattr(each, "io_counters") and (io := _read(each.io_counters))]
         return cls(
             seconds=sum(cpu.user + cpu.system + cpu.children_user + cpu.children_system for cpu in times),
             memory=memory,
@@ -177,5 +177,5 @@ class UsageSampler:
 
 def recorded_usage(files: JobFiles) -> dict[str, PeakUsage]:
     """Return the usage that a job's supervisor has written."""
-    found: dict[str, dict[str, Any]] = read_json(files.usage) or {}
-    return {name: PeakUsage.from_dict(fields) for name, fields in found.items()}
+    recorded: dict[str, dict[str, Any]] = read_json(files.usage) or {}
+    return {name: PeakUsage.from_dict(fields) for name, fields in recorded.items()}

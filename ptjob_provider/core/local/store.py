@@ -237,8 +237,8 @@ class JobStore:
     def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels, oldest first; see `Backend.list`."""
         namespaces = check_label("metadata.namespace", namespace) if namespace else "*"
-        found = self._jobs.glob(f"{namespaces}/*") if kind == KIND else ()
-        jobs = [_current(JobFiles(path)) for path in sorted(found) if not path.name.startswith(".")]
+        paths = self._jobs.glob(f"{namespaces}/*") if kind == KIND else ()
+        jobs = [_current(JobFiles(path)) for path in sorted(paths) if not path.name.startswith(".")]
         chosen = [job for job in jobs if job and labels.items() <= (job["metadata"].get("labels") or {}).items()]
         return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
 

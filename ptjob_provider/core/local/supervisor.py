@@ -118,12 +118,12 @@ class Supervisor:
         own = {container.pid for container in self._containers()}
         while True:
             try:
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if found is None or found.si_pid in own:
+            if ended is None or ended.si_pid in own:
                 return
-            os.waitpid(found.si_pid, os.WNOHANG)
+            os.waitpid(ended.si_pid, os.WNOHANG)
 
     def _decide(self) -> None:
         self._drop_gone()
