@@ -20,8 +20,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from ptjob_provider.cli.place import BACKENDS, Asked, find_place
-from ptjob_provider.cli.running import Ending, Following, guarded
+from ptjob_provider.cli.following import Ending, Following, guarded
+from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
@@ -37,7 +37,7 @@ from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.run.submit import Submission
 
@@ -99,11 +99,11 @@ def train(
         JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: the training failed; the text is the diagnosis.
     """
     ending = _ending(options)
-    place = _place(backend, context=cluster_context, kubeconfig=config_file)
-    job = _job(function, args, kwargs or {}, modules=modules, given=options, is_local=place.backend == "local")
-    following = Following(place=place, ending=ending, exact_name=exact_name)
+    target = _target(backend, context=cluster_context, kubeconfig=config_file)
+    job = _job(function, args, kwargs or {}, modules=modules, given=options, is_local=target.backend == "local")
+    following = Following(target=target, ending=ending, exact_name=exact_name)
     if submit:
-        return JobHandle(place, ending, _run(following.submit(job), following.interrupted))
+        return JobHandle(target, ending, _run(following.submit(job), following.interrupted))
     return _run(following.submit_and_follow(job), following.interrupted)
 
 
@@ -114,9 +114,9 @@ class JobHandle:
         ref: its kind, namespace, name and uid.
     """
 
-    def __init__(self, place: Place, ending: Ending, submission: Submission) -> None:
+    def __init__(self, target: Target, ending: Ending, submission: Submission) -> None:
         self.ref: JobRef = submission.ref
-        self._place = place
+        self._target = target
         self._ending = ending
         self._submission = submission
 
@@ -126,7 +126,7 @@ class JobHandle:
     def status(self) -> dict[str, Any]:
         """Return the job's result so far, with `phase` and the reason for `waiting`, as `ptjob get -o json` does."""
         ref = self.ref
-        seen = look(self._place.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
+        seen = look(self._target.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
         return _run(seen).to_dict()
 
     def logs(self, rank: int = 0) -> str:
@@ -138,24 +138,23 @@ class JobHandle:
 
     def wait(self) -> dict[str, Any]:
         """Show rank 0's log until the job's end, and return the result or raise the diagnosis, as `train` does."""
-        following = Following(place=self._place, ending=self._ending)
+        following = Following(target=self._target, ending=self._ending)
         return _run(following.follow(self._submission, hands_off=False), following.interrupted)
 
     def delete(self) -> None:
         """Delete the job, and return when nothing of it runs; outputs on claims stay."""
-        _run(stop_and_wait(self._place.open(), self.ref))
+        _run(stop_and_wait(self._target.open(), self.ref))
 
     async def _text_of(self, replica: str) -> str:
-        async with aclosing(self._place.open().logs(self.ref, replica, follow=False)) as lines:
+        async with aclosing(self._target.open().logs(self.ref, replica, follow=False)) as lines:
             return "".join([line.text + ("" if line.continues else "\n") async for line in lines])
 
 
-def _place(backend: str | None, *, context: str | None, kubeconfig: str | None) -> Place:
+def _target(backend: str | None, *, context: str | None, kubeconfig: str | None) -> Target:
     if backend is not None and backend not in BACKENDS:
         raise InvalidSpec.of("backend", backend, one_of(BACKENDS))
-    asked = Asked(backend=backend, namespace=None, root=None, claims=None, kubeconfig=kubeconfig, context=context)
     try:
-        return find_place(asked, os.environ)
+        return find_target(TargetOptions(backend=backend, kubeconfig=kubeconfig, context=context), os.environ)
     except ValueError as error:
         raise InvalidSpec(str(error)) from None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptjob_provider.cli import main
+from ptjob_provider.cli import SECTIONS, main
 from ptjob_provider.core import status
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.diagnosis import causes as verdict
@@ -142,7 +142,7 @@ def command_line() -> str:
     context = click.Context(main, info_name="ptjob")
     lines = ["# Commands of ptjob", "", paragraphs(inspect.cleandoc(main.help or "")), ""]
     lines += ["These options stand before the command, or after it.", "", *option_table(main, context)]
-    for heading, commands in main.sections.items():
+    for heading, commands in SECTIONS.items():
         for name in commands:
             lines += command(main.get_command(context, name), context, name, heading)
     return "\n".join(lines) + "\n"

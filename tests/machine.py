@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +20,10 @@ from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+PROGRAM = "from ptjob_provider.cli import main; main()"
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20", "map_index": "-1"}
 
 
@@ -49,6 +55,24 @@ class Machine:
     def ptjob(self, *arguments: str) -> Result:
         """Run a command line."""
         return CliRunner().invoke(main, ["--root", str(self.root), *arguments])
+
+    def command(self, *words: str) -> list[str]:
+        """Return a command line for a process of its own."""
+        return [sys.executable, "-c", PROGRAM, "--root", str(self.root), *words]
+
+    def at_terminal(self, *words: str, env: Mapping[str, str] | None = None) -> str:
+        """Return what a terminal is sent: a real one, a pseudo-terminal of this machine."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(self.command(*words), env=env, stdin=theirs, stdout=theirs):
+            os.close(theirs)
+            sent = b""
+            try:
+                while part := os.read(ours, 4096):
+                    sent += part
+            except OSError:  # the other end is closed: that is how a terminal of Linux ends
+                pass
+        os.close(ours)
+        return sent.decode()
 
     async def _submit(self, name: str, program: str, fields: dict[str, object]) -> JobRef:
         command = ["python", "-c", program]

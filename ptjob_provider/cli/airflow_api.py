@@ -1,14 +1,18 @@
-"""Client of Airflow's REST API, limited to checking whether a task waits; uses only the standard library."""
+"""Client of Airflow's REST API, limited to checking whether a task waits."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+import click
+
+from ptjob_provider.cli.output import EXIT_USAGE, Refused
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
 from ptjob_provider.core.installation_id import KEY_PREFIX
 
@@ -19,6 +23,7 @@ _TIMEOUT = 30.0
 _OK = 200
 _NOT_FOUND = 404
 _REFUSALS = {401, 403}
+_IDS = ("dag_id", "run_id", "task_id")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -29,6 +34,25 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 _OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> AirflowTasks:
+    """Return the client for the Airflow at this address.
+
+    Raises:
+        Refused: the address is invalid, or there is no terminal for the password.
+    """
+    token = environ.get("PTJOB_AIRFLOW_TOKEN", "")
+    password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
+    if user and not token and not password:
+        if not sys.stdin.isatty():
+            why = "the password cannot be asked for without a terminal"
+            raise Refused(f"--airflow-user: {why}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
+        password = click.prompt(f"Password of {user}", hide_input=True, err=True)
+    try:
+        return AirflowTasks(url, token=token, user=user or "", password=password)
+    except InvalidSpec as error:
+        raise Refused(str(error), EXIT_USAGE) from error
 
 
 class AirflowTasks:
@@ -73,24 +97,31 @@ class AirflowTasks:
         return await asyncio.to_thread(self._state, owner)
 
     def _state(self, owner: Mapping[str, str]) -> str | None:
-        dag_id, run_id, task_id = (quote(owner[key], safe="") for key in ("dag_id", "run_id", "task_id"))
+        dag_id, run_id, task_id = ids = (owner["dag_id"], owner["run_id"], owner["task_id"])
         mapped = f"/{owner['map_index']}" if int(owner.get("map_index", "-1")) >= 0 else ""
-        status, said = self._answer(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}{mapped}")
-        if status == _NOT_FOUND and _names_all(str(said.get("detail")), owner):
+        path = "/dags/{}/dagRuns/{}/taskInstances/{}".format(
+            *(quote(each, safe="") for each in (dag_id, run_id, task_id))
+        )
+        status, response = self._get(f"/api/v2{path}{mapped}")
+        detail = str(response.get("detail"))  # Airflow's own message names the task instance that does not exist
+        if status == _NOT_FOUND and all(f"{name}: `{owner[name]}`" in detail for name in _IDS):
             return None
-        is_told = (said.get("dag_id"), said.get("dag_run_id"), said.get("task_id")) == _ids(owner)
-        if status != _OK or not is_told or "state" not in said:
-            raise ClusterError(f"Airflow at {self._url} answered {status}: {_short(said)}", code=status)
-        return str(said["state"] or "none")
+        is_this_one = tuple(response.get(name) for name in ("dag_id", "dag_run_id", "task_id")) == ids
+        if status != _OK or not is_this_one or "state" not in response:
+            raise self._unexpected(status, response)
+        return str(response["state"] or "none")
 
     def _installation_ids(self) -> dict[str, str]:
-        status, said = self._answer(f"/api/v2/variables?limit=100&variable_key_pattern={KEY_PREFIX}")
-        if status != _OK or not isinstance(said.get("variables"), list):
-            raise ClusterError(f"Airflow at {self._url} answered {status}: {_short(said)}", code=status)
-        found = {str(each["key"]): str(each["value"]) for each in said["variables"]}
-        return {key: value for key, value in found.items() if key.startswith(KEY_PREFIX)}
+        status, response = self._get(f"/api/v2/variables?limit=100&variable_key_pattern={KEY_PREFIX}")
+        if status != _OK or not isinstance(response.get("variables"), list):
+            raise self._unexpected(status, response)
+        variables = {str(each["key"]): str(each["value"]) for each in response["variables"]}
+        return {key: value for key, value in variables.items() if key.startswith(KEY_PREFIX)}
 
-    def _answer(self, path: str) -> tuple[int, dict[str, Any]]:
+    def _unexpected(self, status: int, response: Mapping[str, Any]) -> ClusterError:
+        return ClusterError(f"Airflow at {self._url} answered {status}: {_short(response)}", code=status)
+
+    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Return an Airflow's status and response.
 
         Raises:
@@ -98,32 +129,33 @@ class AirflowTasks:
             ClusterError: the server is not an Airflow.
         """
         if not self._is_airflow:
-            status, said = self._ask("/api/v2/version")
-            if status != _OK or not str(said.get("version", ""))[:1].isdecimal() or "git_version" not in said:
-                raise ClusterError(f"{self._url} does not answer as an Airflow: {status}, {_short(said)}", code=status)
+            status, version = self._request("/api/v2/version")
+            if status != _OK or not str(version.get("version", ""))[:1].isdecimal() or "git_version" not in version:
+                why = f"{self._url} does not answer as an Airflow: {status}, {_short(version)}"
+                raise ClusterError(why, code=status)
             self._is_airflow = True
         self._token = self._token or self._get_token()
-        status, said = self._ask(path)
+        status, response = self._request(path)
         if status in _REFUSALS:
-            raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(said)}", code=status)
-        return status, said
+            raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(response)}", code=status)
+        return status, response
 
     def _get_token(self) -> str:
-        status, said = self._ask("/auth/token", self._login)
-        if "access_token" not in said:
+        status, response = self._request("/auth/token", self._login)
+        if "access_token" not in response:
             who = "the user and password" if self._login else "anybody without a user or a token"
             raise PermissionDenied(f"Airflow at {self._url} does not let {who} in ({status})", code=status)
-        return str(said["access_token"])
+        return str(response["access_token"])
 
-    def _ask(self, path: str, body: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+    def _request(self, path: str, body: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)  # noqa: S310 - see __init__
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT) as answer:
-                return answer.status, _parsed(answer.read())
+            with _OPENER.open(request, timeout=_TIMEOUT) as response:
+                return response.status, _parsed(response.read())
         except urllib.error.HTTPError as error:
             return error.code, _parsed(error.read())
         except OSError as error:
@@ -133,22 +165,13 @@ class AirflowTasks:
             ) from error
 
 
-def _ids(owner: Mapping[str, str]) -> tuple[str, str, str]:
-    return owner["dag_id"], owner["run_id"], owner["task_id"]
-
-
-def _names_all(detail: str, owner: Mapping[str, str]) -> bool:
-    """Return whether a text is Airflow's own message that this task instance does not exist."""
-    return all(f"{name}: `{owner[name]}`" in detail for name in ("dag_id", "run_id", "task_id"))
-
-
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return {"no JSON": text[:200].decode(errors="replace")}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _short(said: Mapping[str, Any]) -> str:
-    return str(said.get("detail", said))[:200]
+def _short(response: Mapping[str, Any]) -> str:
+    return str(response.get("detail", response))[:200]

@@ -1,7 +1,4 @@
-"""Convert Arena's flags and a training given as one shell line, or name what replaces them here. Pure.
-
-Pure: flags and words in, fields out.
-"""
+"""Converts Arena's flags and a training given as one shell line to fields, or names what replaces them here. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ OTHER_TYPES = frozenset(
 )
 
 _SHELL_LINE = re.compile(r"[\s;&|<>$`*?(){}'\"\\]")
-_MANY_WORDS = 2
 
 
 def without_type(words: Sequence[str]) -> list[str]:
@@ -82,18 +78,18 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
     return list(words)
 
 
-def with_image(told: dict[str, Any]) -> dict[str, Any]:
+def with_image(given: dict[str, Any]) -> dict[str, Any]:
     """Return a job's fields with the workers' image for all pods if nothing else sets one, as in a guide of Arena's.
 
     A manifest, a pod template or the master's own image sets one; `parse` refuses a job without one.
     """
-    worker, master = told.get("worker"), told.get("master")
-    if told.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
-        return told
+    worker, master = given.get("worker"), given.get("master")
+    if given.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
+        return given
     if isinstance(master, dict) and "image" in master:
-        return told
+        return given
     rest = {name: value for name, value in worker.items() if name != "image"}
-    others = {name: value for name, value in told.items() if name != "worker"}
+    others = {name: value for name, value in given.items() if name != "worker"}
     return {**others, "image": worker["image"], **({"worker": rest} if rest else {})}
 
 
@@ -103,27 +99,26 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidSpec: a flag's value is invalid.
     """
-    found: dict[str, Any] = {}
+    result = _code(given)
     devices = dict(pair("--device", text) for text in given.get("devices") or ())
     if given.get("rdma"):
         devices["rdma/hca"] = devices.get("rdma/hca", "1")
-        found["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+        result["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if devices:
         Resources.parse("--device", {"limits": devices})
-        found["container_resources"] = {"limits": devices}
+        result["container_resources"] = {"limits": devices}
     if folders := [_folder(text) for text in given.get("data_dirs") or ()]:
         names = [f"host-{number}" for number in range(len(folders))]
-        found["volumes"] = [
+        result["volumes"] = [
             {"name": name, "hostPath": {"path": host}} for name, (host, _) in zip(names, folders, strict=True)
         ]
-        found["volume_mounts"] = [
+        result["volume_mounts"] = [
             {"name": name, "mountPath": path} for name, (_, path) in zip(names, folders, strict=True)
         ]
-    found |= _code(given)
     shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
     if shared:
-        found["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
-    return found
+        result["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
+    return result
 
 
 def _code(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,14 +139,14 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return both merged: all items of lists, all keys of maps at every depth, otherwise the first one's value."""
-    found = {**more, **fields}
+    result = {**more, **fields}
     for name in fields.keys() & more.keys():
         ours, theirs = fields[name], more[name]
         if isinstance(ours, list) and isinstance(theirs, list):
-            found[name] = [*ours, *theirs]
+            result[name] = [*ours, *theirs]
         elif isinstance(ours, dict) and isinstance(theirs, dict):
-            found[name] = joined(ours, theirs)
-    return found
+            result[name] = joined(ours, theirs)
+    return result
 
 
 def _folder(text: str) -> tuple[str, str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit_rows, notice, run
-from ptjob_provider.cli.printable import say
+from ptjob_provider.cli.completion import addresses
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say
+from ptjob_provider.cli.parameters import output_option, pass_target, pod_options, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.outputs.contract import SCHEME
@@ -20,41 +23,33 @@ from ptjob_provider.core.outputs.contract import SCHEME
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import ClaimFiles, FileOptions
+    from ptjob_provider.core.inspector import ClaimFiles
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, kw_only=True)
-class OnClaim:
-    """A path on a claim; the empty path is its root."""
-
-    claim: str
-    path: str
-
-    @classmethod
-    def read(cls, text: str) -> OnClaim | None:
-        """Read `pvc://claim/path`, also without a path; None for a path on this machine.
-
-        Raises:
-            Refused: the address names no claim.
-        """
-        if not text.startswith(SCHEME):
-            return None
-        claim, _, path = text.removeprefix(SCHEME).partition("/")
-        if not is_object_name(claim):
-            raise Refused(f"{text}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
-        return cls(claim=claim, path=path)
+_pod_options = pod_options(
+    image="Cluster: image of the pod that reads the claim; it needs python3.  "
+    "[default: [ptjob] probe_image, else python:3.13-alpine]",
+    user="Cluster: user of that pod; a hardened namespace requires one.  [default: the image's]",
+)
 
 
-def list_claims(place: Place, *, output: str | None) -> None:
-    """Print the namespace's claims."""
-    rows = sorted(
-        (claim_row(claim) for claim in run(place.site().claims(place.namespace))), key=lambda row: row["name"]
-    )
-    none = f"no claims in namespace {place.namespace} of {place}"
+@click.group()
+def data() -> None:
+    """List and create claims, and copy files to and from them."""
+
+
+@data.command("list")
+@output_option
+@target_options
+@pass_target
+def list_(target: Target, output: str | None) -> None:
+    """List the claims that jobs of the namespace can mount."""
+    claims = run(target.inspector().claims(target.namespace))
+    rows = sorted(map(claim_row, claims), key=lambda row: str(row["name"]))
+    none = f"no claims in namespace {target.namespace} of {target}"
     tables.show_rows(rows, partial(tables.claims, rows, now=datetime.now(UTC)), output, none=none)
 
 
@@ -74,70 +69,105 @@ def claim_row(claim: Manifest) -> dict[str, Any]:
     }
 
 
-def create_claim(place: Place, name: str, *, size: str | None, mode: str | None, storage_class: str | None) -> None:
-    """Create a claim."""
-    made = place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class)
-    for sentence in run(made):
+@data.command()
+@click.argument("name")
+@click.option("--size", metavar="SIZE", help="Capacity.  [default: 10Gi]")
+@click.option(
+    "--access-mode",
+    type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
+    help="Access mode of the claim.  [default: ReadWriteMany]",
+)
+@click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
+@target_options
+@pass_target
+def create(target: Target, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:
+    """Create an empty claim."""
+    created = target.inspector().create_claim(
+        target.namespace, name, size=size, mode=access_mode, storage_class=storage_class
+    )
+    for sentence in run(created):
         notice(sentence)
-    say(f"claim {place.namespace}/{name} is made; mount it: --data {name}:/path")
+    say(f"claim {target.namespace}/{name} is made; mount it: --data {name}:/path")
 
 
-def list_files(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
-    """Print the content of a folder of a claim."""
-    there = OnClaim.read(address)
-    if there is None:
+@data.command()
+@click.argument("address", metavar="pvc://CLAIM/PATH", shell_complete=addresses)
+@_pod_options
+@output_option
+@target_options
+@pass_target
+def ls(target: Target, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
+    """List a folder of a claim; on a cluster this starts a pod."""
+    remote = claim_path(address)
+    if remote is None:
         raise Refused(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
-    options = _options(place, image, user)
-    found = run(_with_files(place, there.claim, options, lambda files: files.listed(there.path)))
-    rows = [{**each, "modified": _instant(each["modified"])} for each in found]
-    if output:
-        emit_rows([row["name"] for row in rows], rows, output)
-    else:
-        tables.show(tables.files(rows))
+    claim, path = remote
+    files = run(_with_files(target, claim, lambda files: files.listed(path), image=image, user=user))
+    rows = [{**each, "modified": _instant(each["modified"])} for each in files]
+    tables.show_rows(rows, partial(tables.files, rows), output)
 
 
-def copy_files(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
-    """Copy a file or a folder between this machine and a claim, with the target names of `cp -r`."""
-    theirs, ours, options = OnClaim.read(source), OnClaim.read(target), _options(place, image, user)
+@data.command()
+@click.argument("source", shell_complete=addresses)
+@click.argument("target_path", metavar="TARGET", shell_complete=addresses)
+@_pod_options
+@target_options
+@pass_target
+def cp(target: Target, source: str, target_path: str, *, image: str | None, user: int | None) -> None:
+    """Copy a file or a folder to or from a claim; on a cluster this starts a pod.
+
+    \b
+    ptjob data cp digits.npz pvc://datasets/digits/digits.npz
+    ptjob data cp pvc://models/digits.pt .
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from_claim, to_claim = claim_path(source), claim_path(target_path)
+    access = partial(_with_files, target, image=image, user=user)
     with tempfile.TemporaryFile() as archive:
-        if theirs is not None and ours is None:
-            here = Path(target).resolve()
-            folder = here if here.is_dir() else here.parent
-            name = posixpath.basename(theirs.path.rstrip("/")) or theirs.claim
-            run(_with_files(place, theirs.claim, options, lambda files: files.pack(theirs.path, archive)))
+        if from_claim and not to_claim:
+            claim, path = from_claim
+            local = Path(target_path).resolve()
+            run(access(claim, lambda files: files.pack(path, archive)))
             archive.seek(0)
-            claim_files.unpack(archive, folder, folder, name if here.is_dir() else here.name)
-        elif ours is not None and theirs is None:
-            here = Path(source).resolve()
-            _pack_here(here, archive)
+            into_folder = local.is_dir()
+            folder = local if into_folder else local.parent
+            name = (posixpath.basename(path.rstrip("/")) or claim) if into_folder else local.name
+            claim_files.unpack(archive, folder, folder, name)
+        elif to_claim and not from_claim:
+            claim, path = to_claim
+            local = Path(source).resolve()
+            if not local.exists():
+                raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
+            claim_files.pack(local, archive)
             archive.seek(0)
-            folder_there, name = _named(ours.path, here.name)
-            run(_with_files(place, ours.claim, options, lambda files: files.unpack(archive, folder_there, name)))
+            # A path that ends in /, or is empty, is the folder to copy into.
+            remote_folder, last = posixpath.split(path)
+            run(access(claim, lambda files: files.unpack(archive, remote_folder, last or local.name)))
         else:
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
-            raise Refused(f"SOURCE TARGET: {source} {target} is not allowed; {rule}", EXIT_USAGE)
-    say(f"copied {source} to {target}", err=True)
+            raise Refused(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)
+    say(f"copied {source} to {target_path}", err=True)
 
 
-def _pack_here(here: Path, archive: IO[bytes]) -> None:
-    if not here.exists():
-        raise Refused(f"SOURCE: {here} is not there", EXIT_USAGE)
-    claim_files.pack(here, archive)
+def claim_path(text: str) -> tuple[str, str] | None:
+    """Read `pvc://claim/path`, also without a path, which is the claim's root; None for a path on this machine.
+
+    Raises:
+        Refused: the address names no claim.
+    """
+    if not text.startswith(SCHEME):
+        return None
+    claim, _, path = text.removeprefix(SCHEME).partition("/")
+    if not is_object_name(claim):
+        raise Refused(f"{text}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
+    return claim, path
 
 
-def _named(path: str, name: str) -> tuple[str, str]:
-    """Return folder and name on the claim; a path that ends in `/`, or is empty, is the folder to copy into."""
-    folder, last = posixpath.split(path)
-    return (folder, last) if last else (path, name)
-
-
-def _options(place: Place, image: str | None, user: int | None) -> FileOptions:
-    """Return the options for file access; while its pod waits, the reason is printed."""
-    return replace(place.file_options(image, user), tell=notice)
-
-
-async def _with_files(place: Place, claim: str, options: FileOptions, do: Callable[[ClaimFiles], Awaitable[T]]) -> T:
-    async with place.site().files(place.namespace, claim, options=options) as files:
+async def _with_files(
+    target: Target, claim: str, do: Callable[[ClaimFiles], Awaitable[T]], *, image: str | None, user: int | None
+) -> T:
+    """Run it with access to the claim's files; while the pod for it waits, the reason is printed."""
+    options = replace(target.file_options(image, user), tell=notice)
+    async with target.inspector().files(target.namespace, claim, options=options) as files:
         return await do(files)
 
 

@@ -8,17 +8,22 @@
     a list                     --data claim:/path, repeatable
     anything else              one text; one that begins with { or [ is YAML: --container-resources '{limits: {cpu: 2}}'
 
-Pure: it prints nothing and does not depend on click.
+An error that names a field is rewritten for the command line: with the flag as it was typed, and without Python's
+values.
+
+Pure: it prints nothing.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import Field, dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ptjob_provider.cli.parameters import read_span
+from ptjob_provider.cli.parameters import SPAN_RULE, read_span
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import KINDS, yaml_problem
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
@@ -26,7 +31,7 @@ from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.parsers import words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "volumes": ("-d", "--data", "--volume"),
@@ -63,7 +68,6 @@ _NESTED = {
     "worker": RoleFields,
     "elastic_policy": ElasticPolicy,
 }
-_PREFIX = {name: name for name in _NESTED} | {"elastic_policy": "elastic"}
 _SECTIONS = {
     "code": "Code that is brought into the pods",
     "tensorboard": "The job's TensorBoard",
@@ -100,9 +104,28 @@ class Flag:
         return "__".join(self.path)
 
 
+@cache
 def flags() -> tuple[Flag, ...]:
     """Return a flag for every field that has one, in the order of the fields' documentation."""
-    return (*_whole(), *_parts())
+    whole = [_flag((each.name,), each, TrainingJob, "") for each in fields(TrainingJob) if each.name not in ELSEWHERE]
+    parts = [
+        _flag((name, each.name), each, owner, _SECTIONS[name])
+        for name, owner in _NESTED.items()
+        for each in fields(owner)
+    ]
+    return (*whole, *parts)
+
+
+def _flag(path: tuple[str, ...], declared: Field[Any], owner: type, section: str) -> Flag:
+    derived = "--" + "-".join(path).replace("elastic_policy-", "elastic-").replace("_", "-")
+    return Flag(
+        path=path,
+        names=(*ALIASES.get(".".join(path), ()), derived),
+        shape=_shape(declared),
+        section=section,
+        owner=owner,
+        words=tuple(KINDS) if path == ("kind",) else words_of(declared),
+    )
 
 
 def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,23 +134,23 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidSpec: a text is not a pair, or not YAML; the message names the flag.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for flag in flags():
         value = given.get(flag.parameter)
         if value is None or value == ():
             continue
         read = _read(flag, value)
         if flag.path == ("code",):
-            found["code"] = CodeSource.as_map(read)  # an address alone is part of a map
+            result["code"] = CodeSource.as_map(read)  # an address alone is part of a map
         elif flag.path == ("tensorboard",):
-            found["tensorboard"] = {} if read else False  # likewise
+            result["tensorboard"] = {} if read else False  # likewise
         elif len(flag.path) == 1:
-            found[flag.path[0]] = read
+            result[flag.path[0]] = read
         else:
-            whole = found.setdefault(flag.path[0], {})
+            whole = result.setdefault(flag.path[0], {})
             if isinstance(whole, dict):
                 whole[flag.path[1]] = read
-    return found
+    return result
 
 
 def document(name: str, text: str) -> Any:
@@ -172,39 +195,8 @@ def toleration(name: str, text: str) -> dict[str, str]:
     key, equals, value = rest.partition("=")
     if not key:
         raise InvalidSpec.of(name, text, "all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML")
-    said = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
-    return {**said, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
-
-
-def _whole() -> Iterator[Flag]:
-    for each in fields(TrainingJob):
-        if each.name not in ELSEWHERE:
-            names = (*ALIASES.get(each.name, ()), _dashed(each.name))
-            yield Flag(
-                path=(each.name,), names=names, shape=_shape(each), section="", owner=TrainingJob, words=_words(each)
-            )
-
-
-def _parts() -> Iterator[Flag]:
-    for whole, owner in _NESTED.items():
-        for each in fields(owner):
-            names = (*ALIASES.get(f"{whole}.{each.name}", ()), _dashed(f"{_PREFIX[whole]}_{each.name}"))
-            yield Flag(
-                path=(whole, each.name),
-                names=names,
-                shape=_shape(each),
-                section=_SECTIONS[whole],
-                owner=owner,
-                words=words_of(each),
-            )
-
-
-def _words(declared: Field[Any]) -> tuple[str, ...]:
-    return tuple(KINDS) if declared.name == "kind" else words_of(declared)
-
-
-def _dashed(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    short = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
+    return {**short, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
 
 
 def _shape(declared: Field[Any]) -> str:
@@ -225,34 +217,90 @@ def _read(flag: Flag, value: Any) -> Any:
     if flag.shape == "pairs":
         return _pairs(name, value)
     if flag.shape == "list":
-        return _listed(flag, name, value)
-    return _seconds(flag, document(name, value))
+        return [item for text in value for item in _items(flag, document(name, text))]
+    read = document(name, value)
+    # A duration for a field in seconds: Arena's users write `--running-timeout 2h`.
+    span = read_span(read) if isinstance(read, str) and "seconds" in flag.path[-1] else None
+    return read if span is None else span
 
 
 def _pairs(name: str, texts: Sequence[str]) -> Any:
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     listed: list[Any] = []
     for text in texts:
-        told = document(name, text)
-        if isinstance(told, list):
-            listed += told
+        value = document(name, text)
+        if isinstance(value, list):
+            listed += value
         else:
-            found.update(told if isinstance(told, dict) else [pair(name, text)])
-    return [*listed, *({"name": key, "value": item} for key, item in found.items())] if listed else found
+            pairs.update(value if isinstance(value, dict) else [pair(name, text)])
+    return [*listed, *({"name": key, "value": item} for key, item in pairs.items())] if listed else pairs
 
 
-def _listed(flag: Flag, name: str, texts: Sequence[str]) -> list[Any]:
-    found: list[Any] = []
-    for text in texts:
-        told = document(name, text)
-        if isinstance(told, str) and flag.path[-1] == "tolerations":
-            told = toleration(name, told)
-        found += told if isinstance(told, list) else [told]
-    return found
+def _items(flag: Flag, value: Any) -> list[Any]:
+    if isinstance(value, str) and flag.path[-1] == "tolerations":
+        value = toleration(flag.names[-1], value)
+    return value if isinstance(value, list) else [value]
 
 
-def _seconds(flag: Flag, value: Any) -> Any:
-    """Read a duration for a field in seconds: Arena's users write `--running-timeout 2h`."""
-    if isinstance(value, str) and "seconds" in flag.path[-1] and (span := read_span(value)) is not None:
-        return span
-    return value
+_FIELD = re.compile(r"([a-z_]+)(?:\.([a-z_]+))?((?:\.[\w./:-]+|\[\d+\])*): ")
+_NOTHING = "None is not allowed; "
+_REFUSED = " is not allowed; "
+
+
+def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
+    """Return the error with the flag instead of the field; unchanged if the field was not set by a flag.
+
+    Args:
+        text: the core's message: `field: what is wrong`.
+        given: each flag's value by its parameter; None or () if not given.
+        words: the command line, for the name under which the flag was typed.
+    """
+    if text.startswith("--"):
+        name, colon, rest = text.partition(": ")
+        flag = next((each for each in flags() if name in each.names), None)
+        return f"{_typed(flag, words)}{colon}{rest}" if flag else text
+    field = _FIELD.match(text)
+    flag = _flag_of(field[1], field[2], given) if field else None
+    if field is None or flag is None:
+        return text
+    name, rest = _typed(flag, words), text[field.end() :]
+    is_unset = rest.startswith(_NOTHING)
+    rest = rest.removeprefix(_NOTHING)
+    if given.get(flag.parameter) in (None, ()):
+        return f"{name} is missing: {rest}" if is_unset else text
+    inside = (f".{field[2]}" if field[2] and len(flag.path) == 1 else "") + field[3]
+    within = f" ({inside.removeprefix('.')})" if re.search(r"\.\w", inside) else ""
+    return f"{name}{within}: {_rule(flag, f'is missing; {rest}' if is_unset else rest, given[flag.parameter])}"
+
+
+def _rule(flag: Flag, rest: str, value: object) -> str:
+    """Return the rest of an error in the command line's words."""
+    if flag.shape == "switch":
+        rest = rest.partition(_REFUSED)[2] or rest
+    elif "seconds" in flag.path[-1] and "a whole number" in rest:
+        rest = f"{rest}, or {SPAN_RULE}"
+    elif isinstance(value, str) and value.startswith("--"):
+        rest = f"{rest}; this flag takes a value, and {value!r} stands in its place"
+    return re.sub(r"`([a-z_]+)`", lambda match: f"`{_flag_name(match[1])}`", rest)
+
+
+def _flag_name(field: str) -> str:
+    flag = _flag_of(field, None, {}) or next((each for each in flags() if each.path[-1] == field), None)
+    if flag is None:
+        return field
+    return flag.names[0] if len(flag.path) > 1 else flag.names[-1]
+
+
+def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | None:
+    """Return the flag of a part of a field, or of the whole field if that was given and the part's was not."""
+    known = {flag.path: flag for flag in flags()}
+    own, whole = known.get((field, part or "")), known.get((field,))
+    if own and whole and given.get(own.parameter) in (None, ()) and given.get(whole.parameter) not in (None, ()):
+        return whole
+    return own or whole
+
+
+def _typed(flag: Flag, words: Sequence[str]) -> str:
+    """Return the flag's name on the command line, else the field's own."""
+    begun = {word.partition("=")[0] for word in words}
+    return next((name for name in flag.names if name in begun), flag.names[-1])

@@ -21,51 +21,49 @@ if TYPE_CHECKING:
 _MARKS = re.compile(r"(?:`|\*\*)([^`*]*)(?:`|\*\*)")
 
 
-PROGRAM, SIZE, DATA, PLACE, END = "The program", "Its size", "Data and outputs", "Where it runs", "How it ends"
-
-_HEADINGS: Mapping[str, tuple[str, ...]] = {
-    PROGRAM: ("name", "image", "command", "args", "env", "env_from", "working_dir", "code"),
-    SIZE: (
-        "workers",
-        "nproc_per_node",
-        "gpus",
-        "cpu",
-        "memory",
-        "shared_memory",
-        "container_resources",
-        "gpu_resource",
-    ),
-    DATA: ("volumes", "volume_mounts", "model", "tfevents", "checkpoints", "tensorboard"),
-    PLACE: ("kind", "queue_name", "priority_class_name", "node_selector", "tolerations", "runtime", "affinity"),
-    END: ("restart_policy", "backoff_limit", "active_deadline_seconds", "ttl_seconds_after_finished"),
+_HEADINGS: Mapping[str, Mapping[str, str]] = {
+    "The program": {
+        "name": "Of the job.",
+        "image": "Of every pod.",
+        "env": "A variable of the program; repeatable.",
+        "working_dir": "Directory in which the program starts.",
+        "code": "A folder, such as ., or a git or rsync address: the code.",
+        **dict.fromkeys(("command", "args", "env_from"), ""),
+    },
+    "Its size": {
+        "workers": "Pods, rank 0 included.  [default: 1]",
+        "gpus": "Per pod.  [default: 0]",
+        "cpu": "Cores per pod: 4, 500m.",
+        "memory": "Per pod: 16Gi.",
+        "shared_memory": "Size of /dev/shm.  [default: 2Gi]",
+        **dict.fromkeys(("nproc_per_node", "container_resources", "gpu_resource"), ""),
+    },
+    "Data and outputs": {
+        "volumes": "A claim to mount: claim:/path, claim/folder:/path:ro.",
+        "model": "Where the model has to be in the end: pvc://claim/path.",
+        "tfevents": "Where TensorBoard events have to be: pvc://claim/path.",
+        "checkpoints": "Where a next attempt finds checkpoints.",
+        "tensorboard": "Run a TensorBoard for the job.",
+        **dict.fromkeys(("volume_mounts",), ""),
+    },
+    "Where it runs": {
+        "kind": "[default: what the cluster serves]",
+        "queue_name": "Kueue's LocalQueue, or Volcano's queue.",
+        "priority_class_name": "PriorityClass of the pods.",
+        "node_selector": "A label that nodes must have; repeatable.",
+        "tolerations": "A taint that is accepted: KEY, KEY=VALUE:EFFECT.",
+        **dict.fromkeys(("runtime", "affinity"), ""),
+    },
+    "How it ends": {
+        "restart_policy": "Of a replica that fails.  [default: Never]",
+        "backoff_limit": "Restarts after which the job fails.  [default: no limit]",
+        "active_deadline_seconds": "After which it fails: 2h.  [default: none]",
+        "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
+    },
 }
+"""Heading → field → text of its flag in the short help; "" is only in the long one, as are all other fields."""
 
-COMMON: Mapping[str, str] = {
-    "name": "Of the job.",
-    "image": "Of every pod.",
-    "env": "A variable of the program; repeatable.",
-    "working_dir": "Directory in which the program starts.",
-    "code": "A folder, such as ., or a git or rsync address: the code.",
-    "workers": "Pods, rank 0 included.  [default: 1]",
-    "gpus": "Per pod.  [default: 0]",
-    "cpu": "Cores per pod: 4, 500m.",
-    "memory": "Per pod: 16Gi.",
-    "shared_memory": "Size of /dev/shm.  [default: 2Gi]",
-    "volumes": "A claim to mount: claim:/path, claim/folder:/path:ro.",
-    "model": "Where the model has to be in the end: pvc://claim/path.",
-    "tfevents": "Where TensorBoard events have to be: pvc://claim/path.",
-    "checkpoints": "Where a next attempt finds checkpoints.",
-    "tensorboard": "Run a TensorBoard for the job.",
-    "kind": "[default: what the cluster serves]",
-    "queue_name": "Kueue's LocalQueue, or Volcano's queue.",
-    "priority_class_name": "PriorityClass of the pods.",
-    "node_selector": "A label that nodes must have; repeatable.",
-    "tolerations": "A taint that is accepted: KEY, KEY=VALUE:EFFECT.",
-    "restart_policy": "Of a replica that fails.  [default: Never]",
-    "backoff_limit": "Restarts after which the job fails.  [default: no limit]",
-    "active_deadline_seconds": "After which it fails: 2h.  [default: none]",
-    "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
-}
+COMMON: Mapping[str, str] = {name: text for fields in _HEADINGS.values() for name, text in fields.items() if text}
 """Fields whose flags are in the short help, with their text there."""
 
 _NO_DEFAULT = ("nothing", "none", "not", "the cluster's default")
@@ -82,23 +80,23 @@ def described(flag: Flag) -> str:
         return "Of the job, as it is.  [default: the manifest's]"
     owner = TrainingJob if flag.owner is RoleFields else flag.owner
     sentence, default = _sentences(owner).get(flag.path[-1], ("", ""))
-    is_told = default and flag.owner is not RoleFields and not default.startswith(_NO_DEFAULT)
-    return f"{sentence}  [default: {default}]" if is_told else sentence
+    is_shown = default and flag.owner is not RoleFields and not default.startswith(_NO_DEFAULT)
+    return f"{sentence}  [default: {default}]" if is_shown else sentence
 
 
 @cache
 def _sentences(owner: type) -> dict[str, tuple[str, str]]:
     (body,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(body, ast.ClassDef)  # noqa: S101 - it is a class's source
-    found, field = {}, ""
+    sentences, field = {}, ""
     for node in body.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             field = node.target.id
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and field:
             text = str(node.value.value)
-            found[field] = (_first(text), _first(" ".join(text.split()).partition(" None: ")[2]).rstrip("."))
+            sentences[field] = (_first(text), _first(" ".join(text.split()).partition(" None: ")[2]).rstrip("."))
             field = ""
-    return found
+    return sentences
 
 
 def _first(text: str) -> str:

@@ -1,16 +1,18 @@
-"""Implement `logs`: read one replica's log, or all of them at once, and print the selected lines."""
+"""Implements `logs`: reads one replica's log, or all of them at once, and prints the selected lines."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run
-from ptjob_provider.cli.printable import say_logged
+import click
+
+from ptjob_provider.cli.completion import replicas
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say_logged
+from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, span
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB
@@ -18,13 +20,13 @@ from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
-from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping
+    from datetime import timedelta
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import Manifest
@@ -34,9 +36,12 @@ if TYPE_CHECKING:
 _NOT_BEGUN = "is waiting to start"
 """The kubelet's message for a container that has no log yet; requesting it is no wrong usage."""
 
+_NAMED = 5
+"""Replicas with logs that a message names."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Selection:
     """Selection of lines, and their format.
 
     Attributes:
@@ -47,87 +52,133 @@ class Wanted:
         container: a container other than the training's; None: the training's.
     """
 
-    follow: bool
-    tail: int | None
-    after: int | None
-    timestamps: bool
-    container: str | None
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        follow: bool,
-        tail: int | None,
-        since: timedelta | None,
-        since_time: datetime | None,
-        timestamps: bool,
-        container: str | None,
-    ) -> Wanted:
-        """Read the options; `-t -1` selects all lines, as in Arena."""
-        begin = datetime.now(UTC) - since if since is not None else since_time
-        after = nanoseconds(begin.isoformat()) if begin is not None else None
-        tail = None if tail is not None and tail < 0 else tail
-        return cls(follow=follow, tail=tail, after=after, timestamps=timestamps, container=container)
+    follow: bool = False
+    tail: int | None = None
+    after: int | None = None
+    timestamps: bool = False
+    container: str | None = None
 
     def takes(self, line: LogLine) -> bool:
         """Return whether the line is recent enough."""
         return self.after is None or nanoseconds(line.timestamp) >= self.after
 
 
-def show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
-    """Print one replica's log, or all replicas'."""
-    run(_show(place, name, wanted, replica=replica, every=every))
+def _instant(context: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Read an RFC 3339 instant; one without an offset is UTC."""
+    if value is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(value)
+    except ValueError:
+        raise not_allowed(value, "an instant such as 2026-11-22T09:30:00Z", context, param) from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
-def find_replica(job: Manifest, wanted: str | None) -> str:
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Stream the log until the container ends.")
+@click.option("-t", "--tail", type=WholeNumber(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
+@click.option(
+    "-i",
+    "--replica",
+    "--instance",
+    metavar="REPLICA",
+    shell_complete=replicas,
+    help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]",
+)
+@click.option("--all", "every", is_flag=True, help="Print the logs of all replicas, each line with its replica's name.")
+@click.option("--since", callback=span, metavar="SPAN", help="Only lines newer than this: 90s, 10m, 2h.")
+@click.option("--since-time", callback=_instant, metavar="INSTANT", help="Only lines after this time (RFC 3339).")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
+@click.option("-c", "--container", metavar="NAME", help="Another container of the pod.  [default: the training]")
+@of_one_job
+def logs(
+    target: Target,
+    name: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    replica: str | None,
+    every: bool,
+    since: timedelta | None,
+    since_time: datetime | None,
+    timestamps: bool,
+    container: str | None,
+) -> None:
+    """Print a replica's log."""
+    if every and replica is not None:
+        raise click.UsageError("--all and --replica exclude each other")
+    if since is not None and since_time is not None:
+        raise click.UsageError("--since and --since-time exclude each other")
+    begin = datetime.now(UTC) - since if since is not None else since_time
+    selection = Selection(
+        follow=follow,
+        tail=None if tail == -1 else tail,
+        after=nanoseconds(begin.isoformat()) if begin is not None else None,
+        timestamps=timestamps,
+        container=container,
+    )
+    run(show(target, name, selection, replica=replica, every=every))
+
+
+def find_replica(job: Manifest, name: str | None) -> str:
     """Return the pod for `-i`: a pod's name, the end of one, or a rank; rank 0 by default.
 
     Raises:
         Refused: the job has no such replica; the message names the existing ones.
     """
-    replicas = kinds.replicas(job)
-    if wanted is None:
-        return replicas[0].name
+    known = kinds.replicas(job)
+    if name is None:
+        return known[0].name
     beginning = f"{job['metadata']['name']}-"
-    for replica in replicas:
+    for replica in known:
         ends = {replica.name.removeprefix(beginning), f"{replica.role}-{replica.index}"}
-        if wanted in {replica.name, str(replica.rank), *ends}:
+        if name in {replica.name, str(replica.rank), *ends}:
             return replica.name
-    names = ", ".join(f"{replica.rank} = {replica.name}" for replica in replicas)
-    raise Refused(f"--replica: {wanted!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
+    names = ", ".join(f"{replica.rank} = {replica.name}" for replica in known)
+    raise Refused(f"--replica: {name!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
 
 
-async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
-    backend = place.open()
-    job = await place.find(backend, name)
+async def show(target: Target, name: str, selection: Selection, *, replica: str | None, every: bool) -> None:
+    """Print one replica's log, or all replicas'."""
+    import asyncio
+
+    backend = target.open()
+    job = await target.find(backend, name)
     ref = JobRef.of(job)
-    if wanted.container not in {None, kinds.named(ref.kind).CONTAINER}:
+    if selection.container not in {None, kinds.named(ref.kind).CONTAINER}:
         pod = find_replica(job, replica)
-        await _print_container(place, ref, pod, wanted)
+        await _print_container(target, ref, pod, selection)
         return
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
     if not every:
         names = {find_replica(job, replica): ""}
-    logs = [_print_replica(backend, ref, pod, wanted, marks=names) for pod in names]
-    untold = await asyncio.gather(*logs) if wanted.follow else [await log for log in logs]
-    if whys := [why for why in untold if why]:
+    prints = [_print_replica(backend, ref, pod, selection, marks=names) for pod in names]
+    reasons = await asyncio.gather(*prints) if selection.follow else [await each for each in prints]
+    if whys := [why for why in reasons if why]:
         raise Refused("\n".join(whys))
     with suppress(ClusterError):  # the log was read; the hint is optional
-        await _tell_who_failed_first(backend, ref, names)
+        await _name_first_failure(backend, ref, names)
 
 
-async def _tell_who_failed_first(backend: Backend, ref: JobRef, shown: Collection[str]) -> None:
+async def _name_first_failure(backend: Backend, ref: JobRef, shown: Collection[str]) -> None:
     """Print which other replica's log shows why the job failed, according to its current state."""
     job = await backend.get(ref.kind, ref.namespace, ref.name)
     if kinds.read_status(job).phase is not JobPhase.FAILED:
         return
-    seen = await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
-    if said := failed_first(seen, shown):
-        notice(said)
+    snapshot = await _snapshot(backend, ref)
+    if hint := failed_first(snapshot, shown):
+        notice(hint)
 
 
-async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted, *, marks: Mapping[str, str]) -> str:
+async def _snapshot(backend: Backend, ref: JobRef) -> Snapshot:
+    from ptjob_provider.core.run.snapshot import look
+
+    return await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
+
+
+async def _print_replica(
+    backend: Backend, ref: JobRef, pod: str, selection: Selection, *, marks: Mapping[str, str]
+) -> str:
     """Print one replica's log; return why there is none, "" if it has run and its log is not lost.
 
     Raises:
@@ -135,134 +186,129 @@ async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted
     """
     gone = ""
     try:
-        if await _print(_lines(backend, ref, pod, wanted), wanted, mark=marks[pod]):
+        if await _print(_lines(backend, ref, pod, selection), selection, mark=marks[pod]):
             return ""
     except JobNotFound as error:
         gone = str(error)
-    seen = await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
-    if gone and _may_have_run(seen, pod):
-        return instead_of(gone, seen, marks)
-    return _why_none(seen, pod)
+    snapshot = await _snapshot(backend, ref)
+    if gone and _may_have_run(snapshot, pod):
+        return instead_of(gone, snapshot, marks)
+    return _why_none(snapshot, pod)
 
 
-def _may_have_run(seen: Snapshot, pod: str) -> bool:
+def _may_have_run(snapshot: Snapshot, pod: str) -> bool:
     """Return whether a replica whose pod is gone has run, or may have: others did, and nothing is known of it."""
-    record, why = seen.record, _known_cause(seen)
-    is_told_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
+    record, why = snapshot.record, _known_cause(snapshot)
+    is_known_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
     others_ran = record.first_running_at is not None
-    return record.has_run(pod) or not (why or seen.waiting) or (others_ran and not is_told_of)
+    return record.has_run(pod) or not (why or snapshot.waiting) or (others_ran and not is_known_of)
 
 
-def _known_cause(seen: Snapshot) -> Diagnosis | None:
+def _known_cause(snapshot: Snapshot) -> Diagnosis | None:
     """Return the diagnosis; None for one without a cause, which does not explain a missing log either."""
-    return seen.diagnosis if seen.diagnosis and seen.diagnosis.cause is not Cause.UNKNOWN else None
+    return snapshot.diagnosis if snapshot.diagnosis and snapshot.diagnosis.cause is not Cause.UNKNOWN else None
 
 
-def _why_none(seen: Snapshot, pod: str) -> str:
+def _why_none(snapshot: Snapshot, pod: str) -> str:
     """Return why a replica has no log; "" if it has run, or if that is unknown."""
-    ref = seen.submission.ref
-    diagnosis = _known_cause(seen)
-    why = diagnosis.summary if diagnosis else seen.waiting
-    if not why or seen.record.has_run(pod):
+    ref = snapshot.submission.ref
+    diagnosis = _known_cause(snapshot)
+    why = diagnosis.summary if diagnosis else snapshot.waiting
+    if not why or snapshot.record.has_run(pod):
         return ""
     before = [
-        end.container for end in seen.record.terminations if end.replica == pod and end.kind is ContainerKind.INIT
+        end.container for end in snapshot.record.terminations if end.replica == pod and end.kind is ContainerKind.INIT
     ]
     its_log = f"; what ran before it: ptjob logs {ref.name} -i {pod} -c {before[-1]}" if before else ""
     return f"{ref}: {pod} has no log, its training has not begun: {why}{its_log}; more: ptjob get {ref.name}"
 
 
-async def _print_container(place: Place, ref: JobRef, pod: str, wanted: Wanted) -> None:
+async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
     """Print the log of another container of the pod: a sidecar, or the one that fetched the code."""
-    site = place.site()
+    log = target.inspector().container_log(ref, pod, selection.container or "", follow=selection.follow)
     try:
-        async with aclosing(site.container_log(ref, pod, wanted.container or "", follow=wanted.follow)) as lines:
-            await _print(_chosen(lines, wanted), wanted, mark="")
+        async with aclosing(log) as lines:
+            await _print(_tail(lines, selection), selection, mark="")
     except InvalidSpec as error:
         if _NOT_BEGUN not in str(error):
             raise
         raise Refused(f"{error}; more: ptjob get {ref.name}") from error
 
 
-async def _lines(backend: Backend, ref: JobRef, replica: str, wanted: Wanted) -> AsyncGenerator[LogLine, None]:
-    """Yield the selected lines; a tail is read first, and following continues after it."""
+async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selection) -> AsyncGenerator[LogLine, None]:
+    """Yield the log; a tail is read first, and following continues after it."""
     cursor = None
-    if wanted.tail is not None:
+    if selection.tail is not None:
         # At least one line is read, and not printed for `-t 0`: following continues after it.
-        last = deque([line async for line in backend.logs(ref, replica, follow=False)], maxlen=max(wanted.tail, 1))
-        for line in last if wanted.tail else ():
-            if wanted.takes(line):
-                yield line
-        cursor = last[-1].cursor if last else None
-    if wanted.tail is None or wanted.follow:
-        async with aclosing(backend.logs(ref, replica, since=cursor, follow=wanted.follow)) as lines:
-            async for line in lines:
-                if wanted.takes(line):
-                    yield line
-
-
-async def _chosen(lines: AsyncGenerator[LogLine, None], wanted: Wanted) -> AsyncGenerator[LogLine, None]:
-    """Yield the selected lines of a log that is read from its beginning."""
-    if wanted.tail is None or wanted.follow:
-        async for line in lines:
-            if wanted.takes(line):
-                yield line
-        return
-    for line in deque([line async for line in lines], maxlen=wanted.tail):
-        if wanted.takes(line):
+        last = deque([line async for line in backend.logs(ref, replica, follow=False)], maxlen=max(selection.tail, 1))
+        for line in last if selection.tail else ():
             yield line
+        cursor = last[-1].cursor if last else None
+    if selection.tail is None or selection.follow:
+        async with aclosing(backend.logs(ref, replica, since=cursor, follow=selection.follow)) as lines:
+            async for line in lines:
+                yield line
 
 
-async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: str) -> bool:
-    """Print the lines, and return whether there were any."""
-    goes_on = was_any = False
+async def _tail(lines: AsyncGenerator[LogLine, None], selection: Selection) -> AsyncGenerator[LogLine, None]:
+    """Yield a log that can only be read from its beginning; all of it if it is followed."""
+    if selection.tail is None or selection.follow:
+        async for line in lines:
+            yield line
+        return
+    for line in deque([line async for line in lines], maxlen=selection.tail):
+        yield line
+
+
+async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, mark: str) -> bool:
+    """Print the selected lines, and return whether there were any."""
+    continues = was_any = False
     async with aclosing(lines):
         async for line in lines:
+            if not selection.takes(line):
+                continue
             if line.notice:
                 notice(f"{mark}{line.text}")
                 continue
-            stamp = f"{line.timestamp} " if wanted.timestamps else ""
+            stamp = f"{line.timestamp} " if selection.timestamps else ""
             # A piece of a long line is not a line of its own in a single log; in several logs each piece is.
-            begins = "" if goes_on and not mark else f"{mark}{stamp}"
+            begins = "" if continues and not mark else f"{mark}{stamp}"
             say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
-            goes_on, was_any = line.continues, True
+            continues, was_any = line.continues, True
     return was_any
 
 
-_NAMED = 5
-
-
-def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
+def instead_of(gone: str, snapshot: Snapshot, shown: Collection[str]) -> str:
     """Return a sentence that a log is gone, which other ones are left, and what `ptjob get` shows."""
-    name, left = seen.submission.ref.name, [each for each in _left(seen) if each not in shown]
+    name, left = snapshot.submission.ref.name, [each for each in _left(snapshot) if each not in shown]
     parts = [gone]
     if left:
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-        names = ", ".join(_short(seen, each) for each in left[:_NAMED])
-        parts.append(f"still to be read: {names}{more} (ptjob logs {name} -i {_short(seen, left[0])})")
-    why = seen.diagnosis
-    whose = _short(seen, why.tail_of or why.replica) if why and why.log_tail else ""
+        names = ", ".join(_short(snapshot, each) for each in left[:_NAMED])
+        parts.append(f"still to be read: {names}{more} (ptjob logs {name} -i {_short(snapshot, left[0])})")
+    why = snapshot.diagnosis
+    whose = _short(snapshot, why.tail_of or why.replica) if why and why.log_tail else ""
     parts.append(f"{f'last lines of {whose}' if whose else 'more'}: ptjob get {name}")
     return "; ".join(parts)
 
 
-def failed_first(seen: Snapshot, shown: Collection[str]) -> str:
+def failed_first(snapshot: Snapshot, shown: Collection[str]) -> str:
     """Return which replica failed first and how to show its log; "" if it is shown, or if none failed."""
-    why, ref, ranks = seen.diagnosis, seen.submission.ref, seen.submission.ranks
+    why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.submission.ranks
     if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
         return ""
-    short = _short(seen, why.replica)
-    read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(seen) else f"ptjob get {ref.name}"
+    short = _short(snapshot, why.replica)
+    read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(snapshot) else f"ptjob get {ref.name}"
     return f"{short} (rank {ranks[why.replica]}) failed first: {read}"
 
 
-def _left(seen: Snapshot) -> list[str]:
+def _left(snapshot: Snapshot) -> list[str]:
     """Return the replicas that have run and still have pods, with the one that failed first in front."""
-    there = {seen.replica_of(pod) for pod in seen.pods}
-    left = [name for name in seen.submission.ranks if name in there and seen.record.has_run(name)]
-    root = seen.diagnosis.replica if seen.diagnosis else ""
+    with_pod = {snapshot.replica_of(pod) for pod in snapshot.pods}
+    left = [name for name in snapshot.submission.ranks if name in with_pod and snapshot.record.has_run(name)]
+    root = snapshot.diagnosis.replica if snapshot.diagnosis else ""
     return sorted(left, key=lambda name: name != root)
 
 
-def _short(seen: Snapshot, replica: str) -> str:
-    return replica.removeprefix(f"{seen.submission.ref.name}-")
+def _short(snapshot: Snapshot, replica: str) -> str:
+    return replica.removeprefix(f"{snapshot.submission.ref.name}-")

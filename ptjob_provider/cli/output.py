@@ -1,15 +1,17 @@
-"""Output of commands: values for programs, exit codes, and one sentence for each failure."""
+"""Output of commands: text for people, values for programs, exit codes, and one sentence for each failure.
+
+Jobs, files and servers choose many of the printed texts. Their control characters are instructions to a terminal, so
+they are replaced by escape sequences. Only a log that goes to a file or a program is left unchanged.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import re
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import yaml
 
-from ptjob_provider.cli.printable import as_json_escapes, printable, say
 from ptjob_provider.core.errors import InvalidSpec, JobFailed, JobNotFound, NotThere, PTJobError, UnsupportedByBackend
 
 if TYPE_CHECKING:
@@ -23,58 +25,52 @@ EXIT_NOT_FOUND = 3
 EXIT_TRY_AGAIN = 75
 EXIT_INTERRUPTED = 130
 
-
-class Refused(click.ClickException):
-    """A failure with a message for people and an exit code for programs."""
-
-    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
-        super().__init__(printable(message))
-        self.__dict__["exit_code"] = code
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+"""All of C0 and C1 except tab and line feed, and the surrogates that stand for undecodable bytes of a name."""
+_LAST_C1 = 0x9F
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine; translate the core's errors to messages and exit codes, and Ctrl-C to 130."""
-    try:
-        return asyncio.run(work)
-    except PTJobError as error:
-        raise refusal(error) from error
-    except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
+def printable(text: str) -> str:
+    """Return the text with control characters escaped, such as ESC as a backslash and `x1b`."""
+    return re.sub(CONTROL, _escaped, text)
 
 
-def refusal(error: PTJobError) -> Refused:
-    """Return an error of the core as a command's error."""
-    if isinstance(error, JobNotFound | NotThere):
-        return Refused(str(error), EXIT_NOT_FOUND)
-    if isinstance(error, InvalidSpec | UnsupportedByBackend):
-        return Refused(str(error), EXIT_USAGE)
-    # A failed job may be worth a retry although the same command would most likely fail again; 75 tells scripts to
-    # rerun.
-    is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
-    return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}" if ord(match[0]) <= _LAST_C1 else f"\\u{ord(match[0]):04x}"
 
 
-def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:
-    """Call it for each name, as kubectl does: an error is printed at once, and the others follow.
+def say(text: str, *, nl: bool = True, err: bool = False) -> None:
+    """Print a text that may contain foreign parts."""
+    click.echo(printable(text), nl=nl, err=err)  # noqa: TID251 - the one place that may
 
-    The exit code is that of the errors if they agree, else 1.
+
+def say_logged(text: str, *, nl: bool = True, err: bool = False) -> None:
+    """Print a line of a job's log: unchanged, except at a terminal.
+
+    There, a line that overwrites itself, as progress bars do, is printed in its last state.
     """
-    codes = set()
-    for name in names:
-        try:
-            do(name)
-        except Refused as refused:
-            refused.show()
-            codes.add(refused.exit_code)
-    if codes:
-        raise SystemExit(codes.pop() if len(codes) == 1 else EXIT_FAILED)
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        say(text.rstrip("\r").rpartition("\r")[2], nl=nl, err=err)
+    else:
+        click.echo(text, nl=nl, err=err, color=True)  # noqa: TID251 - raw; click removes colours by itself
+
+
+def notice(text: str) -> None:
+    """Print a message to stderr, which keeps it out of pipes."""
+    say(f"── {text}", err=True)
 
 
 def emit(value: object, output: str) -> None:
     """Print for programs; unprintable characters are escaped as JSON and YAML do."""
     if output == "json":
-        say(as_json_escapes(json.dumps(value, indent=2, ensure_ascii=False)))
+        import json
+
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        say(re.sub(CONTROL, lambda match: f"\\u{ord(match[0]):04x}", text))
         return
+    import yaml
+
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
     is_plain = text == printable(text)
     say(text if is_plain else yaml.safe_dump(value, sort_keys=False, allow_unicode=False), nl=False)
@@ -89,6 +85,49 @@ def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
         say(name)
 
 
-def notice(text: str) -> None:
-    """Print a message to stderr, which keeps it out of pipes."""
-    say(f"── {text}", err=True)
+class Refused(click.ClickException):
+    """A failure with a message for people and an exit code for programs."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(printable(message))
+        self.__dict__["exit_code"] = code
+
+
+def refusal(error: PTJobError) -> Refused:
+    """Return an error of the core as a command's error."""
+    if isinstance(error, JobNotFound | NotThere):
+        return Refused(str(error), EXIT_NOT_FOUND)
+    if isinstance(error, InvalidSpec | UnsupportedByBackend):
+        return Refused(str(error), EXIT_USAGE)
+    # A failed job may be worth a retry although the same command would most likely fail again; 75 tells scripts to
+    # rerun.
+    is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
+    return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine; translate the core's errors to messages and exit codes, and Ctrl-C to 130."""
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except PTJobError as error:
+        raise refusal(error) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def for_each(names: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    """Run it for each name, as kubectl does: an error is printed at once, and the others follow.
+
+    The exit code is that of the errors if they agree, else 1.
+    """
+    codes = set()
+    for name in names:
+        try:
+            run(do(name))
+        except Refused as refused:
+            refused.show()
+            codes.add(refused.exit_code)
+    if codes:
+        raise SystemExit(codes.pop() if len(codes) == 1 else EXIT_FAILED)

@@ -1,10 +1,9 @@
-"""Parameters shared by several commands: `-o`, `-n`, the name of a job, durations."""
+"""Parameters shared by several commands: where jobs run, `-o`, the name of a job, durations."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import fields, replace
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
@@ -12,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ptjob_provider.cli.place import BACKENDS, Asked, find_place
+from ptjob_provider.cli.completion import job_names, kinds, namespaces
+from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
 
 C = TypeVar("C", bound="Callable[..., Any]")
 
-_ASKED, _KIND, _EVERYWHERE = (f"ptjob_provider.{what}" for what in ("asked", "kind", "everywhere"))
-"""Keys of a command's context for the values of its own place options."""
+_GIVEN = "ptjob_provider.target"
+"""Key of a command line's context for its options about the target, before and after the command."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
@@ -39,8 +39,14 @@ class WholeNumber(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             highest = f", at most {self.max}" if self.max is not None else ""
-            rule = f"a whole number, at least {self.min}{highest}"
-            raise click.BadParameter(f"{str(value)!r} is not allowed; allowed: {rule}", ctx=ctx, param=param) from None
+            raise not_allowed(str(value), f"a whole number, at least {self.min}{highest}", ctx, param) from None
+
+
+def not_allowed(
+    value: str, rule: str, context: click.Context | None, param: click.Parameter | None
+) -> click.BadParameter:
+    """Return the error about a value, with what is allowed."""
+    return click.BadParameter(f"{value!r} is not allowed; allowed: {rule}", ctx=context, param=param)
 
 
 def read_span(text: str) -> timedelta | None:
@@ -49,34 +55,54 @@ def read_span(text: str) -> timedelta | None:
         return None
     parts = re.findall(r"(\d+)([dhms])", text)
     try:
-        found = sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
+        total = sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
     except (OverflowError, ValueError):  # more digits than a duration, or a number, may have
         return None
-    return found if found <= _LONGEST else None
+    return total if total <= _LONGEST else None
 
 
 def span(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
     """Read a duration; whole seconds are allowed, too."""
     if value is None:
         return None
-    found = read_span(f"{value}s" if value.isdecimal() else value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not allowed; allowed: {SPAN_RULE}", ctx=context, param=param)
-    return found
-
-
-_FORMATS = click.Choice(["json", "yaml", "name", "wide"])
+    read = read_span(f"{value}s" if value.isdecimal() else value)
+    if read is None:
+        raise not_allowed(value, SPAN_RULE, context, param)
+    return read
 
 
 def output_option(command: C) -> C:
-    """Add `-o`."""
-    return click.option(
-        "-o",
-        "--output",
-        type=_FORMATS,
-        callback=_for_people,
-        help="Output format for programs; the default and wide are for people.",
+    """Add `-o`; `wide`, which Arena and kubectl have, is a table."""
+    return _output(
+        "Output format for programs; the default and wide are for people.",
+        callback=lambda _, __, value: None if value == "wide" else value,
     )(command)
+
+
+def wide_output_option(command: C) -> C:
+    """Add `-o` for a command in which `wide` shows more."""
+    return _output(
+        "Output format for programs; the default is for people, wide adds the nodes (one more request per job)."
+    )(command)
+
+
+def program_output_option(text: str, **how: Any) -> Callable[[C], C]:
+    """Return `-o` for a command without a table."""
+    return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help=text, **how)
+
+
+def _output(text: str, **how: Any) -> Callable[[C], C]:
+    return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name", "wide"]), help=text, **how)
+
+
+def pod_options(image: str, user: str) -> Callable[[C], C]:
+    """Return the options for a pod that a command starts: `--image` and `--user`."""
+
+    def add(command: C) -> C:
+        command = click.option("--user", type=WholeNumber(min=0), metavar="UID", help=user)(command)
+        return click.option("--image", metavar="IMAGE", help=image)(command)
+
+    return add
 
 
 def airflow_options(command: C) -> C:
@@ -94,30 +120,67 @@ def airflow_options(command: C) -> C:
     return url(user(command))
 
 
-def wide_output_option(command: C) -> C:
-    """Add `-o` for a command in which `wide` shows more."""
-    wide = "Output format for programs; the default is for people, wide adds the nodes (one more request per job)."
-    return click.option("-o", "--output", type=_FORMATS, help=wide)(command)
+delete_on_interrupt_option = click.option(
+    "--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]"
+)
 
 
-def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Accept the names of Arena and kubectl for a table."""
-    return None if value == "wide" else value
+def group_target_options(command: C) -> C:
+    """Add the options about the target in front of a command."""
+    return _target_options(
+        command,
+        backend="Where jobs run.  [default: airflow.cfg's, else kubernetes if there is a kubeconfig]",
+        kubeconfig="[default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
+        context="[default: the kubeconfig's current one]",
+        root="Of local jobs.  [default: airflow.cfg's, else $AIRFLOW_HOME/ptjob]",
+        claims="Of local jobs.  [default: airflow.cfg's, else ROOT/claims]",
+        namespace="[default: the context's, else default]",
+    )
 
 
-def of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def target_options(command: C) -> C:
+    """Add the same options after a command, where they override those before it; only `-n` is in the help."""
+    text = "Namespace of the jobs.  --context, --kubeconfig and --backend are accepted here, too."
+    return _target_options(command, namespace=text)
+
+
+def _target_options(command: C, **texts: str) -> C:
+    options: list[tuple[tuple[str, ...], Callable[..., Any] | None, dict[str, Any]]] = [
+        (("--backend",), None, {"type": click.Choice(BACKENDS, case_sensitive=False)}),
+        (("--kubeconfig", "--config"), _files, {"metavar": "PATH"}),
+        (("--context",), None, {"metavar": "NAME"}),
+        (("--root",), None, {"metavar": "PATH"}),
+        (("--claims",), None, {"metavar": "PATH"}),
+        (("-n", "--namespace"), _namespace, {"metavar": "NAME", "shell_complete": namespaces}),
+    ]
+    for names, read, how in reversed(options):
+        text = texts.get(names[-1 if names[0] == "-n" else 0].removeprefix("--"), "")
+        command = _kept(*names, read=read, help=text, hidden=not text, **how)(command)
+    return command
+
+
+def _kept(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Callable[[C], C]:
+    """Return an option whose value is kept in the context, for `target_in`."""
+
+    def keep(context: click.Context, param: click.Parameter, value: Any) -> None:
+        kept = read(context, param, value) if read and value else value
+        if kept and param.name:
+            context.meta.setdefault(_GIVEN, {})[param.name] = kept
+
+    return click.option(*names, expose_value=False, callback=keep, **how)
+
+
+def _files(context: click.Context, param: click.Parameter, value: str) -> str:
     """Refuse a kubeconfig that does not exist: another cluster would be used instead, or none."""
-    if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
+    if any(Path(path).expanduser().exists() for path in value.split(":")):
         return value
     raise click.BadParameter(f"{value} is not there; allowed: the path of a kubeconfig", ctx=context, param=param)
 
 
-def of_namespace(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse an invalid namespace's name: no server is asked for it, and none would name the reason."""
-    if not value:
-        return None
-    from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where one is named
-    from ptjob_provider.core.spec.pods import namespace  # noqa: PLC0415 - loads YAML
+def _namespace(context: click.Context, param: click.Parameter, value: str) -> str:
+    """Refuse an invalid name: on this machine no server does, and a cluster's would not name the reason."""
+    from ptjob_provider.core.errors import InvalidSpec
+    from ptjob_provider.core.spec.pods import namespace
 
     try:
         return namespace("namespace", value)
@@ -125,160 +188,57 @@ def of_namespace(context: click.Context, param: click.Parameter, value: str | No
         raise click.BadParameter(str(error).removeprefix("namespace: "), ctx=context, param=param) from None
 
 
-def place_options(command: C) -> C:
-    """Allow the place options after a command, too; there they override those before it.
+def _kind(context: click.Context, param: click.Parameter, value: str) -> str:
+    """Read a kind in any case, as kubectl does."""
+    from ptjob_provider.core.manifest import KINDS
 
-    Only `-n` is in the command's help: the others are in that of `ptjob`.
-    """
-    beside = "Namespace of the jobs.  --context, --kubeconfig and --backend are accepted here, too."
-    also = (
-        _also("-n", "--namespace", metavar="NAME", shell_complete=namespaces, help=beside, read=of_namespace),
-        _also("--backend", type=click.Choice(BACKENDS, case_sensitive=False), hidden=True),
-        _also("--kubeconfig", "--config", hidden=True, read=of_files),
-        *(_also(name, hidden=True) for name in ("--context", "--root", "--claims")),
-    )
-    for option in reversed(also):
-        command = option(command)
-    return command
+    kind = next((each for each in KINDS if each.lower() == value.lower()), None)
+    if kind is None:
+        raise not_allowed(value, ", ".join(KINDS), context, param)
+    return kind
 
 
-def _also(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Callable[[C], C]:
-    """Return an option that a command accepts like those before it."""
-
-    def keep(context: click.Context, param: click.Parameter, value: Any) -> None:
-        told = read(context, param, value) if read else value
-        if told is not None and param.name:
-            context.meta.setdefault(_ASKED, {})[param.name] = told
-
-    return click.option(*names, expose_value=False, callback=keep, **how)
+def kind_option(command: C) -> C:
+    """Add `--kind`, which selects one of several jobs of the same name, and Arena's `--type`, which selects nothing."""
+    types = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
+    command = click.option("-T", "--type", type=types, expose_value=False, hidden=True)(command)
+    text = "Kind of the job.  [default: any]"
+    return _kept("--kind", read=_kind, metavar="KIND", shell_complete=kinds, help=text)(command)
 
 
-def asked_in(context: click.Context) -> Asked:
-    """Return the place options of a command line, before and after its command."""
-    before, behind = context.find_root().params, context.meta.get(_ASKED, {})
-    return Asked(**{each.name: behind.get(each.name, before.get(each.name)) for each in fields(Asked)})
+all_namespaces_option = _kept("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+
+name_argument = click.argument("name", shell_complete=job_names)
+names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=job_names)
 
 
-def place_in(context: click.Context) -> Place:
-    """Return the place of a command line.
+def target_in(context: click.Context) -> Target:
+    """Return the target of a command line.
 
     Raises:
         UsageError: the options are invalid; the message names the reason.
     """
     try:
-        place = find_place(asked_in(context), os.environ)
+        return find_target(TargetOptions(**context.meta.get(_GIVEN, {})), os.environ)
     except ValueError as error:
         raise click.UsageError(str(error), ctx=context) from None
-    return replace(place, kind=context.meta.get(_KIND), is_everywhere=context.meta.get(_EVERYWHERE, False))
 
 
-def pass_place(command: C) -> C:
-    """Pass the place to a command as its first argument."""
+def pass_target(command: C) -> C:
+    """Pass the target to a command as its first argument."""
 
     @wraps(command)
-    def placed(*args: Any, **given: Any) -> Any:
-        return command(place_in(click.get_current_context()), *args, **given)
+    def with_target(*args: Any, **given: Any) -> Any:
+        return command(target_in(click.get_current_context()), *args, **given)
 
-    return cast("C", placed)
-
-
-def all_namespaces_option(command: C) -> C:
-    """Add `-A`, for all namespaces."""
-    return click.option(
-        "-A", "--all-namespaces", is_flag=True, expose_value=False, callback=_everywhere, help="Of all namespaces."
-    )(command)
+    return cast("C", with_target)
 
 
-def name_argument(command: C) -> C:
-    """Add the name of a job, with completion."""
-    return click.argument("name", shell_complete=job_names)(command)
+def of_one_job(command: C) -> C:
+    """Add the name of a job and what says where it is; the target comes first, the name second."""
+    return name_argument(of_jobs(command))
 
 
-def names_argument(command: C) -> C:
-    """Add the names of jobs, with completion."""
-    return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=job_names)(command)
-
-
-def kind_option(command: C) -> C:
-    """Add `--kind`, which selects one of several jobs of the same name."""
-    return click.option(
-        "--kind",
-        metavar="KIND",
-        expose_value=False,
-        callback=_of_kind,
-        shell_complete=kinds,
-        help="Kind of the job.  [default: any]",
-    )(type_option(command))
-
-
-def type_option(command: C) -> C:
-    """Accept Arena's `--type`: all jobs here train with PyTorch; their kind is selected by `--kind`."""
-    words = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
-    return click.option("-T", "--type", type=words, expose_value=False, hidden=True)(command)
-
-
-def _of_kind(context: click.Context, param: click.Parameter, kind: str | None) -> None:
-    """Accept the kind in any case, as for kubectl."""
-    if kind is None:
-        return
-    from ptjob_provider.core.manifest import KINDS  # noqa: PLC0415 - loads YAML
-
-    known = {each.lower(): each for each in KINDS}
-    if kind.lower() not in known:
-        raise click.BadParameter(f"{kind!r} is not allowed; allowed: {', '.join(KINDS)}", ctx=context, param=param)
-    context.meta[_KIND] = known[kind.lower()]
-
-
-def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
-    context.meta[_EVERYWHERE] = wanted
-
-
-def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the jobs to complete; none if they cannot be listed in time."""
-    from ptjob_provider.cli.completing import names_of  # noqa: PLC0415 - only for completion
-
-    return _beginning(incomplete, names_of(context))
-
-
-def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the replicas of the job on the command line."""
-    from ptjob_provider.cli.completing import replicas_of  # noqa: PLC0415 - as above
-
-    return _beginning(incomplete, replicas_of(context))
-
-
-def mounts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the claims as the beginning of a mount: `models:/`."""
-    from ptjob_provider.cli.completing import claims_of  # noqa: PLC0415 - as above
-
-    return _beginning(incomplete, [f"{claim}:/" for claim in claims_of(context)])
-
-
-def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the claims as the beginning of an address: `pvc://models/`."""
-    from ptjob_provider.cli.completing import claims_of  # noqa: PLC0415 - as above
-
-    return _beginning(incomplete, [f"pvc://{claim}/" for claim in claims_of(context)])
-
-
-def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return jobs, or claims if the text begins as an address."""
-    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
-
-
-def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the namespaces known without a request."""
-    from ptjob_provider.cli.completing import namespaces_of  # noqa: PLC0415 - as above
-
-    return _beginning(incomplete, namespaces_of(context))
-
-
-def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the kinds of jobs."""
-    from ptjob_provider.core.manifest import KINDS  # noqa: PLC0415 - loads YAML
-
-    return _beginning(incomplete, KINDS)
-
-
-def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
-    return [word for word in words if word.startswith(incomplete)]
+def of_jobs(command: C) -> C:
+    """Add `--kind` and the options about the target, which is the first argument."""
+    return kind_option(target_options(pass_target(command)))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from ptjob_provider.cli.output import emit_rows
-from ptjob_provider.cli.printable import printable, say
-from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
+from ptjob_provider.cli.output import emit_rows, printable, say
+from ptjob_provider.core.diagnosis import is_clean_up, told_of
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.history import PodHistory, Termination
     from ptjob_provider.core.history.peak_usage import PeakUsage
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
     from ptjob_provider.core.run.orphans import LiveJob, Orphan
     from ptjob_provider.core.run.snapshot import Snapshot
@@ -43,33 +40,69 @@ _UNITS = (
 )
 
 
-class _Table(Table):
-    """A table whose cells may contain foreign texts."""
+class Styled(NamedTuple):
+    """A cell with one of rich's styles."""
 
-    def add_row(self, *cells: str | Text, **options: Any) -> None:  # type: ignore[override]  # no other renderables
-        """Add a row; control characters in its cells are escaped."""
-        shown = (
-            Text(printable(cell.plain), cell.style) if isinstance(cell, Text) else printable(cell) for cell in cells
-        )
-        super().add_row(*shown, **options)
+    text: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people. Its cells may be foreign texts.
+
+    Attributes:
+        columns: the headings; () for names and values without headings.
+        rows: the cells of each row.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Styled]]
+
+    def column(self, name: str) -> list[str]:
+        """Return the texts of a column."""
+        index = self.columns.index(name)
+        cells = [row[index] for row in self.rows]
+        return [cell.text if isinstance(cell, Styled) else cell for cell in cells]
 
 
 def show(table: Table) -> None:
     """Print; outside a terminal, lines are long instead of wrapped."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=None, show_header=bool(table.columns), header_style="dim", pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(column, overflow="fold")
+    if not table.columns:
+        drawn.add_column(style="dim")
+        drawn.add_column(overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(each if isinstance(each, str) else Text(*each) for each in map(_printable, row)))
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
-        console.print(table)
+        console.print(drawn)
     for line in printed.get().splitlines():
         click.echo(_trimmed(line))  # noqa: TID251 - with our own colours, and printable cells
 
 
+def _printable(cell: str | Styled) -> str | Styled:
+    return printable(cell) if isinstance(cell, str) else Styled(printable(cell.text), cell.style)
+
+
 def show_rows(
-    rows: Sequence[Mapping[str, Any]], table: Callable[[], Table], output: str | None, *, key: str = "name", none: str
+    rows: Sequence[Mapping[str, Any]],
+    table: Callable[[], Table],
+    output: str | None,
+    *,
+    key: str = "name",
+    none: str = "",
 ) -> None:
-    """Print rows for programs, with `key` as their names, or for people the table; without any, say so on stderr."""
+    """Print rows for programs, with `key` as their names, or for people the table; instead of an empty one, `none`."""
     if output:
         emit_rows([row[key] for row in rows], rows, output)
-    elif rows:
+    elif rows or not none:
         show(table())
     else:
         say(none, err=True)
@@ -81,19 +114,25 @@ def _trimmed(line: str) -> str:
     return f"{trimmed}{_NO_COLOUR}" if "\x1b[" in trimmed else trimmed
 
 
-def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
+def jobs(rows: Sequence[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
     """Return the list of jobs, with a column of namespaces for several, and with nodes if the rows have them."""
-    rows = list(rows)
-    nodes = ("NODE",) if any("nodes" in row for row in rows) else ()
-    where_from = ("NAMESPACE",) if with_namespace else ()
-    table = _table(*where_from, "NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "OWNER")
-    for row in rows:
-        age, ran = _age(row["created_at"], now), _ran(row, now)
-        where = (row["namespace"],) if with_namespace else ()
-        told = (row["name"], _phase(row["phase"]), row["in_brief"], str(row["replicas"]), age, ran, row["kind"])
-        places = (", ".join(row["nodes"]),) if nodes else ()
-        table.add_row(*where, *told, *places, owner_text(row["owner"]))
-    return table
+    columns: dict[str, Callable[[Mapping[str, Any]], str | Styled]] = {
+        "NAMESPACE": lambda row: row["namespace"],
+        "NAME": lambda row: row["name"],
+        "PHASE": lambda row: _phase(row["phase"]),
+        "REASON": lambda row: row["in_brief"],
+        "REPLICAS": lambda row: str(row["replicas"]),
+        "AGE": lambda row: _age(row["created_at"], now),
+        "RAN": lambda row: _ran(row, now),
+        "KIND": lambda row: row["kind"],
+        "NODE": lambda row: ", ".join(row["nodes"]),
+        "OWNER": lambda row: owner_text(row["owner"]),
+    }
+    if not with_namespace:
+        del columns["NAMESPACE"]
+    if not any("nodes" in row for row in rows):
+        del columns["NODE"]
+    return _table(columns, ([cell(row) for cell in columns.values()] for row in rows))
 
 
 def _ran(row: Mapping[str, Any], now: datetime) -> str:
@@ -112,55 +151,52 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
 
 def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
     """Return the list of jobs that use resources, with their owners."""
-    table = _table("NAME", "PHASE", "AGE", "INSTANCE", "OWNER")
-    for each in jobs:
-        age = duration(now - each.created_at)
-        table.add_row(each.ref.name, _phase(each.phase), age, each.instance, owner_text(each.owner))
-    return table
+    rows = (
+        (each.ref.name, _phase(each.phase), duration(now - each.created_at), each.instance, owner_text(each.owner))
+        for each in jobs
+    )
+    return _table(("NAME", "PHASE", "AGE", "INSTANCE", "OWNER"), rows)
 
 
 def orphans(findings: Iterable[Orphan], *, now: datetime) -> Table:
     """Return the list of orphaned jobs, and what was done about each."""
-    table = _table("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW")
-    for each in findings:
-        job, done = each.job, "stopped" if each.stopped else "left as it is"
-        age = duration(now - job.created_at)
-        table.add_row(job.ref.name, _phase(job.phase), age, owner_text(job.owner), each.why or "not known", done)
-    return table
+    rows = (
+        (
+            *(each.job.ref.name, _phase(each.job.phase), duration(now - each.job.created_at)),
+            *(owner_text(each.job.owner), each.why or "not known", "stopped" if each.stopped else "left as it is"),
+        )
+        for each in findings
+    )
+    return _table(("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW"), rows)
 
 
 def job(snapshot: Snapshot) -> Table:
     """Return the description of one job as a whole."""
-    said, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
-    lines: dict[str, str | Text] = {
+    values, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
+    is_condition = any(each.get("message") == status.message for each in snapshot.conditions)  # shown below
+    lines: dict[str, str | Styled] = {
         "job": str(ref),
         "kind": ref.kind,
         "uid": ref.uid,
-        "phase": _phase(said["phase"]),
-        "reason": snapshot.diagnosis.in_one_line(ref) if snapshot.diagnosis else "",
-        "message": "" if snapshot.diagnosis or _is_told(status.message, snapshot) else status.message,
-        "failed": failed_replicas_text(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
+        "phase": _phase(values["phase"]),
+        "reason": snapshot.diagnosis.story(ref) if snapshot.diagnosis else "",
+        "message": "" if snapshot.diagnosis or is_condition else status.message,
+        "failed": told_of(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "progress": _progress(snapshot.trainer_status),
-        "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(said["replica_statuses"]),
+        "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(values["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
-        "attempt": str(said["attempt"]) if said["attempt"] > 1 else "",
+        "attempt": str(values["attempt"]) if values["attempt"] > 1 else "",
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
-        **_times(snapshot, said),
-        "code": said["git_revision"] or _folder(said["code_revision"]),
-        "model": _model(snapshot, said["model"]),
-        "tfevents": _tfevents(snapshot, said["tfevents"]),
-        "tensorboard": said["tensorboard_url"] or "",
+        **_times(snapshot, values),
+        "code": values["git_revision"] or _folder(values["code_revision"]),
+        "model": _model(snapshot, values["model"]),
+        "tfevents": _tfevents(snapshot, values["tfevents"]),
+        "tensorboard": values["tensorboard_url"] or "",
     }
-    table = _Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for name, text in lines.items():
-        if text:
-            table.add_row(name, text)
-    return table
+    return _table((), (line for line in lines.items() if line[1]))
 
 
 def _progress(reported: Mapping[str, Any]) -> str:
@@ -174,38 +210,40 @@ def _progress(reported: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)} ({_time(_instant(reported.get('lastUpdatedTime')))})" if parts else ""
 
 
-def _times(snapshot: Snapshot, said: Mapping[str, Any]) -> dict[str, str | Text]:
+def _times(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, str | Styled]:
     """Return how long the job waited and ran; `not known` where nobody followed it and its object does not tell."""
-    if _is_unseen(snapshot.record, snapshot.status):
+    if _is_unobserved(snapshot.record, snapshot.status):
         return {"waited": "not known", "ran": "not known"}
-    again = f", {restarts(said['restarts'])}" if said["restarts"] else ""
-    return {"waited": f"{said['queue_seconds']:.1f} s", "ran": f"{said['run_seconds']:.1f} s{again}"}
+    again = f", {restarts(values['restarts'])}" if values["restarts"] else ""
+    return {"waited": f"{values['queue_seconds']:.1f} s", "ran": f"{values['run_seconds']:.1f} s{again}"}
 
 
 def replicas(snapshot: Snapshot) -> Table:
     """Return the state of each replica, including those whose pods are gone."""
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
-    table = _table("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH")
-    over_at = snapshot.status.finished_at if snapshot.status.phase is JobPhase.FAILED else None
-    for name, rank in snapshot.submission.ranks.items():
-        codes = ", ".join(_ends(snapshot.record, name, over_at))
-        pod = pods.get(name) or {"status": {"phase": _without_pod(snapshot.record, name, snapshot.status)}}
-        node = (pod.get("spec") or {}).get("nodeName") or ""
-        age = _age((pod.get("metadata") or {}).get("creationTimestamp"), snapshot.now)
-        table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), age, node, codes)
-    return table
+    return _table(
+        ("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH"),
+        (_replica_row(snapshot, name, rank, pods.get(name)) for name, rank in snapshot.submission.ranks.items()),
+    )
 
 
-def _ends(record: PodHistory, replica: str, over_at: datetime | None) -> Iterator[str]:
-    """Yield how the training ended, and which other containers of the pod failed, with their names.
+def _replica_row(snapshot: Snapshot, name: str, rank: int, pod: Manifest | None) -> tuple[str | Styled, ...]:
+    record, status = snapshot.record, snapshot.status
+    ends = ", ".join(_ends(record, name, status.finished_at if status.phase is JobPhase.FAILED else None))
+    if pod is None:
+        return str(rank), name, _phase(_without_pod(record, name, status)), "", "", ends
+    age = _age((pod.get("metadata") or {}).get("creationTimestamp"), snapshot.now)
+    phase = str((pod.get("status") or {}).get("phase") or "")
+    return str(rank), name, _phase(phase), age, (pod.get("spec") or {}).get("nodeName") or "", ends
 
-    The job failed at `over_at`.
-    """
+
+def _ends(record: PodHistory, replica: str, failed_at: datetime | None) -> Iterator[str]:
+    """Yield how the training ended, and which other containers of the pod failed, with their names."""
     for end in record.terminations:
         is_training = end.kind is ContainerKind.TRAINING
         if end.replica == replica and (is_training or end.failed):
-            said = _ended_with(record, replace(end, stopped=end.stopped or is_clean_up(end, over_at)))
-            yield said if is_training else f"{end.container}: {said}"
+            text = _ended_with(record, replace(end, stopped=end.stopped or is_clean_up(end, failed_at)))
+            yield text if is_training else f"{end.container}: {text}"
 
 
 def _ended_with(record: PodHistory, end: Termination) -> str:
@@ -213,9 +251,10 @@ def _ended_with(record: PodHistory, end: Termination) -> str:
 
     The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
     """
-    said = f"{_code(end.exit_code)} {end.reason}".strip()
+    code = "unknown" if end.exit_code is None else end.exit_code
+    text = f"{code} {end.reason}".strip()
     if end.exit_code != _KILLED or end.started_at is not None or not end.pod_uid:
-        return f"{said}, stopped" if end.stopped and end.failed else said
+        return f"{text}, stopped" if end.stopped and end.failed else text
     was_lost = end.reason == "ContainerStatusUnknown" and record.first_running_at is not None
     return end.reason if was_lost else "never ran"
 
@@ -225,104 +264,110 @@ def _without_pod(record: PodHistory, replica: str, status: JobStatus) -> str:
 
     `not seen`: the job has ended, and nothing of its pods is known.
     """
-    if _is_unseen(record, status):
+    if _is_unobserved(record, status):
         return "not seen"
-    ran_unseen = status.phase.is_terminal and record.first_running_at is not None
-    return "gone" if ran_unseen or record.had_pod(replica) else "not made"
+    ran_unobserved = status.phase.is_terminal and record.first_running_at is not None
+    return "gone" if ran_unobserved or record.had_pod(replica) else "not made"
 
 
-def _is_unseen(record: PodHistory, status: JobStatus) -> bool:
+def _is_unobserved(record: PodHistory, status: JobStatus) -> bool:
     """Return whether the job ended and nothing tells whether it ran, as of a TrainJob that nobody followed."""
     return status.phase.is_terminal and record.first_running_at is None and record.is_blank(status.finished_at)
 
 
 def conditions(snapshot: Snapshot) -> Table:
     """Return the job's conditions in kubectl's format, the oldest change first."""
-    table = _table("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
-    for each in sorted(snapshot.conditions, key=lambda each: str(each.get("lastTransitionTime") or "")):
-        since = _age(each.get("lastTransitionTime"), snapshot.now)
-        table.add_row(each["type"], each["status"], since, each.get("reason") or "", each.get("message") or "")
-    return table
+    rows = (
+        (
+            *(each["type"], each["status"], _age(each.get("lastTransitionTime"), snapshot.now)),
+            *(each.get("reason") or "", each.get("message") or ""),
+        )
+        for each in sorted(snapshot.conditions, key=lambda each: str(each.get("lastTransitionTime") or ""))
+    )
+    return _table(("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"), rows)
 
 
 def peaks(used: Mapping[str, PeakUsage]) -> Table:
     """Return the measured peaks of replicas; `-` without measurements."""
-    table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK")
-    for name, use in used.items():
-        bytes_of = [_known(each, size) for each in (use.peak_memory, use.disk)]
-        table.add_row(name, _known(use.peak_cpu, _cores), *bytes_of)
-    return table
+    rows = (
+        (name, _known(peak.peak_cpu, _cores), _known(peak.peak_memory, size), _known(peak.disk, size))
+        for name, peak in used.items()
+    )
+    return _table(("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK"), rows)
 
 
 def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the events in kubectl's format."""
-    table = _table("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
-    for row in rows:
-        times = f" (×{row['count']})" if row["count"] > 1 else ""
-        warns = Text(row["type"], style="yellow" if row["type"] == "Warning" else "")
-        table.add_row(_age(row["at"], now), warns, row["reason"], row["object"], f"{row['message']}{times}")
-    return table
+    cells = (
+        (
+            _age(row["at"], now),
+            Styled(row["type"], "yellow" if row["type"] == "Warning" else ""),
+            *(row["reason"], row["object"]),
+            row["message"] + (f" (×{row['count']})" if row["count"] > 1 else ""),
+        )
+        for row in rows
+    )
+    return _table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), cells)
 
 
-def nodes(found: Iterable[NodeUse]) -> Table:
+def nodes(used: Iterable[NodeUse]) -> Table:
     """Return the list of nodes, in Arena's columns and with CPU and memory."""
-    table = _table("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "CPU", "MEMORY")
-    for node in found:
-        status = Text(node.status, style="" if node.status == "ready" else "yellow")
-        cpu, memory = _part(node.cpu_taken, node.cpu, _cores), _part(node.memory_taken, node.memory, size)
-        gpus = (str(node.gpus), str(node.gpus_taken))
-        table.add_row(node.name, node.address, node.role or "<none>", status, *gpus, cpu, memory)
-    return table
+    rows = (
+        (
+            *(node.name, node.address, node.role or "<none>"),
+            Styled(node.status, "" if node.status == "ready" else "yellow"),
+            *(str(node.gpus), str(node.gpus_taken)),
+            *(_part(node.cpu_taken, node.cpu, _cores), _part(node.memory_taken, node.memory, size)),
+        )
+        for node in used
+    )
+    return _table(("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "CPU", "MEMORY"), rows)
 
 
 def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the list of jobs with their GPUs."""
-    table = _table("NAME", "GPU(Requests)", "GPU(Allocated)", "PHASE", "AGE", "NODE")
-    for row in rows:
-        gpus = (str(row["gpus"]), str(row["gpus_allocated"]))
-        table.add_row(row["name"], *gpus, _phase(row["phase"]), _age(row["created_at"], now), row["node"] or "N/A")
-    return table
+    cells = (
+        (
+            *(row["name"], str(row["gpus"]), str(row["gpus_allocated"]), _phase(row["phase"])),
+            *(_age(row["created_at"], now), row["node"] or "N/A"),
+        )
+        for row in rows
+    )
+    return _table(("NAME", "GPU(Requests)", "GPU(Allocated)", "PHASE", "AGE", "NODE"), cells)
 
 
 def replicas_in_use(
-    replicas: Iterable[ReplicaUse], most: Mapping[str, PeakUsage], record: PodHistory, status: JobStatus
+    replicas: Iterable[ReplicaUse], peaks: Mapping[str, PeakUsage], record: PodHistory, status: JobStatus
 ) -> Table:
     """Return each replica's current usage and its measured peaks; `-` without measurements."""
-    used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK")
-    table = _table("REPLICA", "PHASE", "NODE", "GPU", *used)
-    for use in replicas:
-        peak = most[use.replica]
-        cpu = [_known(each, _cores) for each in (use.cpu, peak.peak_cpu)]
-        memory = [_known(each, size) for each in (use.memory, peak.peak_memory)]
-        row = (use.node, str(use.gpus), *cpu, *memory, _known(peak.disk, size))
-        table.add_row(use.replica, _phase(use.phase or _without_pod(record, use.replica, status)), *row)
-    return table
+    rows = (
+        (
+            *(use.replica, _phase(use.phase or _without_pod(record, use.replica, status)), use.node, str(use.gpus)),
+            *(_known(each, _cores) for each in (use.cpu, peaks[use.replica].peak_cpu)),
+            *(_known(each, size) for each in (use.memory, peaks[use.replica].peak_memory, peaks[use.replica].disk)),
+        )
+        for use in replicas
+    )
+    return _table(("REPLICA", "PHASE", "NODE", "GPU", "CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK"), rows)
 
 
-def checks(found: Iterable[Check]) -> Table:
+def checks(checks: Iterable[Check]) -> Table:
     """Return the checks, and what to do."""
-    table = _table("", "ABOUT", "SEEN", "WHAT TO DO")
-    for check in found:
-        mark, style = _MARKS[check.is_good]
-        table.add_row(Text(mark, style=style), check.about, check.said, check.advice)
-    return table
+    rows = ((Styled(*_MARKS[check.is_good]), check.about, check.said, check.advice) for check in checks)
+    return _table(("", "ABOUT", "SEEN", "WHAT TO DO"), rows)
 
 
 def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     """Return the list of claims, in Arena's columns and with size and state."""
-    table = _table("NAME", "ACCESSMODE", "SIZE", "STATUS", "CLASS", "DESCRIPTION", "OWNER", "AGE")
-    for row in rows:
-        columns = ("name", "access_mode", "size", "status", "storage_class", "description", "owner")
-        table.add_row(*(row[name] for name in columns), _age(row["created_at"], now))
-    return table
+    names = ("name", "access_mode", "size", "status", "storage_class", "description", "owner")
+    cells = ((*(row[name] for name in names), _age(row["created_at"], now)) for row in rows)
+    return _table(("NAME", "ACCESSMODE", "SIZE", "STATUS", "CLASS", "DESCRIPTION", "OWNER", "AGE"), cells)
 
 
 def files(rows: Iterable[Mapping[str, Any]]) -> Table:
     """Return the content of a folder."""
-    table = _table("NAME", "BYTES", "MODIFIED")
-    for row in rows:
-        table.add_row(row["name"], f"{row['bytes']:,}" if row["bytes"] is not None else "", row["modified"])
-    return table
+    cells = ((row["name"], _known(row["bytes"], "{:,}".format, ""), row["modified"]) for row in rows)
+    return _table(("NAME", "BYTES", "MODIFIED"), cells)
 
 
 def size(count: float) -> str:
@@ -361,14 +406,9 @@ def restarts(count: int) -> str:
     return f"{count} restart{'' if count == 1 else 's'}"
 
 
-def _is_told(message: str, snapshot: Snapshot) -> bool:
-    """Return whether a condition has the same text, which the table of conditions shows."""
-    return any(each.get("message") == message for each in snapshot.conditions)
-
-
-def _model(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
+def _model(snapshot: Snapshot, value: Mapping[str, Any] | None) -> str:
     declared = snapshot.submission.outputs.model
-    facts = f" ({found['bytes']:,} bytes, sha256 {found['sha256']})" if found else ""
+    facts = f" ({value['bytes']:,} bytes, sha256 {value['sha256']})" if value else ""
     return f"{declared.uri}{facts}" if declared else ""
 
 
@@ -379,52 +419,45 @@ def _folder(revision: Mapping[str, Any] | None) -> str:
     return f"{revision['digest']}{state}"
 
 
-def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
+def _tfevents(snapshot: Snapshot, value: Mapping[str, Any] | None) -> str:
     declared = snapshot.submission.outputs.tfevents
-    scalars = [f"{tag}={value:.4g}" for tag, value in found["scalars"].items()] if found else []
-    facts = f" (step {found['last_step']}: {', '.join(scalars)})" if found and scalars else ""
+    scalars = [f"{tag}={scalar:.4g}" for tag, scalar in value["scalars"].items()] if value else []
+    facts = f" (step {value['last_step']}: {', '.join(scalars)})" if value and scalars else ""
     return f"{declared.uri}{facts}" if declared else ""
 
 
 def _counted(statuses: Mapping[str, Mapping[str, Any]]) -> str:
     """Return `Master 1 active, Worker 2 active 1 failed`; values that are not numbers above 0 are left out."""
-    told = {
+    counts_of = {
         role: [f"{count} {state}" for state, count in counts.items() if isinstance(count, int) and count]
         for role, counts in statuses.items()
     }
-    return ", ".join(f"{role} {' '.join(counts)}" for role, counts in told.items() if counts)
+    return ", ".join(f"{role} {' '.join(counts)}" for role, counts in counts_of.items() if counts)
 
 
 def _cores(count: float) -> str:
     return f"{count:.2f}".rstrip("0").rstrip(".")
 
 
-def _known(value: float | None, say: Callable[[float], str]) -> str:
-    return "-" if value is None else say(value)
+def _known(value: float | None, text: Callable[[float], str], unknown: str = "-") -> str:
+    return unknown if value is None else text(value)
 
 
-def _part(taken: float | None, whole: float | None, say: Callable[[float], str]) -> str:
-    return _known(whole, say) if taken is None else f"{say(taken)} of {_known(whole, say)}"
+def _part(taken: float | None, whole: float | None, text: Callable[[float], str]) -> str:
+    return _known(whole, text) if taken is None else f"{text(taken)} of {_known(whole, text)}"
 
 
-def _table(*columns: str) -> Table:
-    table = _Table(box=None, header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
+    return Table(tuple(columns), [tuple(row) for row in rows])
 
 
-def _phase(phase: str) -> Text:
-    return Text(phase, style=PHASE_COLOURS.get(phase, "dim"))
+def _phase(phase: str) -> Styled:
+    return Styled(phase, PHASE_COLOURS.get(phase, "dim"))
 
 
 def _age(text: str | None, now: datetime) -> str:
     instant = _instant(text or None)
     return duration(now - instant) if instant else ""
-
-
-def _code(exit_code: int | None) -> str:
-    return "unknown" if exit_code is None else str(exit_code)
 
 
 def _time(instant: datetime | None) -> str:

@@ -2,52 +2,74 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-from ptjob_provider.cli.data import OnClaim
-from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, notice, run
-from ptjob_provider.cli.printable import say
+import click
+
+from ptjob_provider.cli.completion import jobs_or_addresses
+from ptjob_provider.cli.data import claim_path
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say
+from ptjob_provider.cli.parameters import WholeNumber, of_jobs, pod_options
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.inspector import TensorBoardView
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
 
 _TIMEOUT = 300.0
 
 
-def show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show the TensorBoard until Ctrl-C, which is the normal end; before it is shown, Ctrl-C is an interrupt."""
-    try:
-        run(_show(place, what, port=port, image=image, user=user))
-    except asyncio.CancelledError:
-        raise SystemExit(EXIT_INTERRUPTED) from None
+@click.command()
+@click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=jobs_or_addresses)
+@click.option(
+    "--port",
+    type=WholeNumber(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port on this machine.  [default: any free port]",
+)
+@pod_options(
+    image="Cluster: image to use where the job has no TensorBoard.  [default: [ptjob] tensorboard_image, else the "
+    "job's own]",
+    user="Cluster: user of the pod.  [default: the job's]",
+)
+@of_jobs
+def tensorboard(target: Target, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    """Show a job's curves in a browser on this machine.
+
+    Prints the address and runs until Ctrl-C. On a cluster it goes through the API server: to the job's own TensorBoard
+    or, also when the job is gone, to a pod that is started for this and deleted at the end.
+
+    \b
+    ptjob tensorboard digits
+    ptjob tensorboard pvc://models/logs --image registry.example.com/team/tensorboard:2
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    run(_show(target, what, port=port, image=image, user=user))
 
 
-async def _show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    _end_when_told()
-    there = OnClaim.read(what)
-    if there is None:
-        job = await _job(place, what)
-        plan = _plan_of(job, image or place.installation().tensorboard_image)
+async def _show(target: Target, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    """Show it until Ctrl-C, which is the normal end then; before, it is an interrupt."""
+    import asyncio
+
+    _cancel_on_signal()
+    image = image or target.installation().tensorboard_image
+    remote, job = claim_path(what), None
+    if remote is None:
+        job = await _job(target, what)
+        plan = _plan_of(job, image)
     else:
-        job = None
-        chosen = image or place.installation().tensorboard_image
-        plan = TensorBoardPlan(claim=there.claim, path=there.path.strip("/"), image=chosen)
-        if place.backend != "local" and not chosen:
+        claim, path = remote
+        plan = TensorBoardPlan(claim=claim, path=path.strip("/"), image=image)
+        if target.backend != "local" and not image:
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
-    view = TensorBoardView(
-        namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice
-    )
-    async with place.site().tensorboard(view) as address:
+    view = Shown(namespace=target.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice)
+    async with target.inspector().tensorboard(view) as address:
         say(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")
         notice("Ctrl-C ends it")
@@ -55,9 +77,9 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
             await asyncio.Event().wait()
 
 
-async def _job(place: Place, name: str) -> Manifest:
+async def _job(target: Target, name: str) -> Manifest:
     try:
-        return await place.find(place.open(), name)
+        return await target.find(target.open(), name)
     except JobNotFound as error:
         advice = f"what a job has written stays on its claim: ptjob tensorboard pvc://CLAIM/PATH ({error})"
         raise JobNotFound(advice, code=error.code, reason=error.reason) from error
@@ -65,6 +87,8 @@ async def _job(place: Place, name: str) -> Manifest:
 
 def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
     """Return the folder with a job's events, whether or not it has a TensorBoard; "" if unknown."""
+    from ptjob_provider.core.run.submit import Submission
+
     plan, tfevents = TensorBoardPlan.of(job), Submission.of(job).outputs.tfevents
     if plan is None:
         plan = TensorBoardPlan(claim=tfevents.claim if tfevents else "", path=tfevents.path if tfevents else "")
@@ -73,21 +97,23 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
     return plan.run_by(image or plan.image or str(own))
 
 
-def _end_when_told() -> None:
+def _cancel_on_signal() -> None:
     """Cancel the task on a termination signal, whatever it waits for; what it has started is deleted then.
 
     Only the first signal counts: a closed terminal sends two, and the deletion has its own timeouts.
     """
+    import asyncio
+
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None  # noqa: S101 - `asyncio.run` made it
 
-    told = asyncio.Event()
+    signalled = asyncio.Event()
 
-    def end() -> None:
-        if not told.is_set():
-            told.set()
+    def cancel() -> None:
+        if not signalled.is_set():
+            signalled.set()
             task.cancel()
 
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may do this
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(each, end)
+            loop.add_signal_handler(each, cancel)

@@ -1,16 +1,21 @@
-"""Real jobs of this machine for the command line to look at."""
+"""Real jobs of this machine for the command line to look at, and the command line on a scripted back-end."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from machine import Machine
+from ptjob_provider.cli import main
+from ptjob_provider.cli.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from click.testing import Result
 
 SPEAKS = """
 import os
@@ -60,3 +65,15 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     machine.finish("bad")
     yield machine
     machine.clear()
+
+
+@pytest.fixture
+def ptjob(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command line in the namespace `team` of a scripted back-end, with a scripted inspector if one is given."""
+
+    def run(scripted: object, *words: str, inspector: object = None, backend: str = "local") -> Result:
+        monkeypatch.setattr(Target, "open", lambda *_, **__: scripted)
+        monkeypatch.setattr(Target, "inspector", lambda _: inspector)
+        return CliRunner().invoke(main, ["--backend", backend, "-n", "team", *words])
+
+    return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ptjob_provider.cli.printable import of_last_return, printable
+from ptjob_provider.cli.output import printable
 
 if TYPE_CHECKING:
     from machine import Machine
@@ -24,6 +23,7 @@ SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31mred\x7f"
 PROGRAM = f"""
 import os
 print({SAID!r}, "first", flush=True)
+print("\\r 1%\\r 2%\\r", flush=True)
 raise ValueError({SAID!r})
 """
 NAMES = ["plain.txt", "a\x1b[2Jb", "c\x9bd", b"e\xfff"]
@@ -49,12 +49,6 @@ def write(machine: Machine) -> None:
 def test_control_characters_are_shown_and_not_sent(text: str, expected: str) -> None:
     """Those of both sets, and bytes of a name that are no text; line breaks and tabs stay."""
     assert printable(text) == expected
-
-
-def test_a_line_that_was_overwritten_is_shown_as_it_was_last() -> None:
-    """As a terminal would: progress bars return to the line's beginning."""
-    assert of_last_return("\r 1%\r 2%\r") == " 2%"
-    assert of_last_return("done") == "done"
 
 
 def test_what_a_job_said_is_shown_by_every_command_without_its_control_characters(machine: Machine) -> None:
@@ -94,10 +88,12 @@ def test_a_log_is_raw_except_at_a_terminal(machine: Machine) -> None:
     """Whoever reads it by a program gets what was written."""
     machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
 
-    raw, shown = as_bytes(machine, "logs", "odd"), at_terminal(machine, "logs", "odd")
+    raw = subprocess.run(machine.command("logs", "odd"), capture_output=True, check=True).stdout
+    shown = machine.at_terminal("logs", "odd")
 
     assert f"{SAID} first\n".encode() in raw
     assert f"{SHOWN} first" in shown
+    assert "\n 2%\r\n" in shown  # a progress bar, as a terminal would show it
     assert CONTROL.findall(shown.replace("\r\n", "\n")) == []
 
 
@@ -114,28 +110,3 @@ def test_what_is_logged_is_shown_the_same_way(machine: Machine, level: str) -> N
 
     assert SHOWN in told
     assert CONTROL.findall(told) == []
-
-
-def line(machine: Machine, *words: str) -> list[str]:
-    program = "from ptjob_provider.cli import main; main()"
-    return [sys.executable, "-c", program, "--root", str(machine.root), *words]
-
-
-def as_bytes(machine: Machine, *words: str) -> bytes:
-    """Return what goes into a pipe."""
-    return subprocess.run(line(machine, *words), capture_output=True, check=True).stdout
-
-
-def at_terminal(machine: Machine, *words: str) -> str:
-    """Return what a terminal is sent."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(line(machine, *words), stdin=theirs, stdout=theirs):
-        os.close(theirs)
-        sent = b""
-        try:
-            while part := os.read(ours, 4096):
-                sent += part
-        except OSError:  # the other end is closed: that is how a terminal of Linux ends
-            pass
-    os.close(ours)
-    return sent.decode()

@@ -6,15 +6,15 @@ import subprocess
 import sys
 
 import click
-import pytest
 from click.testing import CliRunner
 
-from ptjob_provider.cli import Commands, main
+from ptjob_provider.cli import SECTIONS, main
+from rows import each_row
 
 HEAVY = {"aiohttp", "kubernetes_asyncio", "rich", "asyncio", "airflow", "kfp", "kubernetes", "psutil", "torch"}
 """What takes time to load."""
 
-COMMANDS = [(name, line) for commands in Commands.sections.values() for name, (_, line) in commands.items()]
+COMMANDS = [(name, line) for commands in SECTIONS.values() for name, (_, line) in commands.items()]
 
 
 def loaded(*words: str) -> set[str]:
@@ -32,13 +32,13 @@ def test_help_loads_no_command() -> None:
     assert not loaded("--help") & {*HEAVY, "yaml"}
 
 
-@pytest.mark.parametrize("command", [name for name, _ in COMMANDS])
+@each_row("command", [name for name, _ in COMMANDS])
 def test_a_commands_help_loads_nothing_that_takes_time(command: str) -> None:
     """Neither the back-end nor what paints tables is needed to say what a command may be told."""
     assert not loaded(command, "--help") & HEAVY
 
 
-@pytest.mark.parametrize(("name", "line"), COMMANDS)
+@each_row(("name", "line"), COMMANDS)
 def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: str) -> None:
     """The whole's help knows the first line of a command's, which it does not load."""
     command = main.get_command(click.Context(main), name)
@@ -56,7 +56,7 @@ def test_a_misspelt_command_is_answered_with_what_is_alike() -> None:
     assert "Did you mean logs?" in result.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "instead"),
     [
         (["get", "digits", "--gpus"], "--gpus is not here: `ptjob top job NAME`"),
@@ -73,7 +73,7 @@ def test_what_arena_has_and_is_not_here_is_answered_with_what_there_is(words: li
     assert "No such option '--nam'" in CliRunner().invoke(main, ["list", "--nam"]).output
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_row("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_told_how_to_complete(shell: str) -> None:
     """Each shell has its own language; all ask this program."""
     result = CliRunner().invoke(main, ["completion", shell])
@@ -88,23 +88,5 @@ def test_help_names_each_exit_code() -> None:
 
     assert (
         "0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, "
-        "130 interrupted, 143 told to stop." in told
+        "130 interrupted, 143 terminated." in told
     )
-
-
-@pytest.mark.parametrize("command", ["submit", "run", "render"])
-def test_help_does_not_say_that_a_manifest_is_of_one_kind(command: str) -> None:
-    """`-f` takes every kind of job."""
-    said = " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split())
-
-    assert "A job's manifest, or a map of fields" in said
-    assert "PyTorchJob's manifest" not in said
-
-
-def test_help_says_that_render_asks_nobody_for_the_kind() -> None:
-    """What it prints is a PyTorchJob unless another kind is named, whatever `submit` would make on a cluster."""
-    said = " ".join(CliRunner().invoke(main, ["render", "--help"]).stdout.split())
-    rendered = CliRunner().invoke(main, ["render", "--name", "digits", "--image", "digits"])
-
-    assert "Without --kind it is a PyTorchJob, also where `submit` would make a TrainJob" in said
-    assert "kind: PyTorchJob\n" in rendered.stdout

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rows import each_row
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -188,7 +190,7 @@ def test_a_task_instance_that_is_gone_does_not_wait(running: Machine, airflow: A
     assert "its task instance is gone" in ask(running, airflow).output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "text"),
     [
         (404, "<html>no such page</html>"),
@@ -226,7 +228,7 @@ def test_another_installations_jobs_are_not_asked_about(running: Machine, airflo
     assert (TASK, "Bearer a-token") not in airflow.asked
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ids", "more", "text"),
     [
         (
@@ -242,7 +244,6 @@ def test_another_installations_jobs_are_not_asked_about(running: Machine, airflo
             "may be a copy: its id test was made elsewh",
         ),
     ],
-    ids=["another Airflow", "without an id", "not allowed to tell", "a copied database"],
 )
 def test_whose_jobs_are_stopped_is_known_or_nothing_is(
     running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None, more: list[str], text: str
@@ -257,7 +258,7 @@ def test_whose_jobs_are_stopped_is_known_or_nothing_is(
     assert running.ptjob("list", "-o", "name").stdout == "train\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "ids",
     [{}, None, {"ptjob_instance_test": "elsewhere"}, {"ptjob_instance_0": "there", "ptjob_instance_test": "there"}],
 )
@@ -298,7 +299,7 @@ def test_a_token_goes_nowhere_but_to_the_address_that_was_named(
     assert running.ptjob("list", "-o", "name").stdout == "train\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ids", "base_url", "expected"),
     [
         (
@@ -360,20 +361,3 @@ def test_a_token_of_the_environment_is_taken_as_it_is(
     ask(running, airflow)
 
     assert airflow.asked == [(VERSION, "Bearer mine"), (VARIABLES, "Bearer mine"), (TASK, "Bearer mine")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--delete"], "--delete needs --airflow-url"),
-        (["--older-than", "2 days"], "'2 days' is not allowed"),
-        (["--airflow-url", "airflow.example.com"], "--airflow-url: 'airflow.example.com' is not allowed"),
-        (["--airflow-url", "http://127.0.0.1:9", "--airflow-user", "ada"], "set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AI"),
-    ],
-)
-def test_wrong_usage_says_what_is_allowed(machine: Machine, arguments: list[str], text: str) -> None:
-    """Nothing is asked, and nothing deleted."""
-    result = machine.ptjob("orphans", *arguments)
-
-    assert result.exit_code == 2
-    assert text in " ".join(result.output.split())

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from fakes import ScriptedBackend, finished
-from ptjob_provider.cli.logs import Wanted, show
-from ptjob_provider.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, Refused
-from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.history import PodHistory, Termination, to_text
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
+from rows import each_row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from click.testing import Result
 
     from ptjob_provider.core.identity import JobRef, Manifest
 
@@ -88,16 +86,7 @@ def ended_pod(name: str) -> Manifest:
     }
 
 
-def read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, *, follow: bool = False, **which: Any) -> None:
-    """Do what `ptjob logs digits` does."""
-    monkeypatch.setattr(Place, "open", lambda _: backend)
-    nothing = dict.fromkeys(("root", "claims", "kubeconfig", "context"))
-    place = find_place(Asked(**nothing, backend="local", namespace="team"), {})
-    wanted = Wanted(follow=follow, tail=None, after=None, timestamps=False, container=None)
-    show(place, "digits", wanted, **{"replica": None, "every": False, **which})
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("job", "pods", "goes_on"),
     [
         (
@@ -123,30 +112,28 @@ def read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, *, follow: b
     ],
 )
 def test_a_log_that_is_gone_is_told_with_what_is_left(
-    job: Manifest, pods: tuple[str, ...], goes_on: str, monkeypatch: pytest.MonkeyPatch
+    job: Manifest, pods: tuple[str, ...], goes_on: str, ptjob: Callable[..., Result]
 ) -> None:
     """The job is there, so that this is no exit code 3."""
     backend = BackendWithLostLogs(job, pods=pods, lost=("digits-master-0",))
 
-    with pytest.raises(Refused) as refused:
-        read(backend, monkeypatch)
+    refused = ptjob(backend, "logs", "digits")
 
-    assert refused.value.exit_code == EXIT_FAILED
-    assert refused.value.message == f"{GONE}; {goes_on}"
+    assert refused.exit_code == 1
+    assert refused.stderr == f"Error: {GONE}; {goes_on}\n"
 
 
-def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(ptjob: Callable[..., Result]) -> None:
     """An unknown cause explains nothing, least of all that the training has not begun."""
     job = a_job("Failed", Diagnosis.unknown(), was_seen=False)
     backend = BackendWithLostLogs(job, pods=(), lost=("digits-master-0",))
 
-    with pytest.raises(Refused) as refused:
-        read(backend, monkeypatch)
+    refused = ptjob(backend, "logs", "digits")
 
-    assert refused.value.message == f"{GONE}; more: ptjob get digits"
+    assert refused.stderr == f"Error: {GONE}; more: ptjob get digits\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "said"),
     [
         (1, f"{GONE}; still to be read: worker-0 (ptjob logs digits -i worker-0); last lines of worker-0: "),
@@ -154,51 +141,45 @@ def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(monke
         (128, "team/digits: digits-master-0 has no log, its training has not begun: digits-worker-0 (rank 1) exited"),
     ],
 )
-def test_a_replica_that_the_operator_saw_exit_has_run(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_the_operator_saw_exit_has_run(code: int, said: str, ptjob: Callable[..., Result]) -> None:
     """Its event is all that is left of the pod, and has no start; a container that never started has 128 or 137."""
     job = a_job("Failed", was_seen=False)
     told = Termination(replica="digits-master-0", key="told/digits-master-0", container="pytorch", exit_code=code)
     job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(PodHistory(terminations=(told,)))
     backend = BackendWithLostLogs(job, pods=("digits-worker-0",), lost=("digits-master-0",))
 
-    with pytest.raises(Refused) as refused:
-        read(backend, monkeypatch)
+    refused = ptjob(backend, "logs", "digits")
 
-    assert refused.value.message.startswith(said)
+    assert refused.stderr.startswith(f"Error: {said}")
 
 
-def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(ptjob: Callable[..., Result]) -> None:
     """Its log is the one to read."""
     why = Diagnosis.of(Cause.KILLED, "digits-worker-1 (rank 2) was killed", replica="digits-worker-1")
     pods = ("digits-worker-0", "digits-worker-1")
     backend = BackendWithLostLogs(a_job("Failed", why, workers=2), pods=pods, lost=("digits-master-0",))
 
-    with pytest.raises(Refused, match=r"worker-1, worker-0 \(ptjob logs digits -i worker-1\)"):
-        read(backend, monkeypatch)
+    assert "worker-1, worker-0 (ptjob logs digits -i worker-1)" in ptjob(backend, "logs", "digits").stderr
 
 
-def test_logs_that_are_left_are_printed_where_another_one_is_gone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_that_are_left_are_printed_where_another_one_is_gone(ptjob: Callable[..., Result]) -> None:
     """Of all replicas, also those behind the one that is gone."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=("digits-worker-0",), lost=("digits-master-0",))
 
-    with pytest.raises(Refused) as refused:
-        read(backend, monkeypatch, every=True)
+    refused = ptjob(backend, "logs", "digits", "--all")
 
-    assert capsys.readouterr().out == "[worker-0] digits-worker-0 wrote\n"
-    assert refused.value.message == f"{GONE}; last lines of worker-0: ptjob get digits"
+    assert refused.stdout == "[worker-0] digits-worker-0 wrote\n"
+    assert refused.stderr == f"Error: {GONE}; last lines of worker-0: ptjob get digits\n"
 
 
-def test_a_job_that_goes_while_its_log_is_read_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_goes_while_its_log_is_read_is_not_there(ptjob: Callable[..., Result]) -> None:
     """Then exit code 3 is right."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=(), lost=("digits-master-0",))
     backend.worlds = [Observation(job=None)]
 
-    with pytest.raises(Refused) as refused:
-        read(backend, monkeypatch)
+    refused = ptjob(backend, "logs", "digits")
 
-    assert refused.value.exit_code == EXIT_NOT_FOUND
+    assert refused.exit_code == 3
 
 
 LIMIT = Diagnosis.of(
@@ -209,47 +190,44 @@ BOTH = ("digits-master-0", "digits-worker-0")
 POINTER = "── worker-0 (rank 1) failed first: ptjob logs digits -i worker-0\n"
 
 
-@pytest.mark.parametrize("follow", [True, False])
-@pytest.mark.parametrize(
+@each_row("follow", [["-f"], []])
+@each_row(
     ("job", "pods", "which", "said"),
     [
-        (a_job("Failed"), BOTH, {}, POINTER),
-        (a_job("Failed"), BOTH[:1], {}, "── worker-0 (rank 1) failed first: ptjob get digits\n"),
-        (a_job("Failed"), BOTH, {"replica": "worker-0"}, ""),
-        (a_job("Failed"), BOTH, {"every": True}, ""),
-        (a_job("Failed", OF_RANK_0), BOTH, {}, ""),
-        (a_job("Failed", LIMIT), BOTH, {}, ""),
-        (a_job("Succeeded"), BOTH, {}, ""),
-        (a_job("Running"), BOTH, {}, ""),
+        (a_job("Failed"), BOTH, [], POINTER),
+        (a_job("Failed"), BOTH[:1], [], "── worker-0 (rank 1) failed first: ptjob get digits\n"),
+        (a_job("Failed"), BOTH, ["-i", "worker-0"], ""),
+        (a_job("Failed"), BOTH, ["--all"], ""),
+        (a_job("Failed", OF_RANK_0), BOTH, [], ""),
+        (a_job("Failed", LIMIT), BOTH, [], ""),
+        (a_job("Succeeded"), BOTH, [], ""),
+        (a_job("Running"), BOTH, [], ""),
     ],
 )
-def test_a_log_ends_with_the_other_replica_that_failed_first(  # noqa: PLR0917 - a row, and two fixtures
+def test_a_log_ends_with_the_other_replica_that_failed_first(
     job: Manifest,
     pods: tuple[str, ...],
-    which: dict[str, Any],
+    which: list[str],
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ptjob: Callable[..., Result],
     *,
-    follow: bool,
+    follow: list[str],
 ) -> None:
     """Rank 0's own traceback tells of a lost connection only; stdout has nothing but the log."""
-    read(BackendWithLostLogs(job, pods=pods), monkeypatch, follow=follow, **which)
+    printed = ptjob(BackendWithLostLogs(job, pods=pods), "logs", "digits", *which, *follow)
 
-    printed = capsys.readouterr()
-    assert printed.err == said
-    assert all(line.endswith(" wrote") for line in printed.out.splitlines())
+    assert printed.stderr == said
+    assert all(line.endswith(" wrote") for line in printed.stdout.splitlines())
 
 
-@pytest.mark.parametrize("error", [PermissionDenied("may not", code=403), JobNotFound("gone", code=404)])
+@each_row("error", [PermissionDenied("may not", code=403), JobNotFound("gone", code=404)])
 def test_a_log_that_was_read_stays_good_where_nothing_tells_who_failed_first(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, ptjob: Callable[..., Result]
 ) -> None:
     """The job may not be watched, or is deleted meanwhile."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=BOTH)
     backend.refusals = {"watch": [error]}
 
-    read(backend, monkeypatch)
+    printed = ptjob(backend, "logs", "digits")
 
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("digits-master-0 wrote\n", "")
+    assert (printed.stdout, printed.stderr) == ("digits-master-0 wrote\n", "")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fakes import ScriptedBackend
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.commands import event_rows
-from ptjob_provider.cli.place import Asked, Place, find_place
 from recorded import recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    import pytest
+    from click.testing import Result
 
     from ptjob_provider.core.identity import JobRef, Manifest
 
@@ -35,20 +36,24 @@ def event(reason: str, **when: Any) -> Manifest:
     return {"metadata": {}, "involvedObject": {"kind": "Pod", "name": "digits-master-0"}, "reason": reason, **when}
 
 
-def rows_of(site: ScriptedSite, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Do what `ptjob events` does."""
-    job = recorded("pytorchjob-created")
-    backend, meta = ScriptedBackend(), job["metadata"]
-    backend.jobs[meta["namespace"], meta["name"]] = job
-    monkeypatch.setattr(Place, "open", lambda _: backend)
-    monkeypatch.setattr(Place, "site", lambda _: site)
-    asked = dict.fromkeys(("root", "claims", "kubeconfig", "context"))
-    return event_rows(find_place(Asked(**asked, backend="local", namespace=meta["namespace"]), {}), meta["name"])
+@pytest.fixture
+def rows_of(ptjob: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]:
+    """Return what `ptjob events` prints for programs."""
+
+    def rows(*told: Manifest) -> list[dict[str, Any]]:
+        job = recorded("pytorchjob-created")
+        backend, meta = ScriptedBackend(), job["metadata"]
+        backend.jobs[meta["namespace"], meta["name"]] = job
+        words = ("events", meta["name"], "-n", meta["namespace"], "-o", "json")
+        printed: list[dict[str, Any]] = json.loads(ptjob(backend, *words, inspector=ScriptedSite(*told)).stdout)
+        return printed
+
+    return rows
 
 
-def test_events_are_shown_in_the_order_of_the_time_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable[..., list[dict[str, Any]]]) -> None:
     """The scheduler tells microseconds, others whole seconds; of one instant, and of none, the server's order stays."""
-    site = ScriptedSite(
+    rows = rows_of(
         event("FailedScheduling", eventTime="2026-11-20T10:00:01.852900Z"),
         event("SuccessfulCreatePod", lastTimestamp="2026-11-20T10:00:01Z"),
         event("SuccessfulCreateService", lastTimestamp="2026-11-20T10:00:01Z"),
@@ -56,8 +61,6 @@ def test_events_are_shown_in_the_order_of_the_time_beside_them(monkeypatch: pyte
         event("Started", series={"lastObservedTime": "2026-11-20T10:00:01.9Z"}, eventTime="2026-11-20T09:59:00Z"),
         event("Created", metadata={"creationTimestamp": "2026-11-20T10:00:00Z"}),
     )
-
-    rows = rows_of(site, monkeypatch)
 
     assert [row["reason"] for row in rows] == [
         "Unknown",
@@ -68,21 +71,23 @@ def test_events_are_shown_in_the_order_of_the_time_beside_them(monkeypatch: pyte
         "Started",
     ]
     table = tables.events(rows, now=datetime(2026, 11, 20, 10, 1, 41, tzinfo=UTC))
-    assert [str(cell) for cell in table.columns[0].cells] == ["", "1m41s", "1m40s", "1m40s", "1m39s", "1m39s"]
+    assert table.column("LAST SEEN") == ["", "1m41s", "1m40s", "1m40s", "1m39s", "1m39s"]
 
 
-def test_events_of_one_second_are_shown_in_the_order_in_which_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_one_second_are_shown_in_the_order_in_which_they_were_made(
+    rows_of: Callable[..., list[dict[str, Any]]],
+) -> None:
     """The scheduler tells microseconds, the kubelet whole seconds; both name an event by its nanoseconds."""
     second = 0x18AA2F0000000000
 
     def made(reason: str, milliseconds: int, **when: Any) -> Manifest:
         return event(reason, metadata={"name": f"digits-master-0.{second + milliseconds * 10**6:x}"}, **when)
 
-    site = ScriptedSite(
+    rows = rows_of(
         made("Started", 900, lastTimestamp="2026-11-20T10:00:01Z"),
         made("Pulled", 500, lastTimestamp="2026-11-20T10:00:01Z"),
         made("Scheduled", 200, eventTime="2026-11-20T10:00:01.200000Z"),
         made("Killing", 100, lastTimestamp="2026-11-20T10:00:02Z"),
     )
 
-    assert [row["reason"] for row in rows_of(site, monkeypatch)] == ["Scheduled", "Pulled", "Started", "Killing"]
+    assert [row["reason"] for row in rows] == ["Scheduled", "Pulled", "Started", "Killing"]

@@ -5,32 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
-import sys
 import time
-from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fakes import BackendWithTakenNames, ScriptedBackend
-from ptjob_provider.cli import running
-from ptjob_provider.cli.output import Refused
+from ptjob_provider.cli.following import TerminalSink
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome, raise_for
-from ptjob_provider.core.spec import Installation, TrainingJob
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.run.outcome import Conclusion, Outcome, raise_for
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from click.testing import Result
+
     from machine import Machine
-    from ptjob_provider.cli.place import Place
     from ptjob_provider.core.errors import ClusterError
 
 WRITES = """
@@ -60,10 +59,7 @@ spec:
 """
 
 
-def stand_in_place(backend: ScriptedBackend) -> Place:
-    """Return where jobs are made that no test runs."""
-    made = {"launching": lambda: backend, "installation": Installation, "api_error_timeout": 60.0}
-    return cast("Place", SimpleNamespace(namespace="team", **made))
+DIGITS = ("--name", "digits", "--image", "digits:1", "--tfevents", "pvc://models/logs", "--tensorboard")
 
 
 @pytest.mark.parametrize("words", [["python", "-c", WRITES], ["--", "python", "-c", WRITES]])
@@ -109,7 +105,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
 )
 def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple[str, ...]) -> None:
     """The error names the replica; its lines stand above, unless much has been printed since."""
-    sink, status = running.TerminalSink(lines_to_stderr=True), JobStatus(phase=JobPhase.FAILED)
+    sink, status = TerminalSink(lines_to_stderr=True), JobStatus(phase=JobPhase.FAILED)
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
     why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised", replica="worker-0", log_tail=LAST)
 
@@ -118,14 +114,6 @@ def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple
     with pytest.raises(JobFailed) as raised:
         raise_for(ref, JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why), shown=sink.shown)
     assert raised.value.diagnosis.log_tail == told
-
-
-def test_a_missing_output_fails_a_run(machine: Machine) -> None:
-    """A program that ends well without its model has not trained."""
-    result = machine.ptjob("run", "--name", "lazy", "--image", "none", "--model", "pvc://models/m.pt", "true")
-
-    assert result.exit_code == 1
-    assert "pvc://models/m.pt" in result.stderr
 
 
 def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine) -> None:
@@ -142,15 +130,6 @@ def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
 
     assert result.exit_code == 75
     wait(lambda: machine.ptjob("get", "long").exit_code == 3)
-
-
-def test_a_submitted_job_has_the_name_that_it_was_given(machine: Machine) -> None:
-    """Kept literally, so that `kubectl`, Arena and scripts find it."""
-    result = machine.ptjob("submit", "-o", "name", "--name", "digits", "--image", "none", "true")
-
-    assert result.stdout == "digits\n"
-    machine.finish("digits")
-    assert machine.ptjob("list", "-o", "name").stdout == "digits\n"
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine) -> None:
@@ -190,19 +169,17 @@ def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Pa
     assert first != second
 
 
-def test_generated_names_that_are_all_taken_are_told_with_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """The place is a stand-in; none of the jobs that are there is touched."""
+def test_generated_names_that_are_all_taken_are_told_with_whose_they_are(
+    ptjob: Callable[..., Result], tmp_path: Path
+) -> None:
+    """None of the jobs that are there is touched."""
     backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=100)
-    place = stand_in_place(backend)
-    job = TrainingJob.parse(manifest=MANIFEST.replace("name: by-hand", "generateName: by-hand-"), image="i")
+    (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
 
-    with pytest.raises(
-        Refused, match=r"team/by-hand-\w{12}: .* did not create: .* dag_id=nightly of 'prod'; the names"
-    ):
-        running.submit(place, job, output=None)
+    result = ptjob(backend, "submit", "-f", str(tmp_path / "job.yaml"))
 
-    assert backend.deleted == []
-    assert capsys.readouterr().out == ""
+    assert re.search(r"team/by-hand-\w{12}: .* did not create: .* dag_id=nightly of 'prod'; the names", result.stderr)
+    assert (result.exit_code, result.stdout, backend.deleted) == (1, "", [])
 
 
 def test_a_job_without_a_kind_runs_here_whatever_kind_is_preferred(
@@ -229,7 +206,9 @@ def test_options_of_the_installation_hold_for_the_command_line(machine: Machine,
     }
 
     shown = "import os; print(os.environ['FROM_IMAGE'])"
-    result = ptjob(machine, "run", "--name", "mine", "--image", "mine", "--args", json.dumps([shown]), **environment)
+    result = ptjob_with(
+        machine, "run", "--name", "mine", "--image", "mine", "--args", json.dumps([shown]), **environment
+    )
 
     assert (result.returncode, result.stdout) == (0, "yes\n"), result.stderr
     assert machine.ptjob("list", "-o", "name", "-l", "team=vision").stdout == "mine\n"
@@ -239,11 +218,11 @@ def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
     """Before anything is started; commands that only look do not care."""
     environment = {"PTJOB_JOB_TEMPLATE": "/none.yaml"}
 
-    result = ptjob(machine, "submit", "--name", "x", "--image", "none", "true", **environment)
+    result = ptjob_with(machine, "submit", "--name", "x", "--image", "none", "true", **environment)
 
     assert result.returncode == 2
     assert "[ptjob] job_template" in result.stderr
-    assert ptjob(machine, "list", **environment).returncode == 0
+    assert ptjob_with(machine, "list", **environment).returncode == 0
 
 
 def test_suspended_jobs_wait_and_go_on(machine: Machine) -> None:
@@ -281,7 +260,10 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
 ) -> None:
     """Ctrl-C at a log is no order to stop a training that may have run for days."""
     at_a_terminal = ["env", "--default-signal=INT"]  # a test run in the background has its processes ignore Ctrl-C
-    command = [*at_a_terminal, *line("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON)]
+    command = [
+        *at_a_terminal,
+        *machine.command("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON),
+    ]
     with subprocess.Popen(
         command, env=environment_of(machine), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -298,71 +280,63 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     wait(lambda: (machine.ptjob("get", "long").exit_code == 0) is runs_on)
 
 
-@pytest.mark.parametrize("deletes", [True, False])
-def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
-    capsys: pytest.CaptureFixture[str], *, deletes: bool
-) -> None:
-    """It is deleted, or named; the place is a stand-in with a back-end that is slow to have a TensorBoard."""
+class InterruptedBackend(ScriptedBackend):
+    """Is slow to have a TensorBoard, and SIGTERM arrives meanwhile; before, the job may become another, or go."""
 
-    class SlowStandIn(ScriptedBackend):
-        async def ensure_tensorboard(self, ref: JobRef) -> str:
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.Event().wait()
-            return ""
+    def __init__(self, **change: Any) -> None:
+        super().__init__()
+        self.change = change
 
-    backend = SlowStandIn()
-    place = stand_in_place(backend)
-    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
-
-    follows = partial(running.run_job, ending=running.Ending(delete_on_interrupt=True))
-    leaves = partial(running.submit, output=None)
-
-    with pytest.raises(SystemExit) as raised:
-        (follows if deletes else leaves)(place, job)
-
-    assert raised.value.code == 143
-    assert (backend.created, bool(backend.jobs)) == (1, not deletes)
-    left = "team/digits stays as it is; follow it: ptjob follow digits"  # it has never run
-    assert ("team/digits was deleted: interrupted" if deletes else left) in capsys.readouterr().err
+    async def ensure_tensorboard(self, ref: JobRef) -> str:
+        self.jobs[ref.namespace, ref.name].update(self.change)
+        if "gone" in self.change:
+            del self.jobs[ref.namespace, ref.name]
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+        return ""
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@each_row(
+    ("words", "deletes", "text"),
     [
-        (
-            {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
-            "had ended (Failed); look at it: ptjob get",
-        ),
-        (None, "team/digits is gone"),
+        (("run", "--delete-on-interrupt"), True, "team/digits was deleted: interrupted"),
+        (("submit",), False, "team/digits stays as it is; follow it: ptjob follow digits"),  # it has never run
     ],
 )
-@pytest.mark.parametrize("deletes", [True, False])
-def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
-    capsys: pytest.CaptureFixture[str], change: dict[str, Any] | None, said: str, *, deletes: bool
+def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
+    ptjob: Callable[..., Result], words: tuple[str, ...], text: str, *, deletes: bool
 ) -> None:
-    """Nor is it deleted: its story is kept as without an interrupt. The place is a stand-in."""
+    """It is deleted, or named."""
+    backend = InterruptedBackend()
 
-    class EndingStandIn(ScriptedBackend):
-        async def ensure_tensorboard(self, ref: JobRef) -> str:
-            job = self.jobs.pop((ref.namespace, ref.name))
-            if change is not None:
-                self.jobs[ref.namespace, ref.name] = job | change
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.Event().wait()
-            return ""
+    result = ptjob(backend, *words, *DIGITS)
 
-    backend = EndingStandIn()
-    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+    assert result.exit_code == 143
+    assert (backend.created, bool(backend.jobs)) == (1, not deletes)
+    assert text in result.stderr
 
-    with pytest.raises(SystemExit):
-        running.run_job(stand_in_place(backend), job, running.Ending(delete_on_interrupt=deletes))
 
-    told = capsys.readouterr().err
-    assert said in told
+ENDED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+
+
+@each_row("words", [("run",), ("run", "--delete-on-interrupt")])
+@each_row(
+    ("change", "text"),
+    [(ENDED, "had ended (Failed); look at it: ptjob get"), ({"gone": True}, "team/digits is gone")],
+)
+def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
+    ptjob: Callable[..., Result], change: dict[str, Any], text: str, words: tuple[str, ...]
+) -> None:
+    """Nor is it deleted: its story is kept as without an interrupt."""
+    backend = InterruptedBackend(**change)
+
+    told = ptjob(backend, *words, *DIGITS).stderr
+
+    assert text in told
     assert ("runs on" in told, backend.deleted) == (False, [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "url", "error", "is_said"),
     [
         ("TrainJob", "http://10.0.0.7:30131/", None, True),
@@ -372,48 +346,33 @@ def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
     ],
 )
 def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
-    capsys: pytest.CaptureFixture[str], kind: str, url: str, error: ClusterError | None, *, is_said: bool
+    ptjob: Callable[..., Result], kind: str, url: str, error: ClusterError | None, *, is_said: bool
 ) -> None:
-    """One beside a job without a time to live that is submitted and left; it is no reason to fail.
-
-    The place is a stand-in.
-    """
+    """One beside a job without a time to live that is submitted and left; it is no reason to fail."""
 
     class FailingStandIn(ScriptedBackend):
         async def ensure_tensorboard(self, ref: JobRef) -> str:
             self.get_error = error
             return url
 
-    backend = FailingStandIn()
-    place = stand_in_place(backend)
-    job = TrainingJob.parse(name="digits", kind=kind, image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+    result = ptjob(FailingStandIn(), "submit", "--kind", kind, *DIGITS)
 
-    running.submit(place, job, output=None)
-
-    out, err = capsys.readouterr()
-    assert out.startswith("team/digits was submitted")
+    assert result.stdout.startswith("team/digits was submitted")
     stays = "its TensorBoard stands until the job is deleted, which nothing does by itself"
-    assert (f"team/digits: {stays}; ptjob follow digits ends it with the training\n" in err) is is_said
+    assert (f"team/digits: {stays}; ptjob follow digits ends it with the training\n" in result.stderr) is is_said
 
 
 def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:
-    """Its task follows it and writes on it; whoever looks does not."""
+    """Its task follows it and writes on it; whoever looks does not, unless it is adopted."""
     name = machine.submit("theirs", LOSES)
 
     result = machine.ptjob("follow", name)
+    untouched = annotations(machine, name)
+    adopted = machine.ptjob("follow", "--adopt", name)
 
-    assert result.exit_code == 1
+    assert (result.exit_code, adopted.exit_code) == (1, 1)
     assert "ValueError: loss is nan" in result.stderr
-    assert "ptjob-provider/diagnosis" not in annotations(machine, name)
-
-
-def test_an_adopted_job_is_treated_as_ones_own(machine: Machine) -> None:
-    """Its story is noted on it, for whoever looks later."""
-    name = machine.submit("orphan", LOSES)
-
-    result = machine.ptjob("follow", "--adopt", name)
-
-    assert result.exit_code == 1
+    assert "ptjob-provider/diagnosis" not in untouched
     assert "ptjob-provider/diagnosis" in annotations(machine, name)
 
 
@@ -428,14 +387,6 @@ def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine)
     assert f"--delete-on-interrupt would delete default/{theirs}, which something else made; --adopt" in refused.output
     assert adopted.exit_code == 1
     assert "ValueError: loss is nan" in adopted.stderr
-
-
-def test_a_timeout_stops_only_what_is_adopted(machine: Machine) -> None:
-    """A job of somebody else is not stopped by whoever looks at it."""
-    result = machine.ptjob("follow", "--timeout", "1s", "any")
-
-    assert result.exit_code == 2
-    assert "--adopt" in result.output
 
 
 @pytest.mark.parametrize(
@@ -486,7 +437,7 @@ def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machin
     if is_there:
         machine.root.mkdir(mode=0o755)
     words = ["run", "--name", "digits", "--image", "none", "--model", "pvc://models/m.pt", "python", "-c", WRITES]
-    subprocess.run(line(*words), env=environment_of(machine), umask=0o022, check=True)
+    subprocess.run(machine.command(*words), env=environment_of(machine), umask=0o022, check=True)
     ran, claim = machine.root / "jobs" / "default" / "digits", machine.root / "claims" / "default" / "models"
 
     folders = [ran, *ran.parents[:2], claim, *claim.parents[:2]]
@@ -531,18 +482,13 @@ def wait(holds: object) -> None:
         time.sleep(0.05)
 
 
-def line(*words: str) -> list[str]:
-    """Return the command line of a process of its own."""
-    return [sys.executable, "-c", "from ptjob_provider.cli import main; main()", *words]
-
-
 def environment_of(machine: Machine, **more: str) -> dict[str, str]:
     """Return the environment of a person whose jobs are this machine's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB"))}
     return {**kept, "PTJOB_LOCAL_ROOT": str(machine.root), **more}
 
 
-def ptjob(machine: Machine, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ptjob_with(machine: Machine, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command line with these variables."""
     env = environment_of(machine, **environment)
-    return subprocess.run(line(*words), env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(machine.command(*words), env=env, capture_output=True, text=True, check=False)

@@ -7,16 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from fakes import ScriptedBackend, finished
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.commands import row_of
+from ptjob_provider.cli.jobs import row_of
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
 from ptjob_provider.core.identity import CODE_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.run.snapshot import look
 from recorded import recorded
+from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
 
@@ -52,20 +51,19 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
 
     snapshot = await look(backend, "team", "digits", inspect=False, now=datetime(2026, 11, 20, 10, 10, tzinfo=UTC))
 
-    shown = [[str(cell) for cell in column.cells] for column in tables.replicas(snapshot).columns]
-    assert shown[1:5] == [
+    shown = tables.replicas(snapshot)
+    assert [shown.column(name) for name in ("REPLICA", "PHASE", "AGE", "NODE")] == [
         ["digits-node-0-0", "digits-node-0-1", "digits-node-0-2"],
         ["Running", "Pending", "not made"],
         ["9m0s", "9m0s", ""],
         ["gpu-0", "gpu-1", ""],
     ]
     fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(fetched).columns)
-    told = dict(zip(names, texts, strict=True))
+    told = dict(tables.job(fetched).rows)
     assert (told["kind"], told["code"], "replicas" in told) == ("TrainJob", "0a1b2c", False)  # it counts batch Jobs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "shown"),
     [
         ({"commit": "0a1b2c", "dirty": True}, "sha256:d99c (changed since 0a1b2c)"),
@@ -83,11 +81,11 @@ async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state:
 
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True))["code"] == shown
+    told = dict(tables.job(snapshot).rows)
+    assert told["code"] == shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("condition", "shown"),
     [("Succeeded", "digits-worker-0 (rank 1) exited with code 1: its last line is “no data”"), ("Failed", None)],
 )
@@ -105,14 +103,8 @@ async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition:
     snapshot = await look(backend, "team", "digits", inspect=False)
     snapshot = replace(snapshot, record=PodHistory(terminations=(end,)))
 
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True)).get("failed") == shown
-
-
-def cells(table: Any, column: str) -> list[str]:
-    """Return what stands in a column."""
-    (found,) = [each for each in table.columns if each.header == column]
-    return [str(cell) for cell in found.cells]
+    told = dict(tables.job(snapshot).rows)
+    assert told.get("failed") == shown
 
 
 def end(**fields: Any) -> Termination:
@@ -120,7 +112,7 @@ def end(**fields: Any) -> Termination:
     return Termination(replica="digits-failed-worker-0", exit_code=0, reason="Completed", **fields)
 
 
-@pytest.mark.parametrize(("condition", "shown"), [("Running", "Master 1 active, Worker 1 failed"), ("Failed", None)])
+@each_row(("condition", "shown"), [("Running", "Master 1 active, Worker 1 failed"), ("Failed", None)])
 async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: str, shown: str | None) -> None:
     """Nobody corrects it after the end: pods that are gone stay counted as active; programs get it as it is."""
     told = recorded("pytorchjob-failed")
@@ -133,12 +125,12 @@ async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: 
 
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True)).get("replicas") == shown
+    told = dict(tables.job(snapshot).rows)
+    assert told.get("replicas") == shown
     assert snapshot.to_dict()["replica_statuses"] == counts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reported", "shown"),
     [
         (
@@ -153,7 +145,6 @@ async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: 
         ({"lastUpdatedTime": "2026-11-20T10:05:00Z"}, None),
         (None, None),
     ],
-    ids=["all", "nothing but the time", "a job that reports nothing"],
 )
 async def test_the_progress_that_a_trainjob_reports_is_shown(
     reported: dict[str, Any] | None, shown: str | None
@@ -168,12 +159,12 @@ async def test_the_progress_that_a_trainjob_reports_is_shown(
 
     snapshot = await look(backend, "team", "digits", inspect=False, now=NOW)
 
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True)).get("progress") == shown
+    told = dict(tables.job(snapshot).rows)
+    assert told.get("progress") == shown
     assert snapshot.to_dict()["trainer_status"] == reported
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "ran"),
     [
         ("pytorchjob-succeeded", "7m21s"),
@@ -186,7 +177,7 @@ async def test_the_progress_that_a_trainjob_reports_is_shown(
 )
 def test_a_list_says_how_long_a_job_has_run_and_not_how_old_it_is(name: str, ran: str) -> None:
     """As its conditions tell; `-` where it never ran, or begins anew."""
-    assert cells(tables.jobs([row_of(recorded(name))], now=NOW), "RAN") == [ran]
+    assert tables.jobs([row_of(recorded(name))], now=NOW).column("RAN") == [ran]
 
 
 def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
@@ -194,7 +185,7 @@ def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
     job = recorded("pytorchjob-failed")
     job["status"]["conditions"] = [each for each in job["status"]["conditions"] if each["type"] != "Running"]
 
-    assert cells(tables.jobs([row_of(job)], now=NOW), "RAN") == ["-"]
+    assert tables.jobs([row_of(job)], now=NOW).column("RAN") == ["-"]
 
 
 def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_made() -> None:
@@ -202,11 +193,11 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
     job = recorded("trainjob-succeeded")["job"]
     noted = PodHistory(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
 
-    unseen = cells(tables.jobs([row_of(job)], now=NOW), "RAN")
+    unseen = tables.jobs([row_of(job)], now=NOW).column("RAN")
     job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(noted)
-    assert (unseen, cells(tables.jobs([row_of(job)], now=NOW), "RAN")) == (["<9s"], ["6s"])
+    assert (unseen, tables.jobs([row_of(job)], now=NOW).column("RAN")) == (["<9s"], ["6s"])
     failed = recorded("trainjob-failed-node")["job"]
-    assert cells(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
+    assert tables.jobs([row_of(failed)], now=NOW).column("RAN") == ["-"]
 
 
 async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_that_nobody_knows() -> None:
@@ -217,14 +208,13 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
 
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 
-    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    told = dict(zip(names, texts, strict=True))
+    told = dict(tables.job(snapshot).rows)
     assert (told["waited"], told["ran"]) == ("not known", "not known")
     assert told["reason"].startswith("nobody followed the job, so it is unknown how its replicas ended; the job says: ")
-    assert set(cells(tables.replicas(snapshot), "PHASE")) == {"not seen"}
+    assert set(tables.replicas(snapshot).column("PHASE")) == {"not seen"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "ran_at", "shown"),
     [
         ({"reason": "ContainerStatusUnknown"}, None, "never ran"),
@@ -236,17 +226,6 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
         ({"reason": "Error", "pod_uid": ""}, NOW, "137 Error"),
         ({"reason": "OOMKilled", "started_at": NOW}, NOW, "137 OOMKilled"),
         ({"reason": "StartError", "exit_code": 128}, None, "128 StartError"),
-    ],
-    ids=[
-        "not started",
-        "lost",
-        "started and lost",
-        "killed",
-        "stopped",
-        "cleaned up",
-        "only told of",
-        "killed itself",
-        "no program",
     ],
 )
 async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_what_it_is(
@@ -261,7 +240,7 @@ async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_wha
 
     seen = PodHistory(terminations=(killed,), first_running_at=ran_at)
 
-    assert cells(tables.replicas(replace(snapshot, record=seen)), "ENDED WITH") == ["", shown]
+    assert tables.replicas(replace(snapshot, record=seen)).column("ENDED WITH") == ["", shown]
 
 
 async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
@@ -276,6 +255,6 @@ async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_h
 
     shown = tables.replicas(replace(snapshot, record=seen))
 
-    assert cells(shown, "ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
-    assert cells(shown, "PHASE") == ["gone", "gone"]
+    assert shown.column("ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
+    assert shown.column("PHASE") == ["gone", "gone"]
     assert snapshot.to_dict()["run_seconds"] == 91.0

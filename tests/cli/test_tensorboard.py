@@ -10,23 +10,22 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.shell import wait_until
 from curves import WRITES, tags
-from ptjob_provider.cli.tensorboard import show
-from ptjob_provider.core.spec import Installation
 
 pytest.importorskip("tensorboard")
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from click.testing import Result
 
     from machine import Machine
-    from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.inspector import TensorBoardView
+    from ptjob_provider.core.inspector import Shown
 
 
 @contextmanager
@@ -106,7 +105,9 @@ def test_a_looker_that_is_killed_leaves_no_tensorboard(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_what_is_being_started_goes_when_the_looker_is_told_to_end(number: signal.Signals) -> None:
+def test_what_is_being_started_goes_when_the_looker_is_told_to_end(
+    ptjob: Callable[..., Result], number: signal.Signals
+) -> None:
     """Not after the minutes that a pod may take; the place is a stand-in that is slow to show anything."""
     done: list[str] = []
 
@@ -121,13 +122,9 @@ def test_what_is_being_started_goes_when_the_looker_is_told_to_end(number: signa
             await asyncio.sleep(0.01)
             done.append("deleted")
 
-    site = SimpleNamespace(tensorboard=slow)
-    place = SimpleNamespace(namespace="team", backend=None, installation=Installation, site=lambda: site)
+    result = ptjob(None, "tensorboard", "pvc://models/logs", inspector=SimpleNamespace(tensorboard=slow))
 
-    with pytest.raises(SystemExit) as raised:
-        show(cast("Place", place), "pvc://models/logs", port=0, image="tb:1", user=None)
-
-    assert (raised.value.code, done) == (130, ["deleted"])
+    assert (result.exit_code, done) == (130, ["deleted"])
 
 
 def test_what_cannot_be_shown_is_said(machine: Machine) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from fakes import ScriptedBackend
-from ptjob_provider.cli.commands import events, suspend
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from rows import each_row
 
 if TYPE_CHECKING:
-    from ptjob_provider.cli.place import Place
+    from collections.abc import Callable
+
+    from click.testing import Result
 
 WAITS = "team/digits goes on when its queue vision has room, which Kueue decides: ptjob get digits"
+
+
+class SilentInspector:
+    """Knows no events."""
+
+    async def events(self, *_: object) -> list[dict[str, Any]]:
+        return []
 
 
 def with_job(**labels: str) -> ScriptedBackend:
@@ -30,22 +36,8 @@ def with_job(**labels: str) -> ScriptedBackend:
     return scripted
 
 
-def place_of(scripted: ScriptedBackend, backend: str) -> Place:
-    """Return where that job is, and nothing is reported."""
-
-    async def none(*_: object) -> list[dict[str, Any]]:
-        return []
-
-    async def find(backend: ScriptedBackend, name: str) -> dict[str, Any]:
-        return backend.jobs["team", name]
-
-    site = SimpleNamespace(events=none)
-    place = SimpleNamespace(backend=backend, namespace="team", find=find, open=lambda: scripted, site=lambda: site)
-    return cast("Place", place)
-
-
-@pytest.mark.parametrize(
-    ("backend", "labels", "said"),
+@each_row(
+    ("backend", "labels", "text"),
     [
         ("kubernetes", {QUEUE_LABEL: "vision"}, WAITS),
         ("kubernetes", {}, "team/digits goes on"),
@@ -53,23 +45,23 @@ def place_of(scripted: ScriptedBackend, backend: str) -> Place:
     ],
 )
 def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
-    capsys: pytest.CaptureFixture[str], backend: str, labels: dict[str, str], said: str
+    ptjob: Callable[..., Result], backend: str, labels: dict[str, str], text: str
 ) -> None:
     """Nobody is promised what another decides."""
     scripted = with_job(**labels)
 
-    suspend(place_of(scripted, backend), "digits", suspend=False)
+    result = ptjob(scripted, "resume", "digits", backend=backend)
 
-    assert capsys.readouterr().out == f"{said}\n"
+    assert result.stdout == f"{text}\n"
     assert scripted.patches == [{"spec": {"runPolicy": {"suspend": False}}}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("backend", "why"),
     [("local", "all of its fields apply here"), ("kubernetes", "a cluster keeps them for an hour")],
 )
-def test_why_there_are_no_events_is_said(capsys: pytest.CaptureFixture[str], backend: str, why: str) -> None:
+def test_why_there_are_no_events_is_said(ptjob: Callable[..., Result], backend: str, why: str) -> None:
     """No cluster is blamed for what this machine does not know."""
-    events(place_of(with_job(), backend), "digits", output=None)
+    result = ptjob(with_job(), "events", "digits", inspector=SilentInspector(), backend=backend)
 
-    assert capsys.readouterr().err == f"no events about team/digits: {why}\n"
+    assert result.stderr == f"no events about team/digits: {why}\n"

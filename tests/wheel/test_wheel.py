@@ -24,7 +24,7 @@ provider = ProvidersManager().providers["ptjob-provider"]
 print(json.dumps({"version": provider.version, "data": provider.data}))
 """
 ROOT = "from ptjob_provider.airflow.config import Settings; print(Settings.load().local.root)"
-DEFAULT = "import os; from ptjob_provider.cli.place import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
+DEFAULT = "import os; from ptjob_provider.cli.target import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 WHERE = "import ptjob_provider.airflow.operators as module; print(module.__file__)"
 
 pytestmark = pytest.mark.timeout(900)

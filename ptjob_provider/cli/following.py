@@ -1,7 +1,8 @@
-"""Implements `submit`, `run`, `follow` and `render`: the use case of an Airflow task, from a terminal.
+"""Submits and follows jobs for `submit`, `run`, `follow` and `train`.
 
-A job that the command line submits belongs to this one call: a name in use is always refused, and nothing existing is
-ever replaced. A job with another owner is only watched, unless it is adopted.
+It is the use case of an Airflow task, from a terminal. A job that the command line submits belongs to this one call: a
+name in use is always refused, and nothing existing is ever replaced. A job with another owner is only watched, unless
+it is adopted.
 """
 
 from __future__ import annotations
@@ -11,50 +12,48 @@ import contextlib
 import getpass
 import secrets
 import signal
-import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import yaml
-
-from ptjob_provider.cli import arena
-from ptjob_provider.cli.fields import job_fields
-from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
-from ptjob_provider.cli.printable import say, say_logged
+from ptjob_provider.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Refused,
+    emit_rows,
+    notice,
+    refusal,
+    say_logged,
+)
 from ptjob_provider.core import history, kinds
-from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.diagnosis.causes import TAIL_LINES
-from ptjob_provider.core.diagnosis.notices import QUOTED
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
+from ptjob_provider.core.diagnosis.replica_end import QUOTED
+from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
-from ptjob_provider.core.manifest import dump_manifest, yaml_problem
 from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, with_tensorboard
-from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.spec import TrainingJob
 
 T = TypeVar("T")
 
 INSTANCE = "ptjob"
 """Distinguishes jobs of the command line from those of orchestrators in the same namespace."""
 
-_A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
-_PATIENCE = 5.0
+_INTERRUPT_TIMEOUT = 5.0
 """Seconds to wait after Ctrl-C for the job's state."""
 
 _EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -94,80 +93,6 @@ class Ending:
         if self.crash_loop_limit is not None:
             given["crash_loop_limit"] = self.crash_loop_limit
         return Limits(**given)
-
-
-def described_job(given: dict[str, Any], filename: str | None, words: tuple[str, ...]) -> TrainingJob:
-    """Return the job described by flags, a file and the words after the flags.
-
-    Raises:
-        Refused: they are invalid, or contradict each other.
-    """
-    try:
-        fields = arena.joined(job_fields(given), arena.arena_fields(given))
-        command = arena.program(words, given.get("shell"))
-        if command is not None and "command" in fields:
-            raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
-        told = {**fields, **({"command": command} if command is not None else {})}
-        job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **told}))
-        return with_packed_folder(job, beside=Path.cwd())
-    except InvalidSpec as error:
-        raise Refused(str(error), EXIT_USAGE) from error
-
-
-def render(place: Place, job: TrainingJob, *, output: str) -> None:
-    """Print the object that would be submitted; the output is deterministic."""
-    try:
-        installation = place.installation()
-        rendered = kinds.requested_kind(job, preferred=installation.kind).render(
-            job.in_namespace(place.namespace),
-            owner=_owner("rendered"),
-            attempt=1,
-            exact_name=_has_literal_name(job),
-            installation=installation,
-        )
-    except PTJobError as error:
-        raise refusal(error) from error
-    for change in rendered.changes:
-        notice(change)
-    if rendered.secret is not None:
-        name = rendered.secret["metadata"]["name"]
-        what = "the folder's archive is" if job.code and job.code.folder else "credentials are"
-        notice(f"{what} not shown: `submit` creates a Secret for that, whose name begins with {name}-")
-    if output == "name":
-        say(rendered.manifest["metadata"]["name"])
-    elif output == "json":
-        emit(rendered.manifest, output)
-    else:
-        say(dump_manifest(rendered.manifest), nl=False)
-
-
-def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
-    """Submit a job and print its name."""
-    following = Following(place=place, ending=Ending())
-    ref, stays = _until_end(following.submit_and_leave(job), following)
-    if output == "name":
-        say(ref.name)
-    elif output:
-        emit(ref.to_dict(), output)
-    else:
-        say(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
-        notice(
-            f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
-        )
-    if stays:
-        notice(f"{stays}; ptjob follow {ref.name} ends it with the training")
-
-
-def run_job(place: Place, job: TrainingJob, ending: Ending) -> None:
-    """Submit a job and follow it to its end; the process ends with the job's exit code."""
-    following = Following(place=place, ending=ending)
-    _until_end(following.submit_and_follow(job), following)
-
-
-def follow_existing(place: Place, name: str, ending: Ending, *, adopt: bool) -> None:
-    """Follow an existing job to its end; the process ends with the job's exit code."""
-    following = Following(place=place, ending=ending)
-    _until_end(following.find_and_follow(name, adopt=adopt), following)
 
 
 class TerminalSink:
@@ -210,7 +135,7 @@ class Following:
         exact_name: use a new job's name unchanged; None: if it has one.
     """
 
-    place: Place
+    target: Target
     ending: Ending
     exact_name: bool | None = None
     ref: JobRef | None = None
@@ -218,7 +143,7 @@ class Following:
     @cached_property
     def backend(self) -> Backend:
         """Where the job runs."""
-        return self.place.launching()
+        return self.target.open(for_new_jobs=True)
 
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
         """Submit the job, wait for its end, and return its result."""
@@ -235,11 +160,11 @@ class Following:
         Raises:
             JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
         """
-        named = job.in_namespace(self.place.namespace)
-        exact_name = _has_literal_name(job) if self.exact_name is None else self.exact_name
+        named = job.in_namespace(self.target.namespace)
+        exact_name = has_literal_name(job) if self.exact_name is None else self.exact_name
         try:
             submission = await self._session.submit(
-                named, exact_name=exact_name, installation=self.place.installation()
+                named, exact_name=exact_name, installation=self.target.installation()
             )
         except JobAlreadyExists as error:
             if not exact_name:
@@ -257,8 +182,8 @@ class Following:
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of an existing job; a job that the command line did not create is only watched."""
-        self.backend = self.place.open()
-        job = await self.place.find(self.backend, name)
+        self.backend = self.target.open()
+        job = await self.target.find(self.backend, name)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
         if hands_off and self.ending.delete_on_interrupt:
             whose = f"{JobRef.of(job)}, which something else made"
@@ -283,7 +208,7 @@ class Following:
     async def _state(self, ref: JobRef) -> tuple[bool, str]:
         """Return whether the job has ended, and its description; a job without response is assumed to run."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_INTERRUPT_TIMEOUT):
                 job = await self.backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return True, "is gone"
@@ -319,68 +244,42 @@ class Following:
             notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
         return await session.finish(ref, conclusion, deliver=dict, hands_off=hands_off, shown=sink.shown)
 
+    def until_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
+        caught: list[int] = []
+        try:
+            return asyncio.run(guarded(work, self.interrupted, caught))
+        except PTJobError as error:
+            raise refusal(error) from error
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise SystemExit(_EXIT_TERMINATED if caught else EXIT_INTERRUPTED) from None
+
     @property
     def _session(self) -> Session:
         """Return this call's session; no other call ever adopts the job that it creates."""
         return Session(
             backend=self.backend,
-            owner=_owner(secrets.token_hex(6)),
-            store=ResumedAttempts(None),
+            owner=owner_of_call(secrets.token_hex(6)),
+            store=RecalledAttempts(None),
             on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
-            api_error_timeout=self.place.api_error_timeout,
+            api_error_timeout=self.target.api_error_timeout,
             tell=notice,
         )
 
 
-def _has_literal_name(job: TrainingJob) -> bool:
+def has_literal_name(job: TrainingJob) -> bool:
     """Return whether the name is the object's; a manifest's `generateName` is only a prefix."""
     meta = (job.manifest or {}).get("metadata") or {}
     return job.name is not None or bool(meta.get("name"))
 
 
-def _owner(submission: str) -> Owner:
+def owner_of_call(submission: str) -> Owner:
     """Return this call's user as the owner."""
     try:
         person = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a user without a name
         person = "unknown"
     return Owner(instance=INSTANCE, ids={"submitted_by": person, "submission": submission}, labels={})
-
-
-def _in_file(filename: str | None) -> dict[str, Any]:
-    """Return the fields in a file: a manifest is one field, a map without any part of a manifest is several.
-
-    `kind` is a field, too: it alone makes no manifest.
-
-    Raises:
-        InvalidSpec: the file cannot be read.
-    """
-    if filename is None:
-        return {}
-    try:
-        text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
-        found = yaml.safe_load(text)
-    except (OSError, ValueError) as error:  # also a NUL in the name
-        why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InvalidSpec.of("--filename", filename, f"{_A_FILE} ({why})") from None
-    except yaml.YAMLError as error:
-        raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
-    if found is None:
-        raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
-    if isinstance(found, dict) and not {"apiVersion", "metadata", "spec"} & found.keys():
-        return found
-    return {"manifest": text}
-
-
-def _until_end(work: Coroutine[Any, Any, T], following: Following) -> T:
-    """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
-    caught: list[int] = []
-    try:
-        return asyncio.run(guarded(work, following.interrupted, caught))
-    except PTJobError as error:
-        raise refusal(error) from error
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise SystemExit(_EXIT_TERMINATED if caught else EXIT_INTERRUPTED) from None
 
 
 async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:

@@ -1,24 +1,42 @@
-"""`submit`, `run`, `render`: options for a new job. Its flags are derived from the job's fields."""
+"""Implements `submit`, `run`, `render` and `follow`.
+
+A new job is described by flags, which are derived from the job's fields, a file, and the words after the flags.
+"""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
 from ptjob_provider.cli import arena
-from ptjob_provider.cli.fields import Flag, flags
-from ptjob_provider.cli.flag_errors import in_flags
+from ptjob_provider.cli.completion import addresses, mounts
+from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
-from ptjob_provider.cli.parameters import WholeNumber, addresses, mounts, pass_place, place_options, span
-from ptjob_provider.cli.printable import say
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, notice, refusal, say
+from ptjob_provider.cli.parameters import (
+    WholeNumber,
+    delete_on_interrupt_option,
+    of_one_job,
+    pass_target,
+    program_output_option,
+    span,
+    target_options,
+)
+from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import with_packed_folder
+from ptjob_provider.core.errors import InvalidSpec, PTJobError
+from ptjob_provider.core.manifest import dump_manifest, yaml_problem
+from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
-    from ptjob_provider.cli.place import Place
+    from ptjob_provider.cli.target import Target
 
 _ARENA = "Arena's further flags"
 _ALL = "ptjob_provider.help_all"
@@ -68,8 +86,6 @@ class JobCommand(click.Command):
             text = in_flags(error.message, ctx.params, ctx.meta[_WORDS])
             if text == error.message:
                 raise
-            from ptjob_provider.cli.output import Refused
-
             raise Refused(text, error.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -98,7 +114,7 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags that describe a job."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
-        place_options,
+        target_options,
         click.option(
             "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show every flag."
         ),
@@ -157,27 +173,41 @@ def _arena(*names: str, **how: Any) -> Callable[[Callable[..., None]], Callable[
     return click.option(*names, section=_ARENA, cls=FieldOption, **how)
 
 
-_SETTINGS = {"allow_interspersed_args": False}
+def _job_command(command: Callable[..., None]) -> click.Command:
+    """Return the command with the flags that describe a job; the target is its first argument."""
+    settings = {"allow_interspersed_args": False}
+    return click.command(cls=JobCommand, context_settings=settings)(_job_flags(pass_target(command)))
 
 
-@click.command(cls=JobCommand, context_settings=_SETTINGS)
-@_job_flags
-@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the job's reference.")
-@pass_place
-def submit(place: Place, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+@_job_command
+@program_output_option("Print the job's reference.")
+def submit(
+    target: Target, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any
+) -> None:
     """Submit a job and return.
 
     \b
     ptjob submit --name digits --image digits --workers 2 --gpus 1 --data models:/models -- python train.py --epochs 12
     ptjob submit -f job.yaml --workers 4
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
-    from ptjob_provider.cli import running
+    from ptjob_provider.cli.following import Ending, Following
 
-    running.submit(place, running.described_job(given, filename, words), output=output)
+    following = Following(target=target, ending=Ending())
+    ref, stays = following.until_end(following.submit_and_leave(described_job(given, filename, words)))
+    if output == "name":
+        say(ref.name)
+    elif output:
+        emit(ref.to_dict(), output)
+    else:
+        say(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        notice(
+            f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
+        )
+    if stays:
+        notice(f"{stays}; ptjob follow {ref.name} ends it with the training")
 
 
-@click.command(cls=JobCommand, context_settings=_SETTINGS)
-@_job_flags
+@_job_command
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @click.option(
     "--start-timeout",
@@ -197,30 +227,9 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
     help="Keep or delete the job object at the end.",
 )
 @click.option("--keep-running-pods", is_flag=True, help="Do not stop replicas that still run when the job has ended.")
-@click.option("--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["json", "yaml", "name"]),
-    help="Print the result, or the job's name; the log goes to stderr.",
-)
-@pass_place
-def run(
-    place: Place,
-    /,
-    *,
-    output: str | None,
-    filename: str | None,
-    words: tuple[str, ...],
-    timeout: timedelta | None,
-    start_timeout: timedelta | None,
-    queue_timeout: timedelta | None,
-    crash_loop_limit: int | None,
-    on_finish_action: str,
-    keep_running_pods: bool,
-    delete_on_interrupt: bool,
-    **given: Any,
-) -> None:
+@delete_on_interrupt_option
+@program_output_option("Print the result, or the job's name; the log goes to stderr.")
+def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and follow it to its end.
 
     Rank 0's log is shown while it runs, and the exit code says how it ended. 0: it succeeded, with its outputs in
@@ -231,34 +240,119 @@ def run(
     \b
     ptjob run --name digits --image digits --model pvc://models/digits.pt -- python train.py --epochs 12
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
-    from ptjob_provider.cli import running
+    from ptjob_provider.cli.following import Ending, Following
 
-    ending = running.Ending(
-        timeout=timeout,
-        start_timeout=start_timeout,
-        queue_timeout=queue_timeout,
-        crash_loop_limit=crash_loop_limit,
-        on_finish_action=on_finish_action,
-        keep_running_pods=keep_running_pods,
-        delete_on_interrupt=delete_on_interrupt,
-        output=output,
-    )
-    running.run_job(place, running.described_job(given, filename, words), ending)
+    ending = Ending(**{each.name: given.pop(each.name) for each in fields(Ending) if each.name in given})
+    following = Following(target=target, ending=ending)
+    following.until_end(following.submit_and_follow(described_job(given, filename, words)))
 
 
-@click.command(cls=JobCommand, context_settings=_SETTINGS)
-@_job_flags
-@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), default="yaml", show_default=True)
-@pass_place
-def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+@click.command()
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Treat a job that something else created as your own: store its result on it, stop what it leaves running.",
+)
+@click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
+@delete_on_interrupt_option
+@program_output_option("Print the result, or the name, at the end.")
+@of_one_job
+def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
+    """Follow a job to its end, as `run` does.
+
+    Rank 0's log is shown, and the exit code says how it ended. A job that does not start within 20 minutes, or fails
+    again and again, counts as failed, but is left as it is: only --timeout and --delete-on-interrupt delete.
+    """
+    from ptjob_provider.cli.following import Ending, Following
+
+    if options["timeout"] is not None and not adopt:
+        raise click.UsageError("--timeout stops the job, so it needs --adopt")
+    following = Following(target=target, ending=Ending(leave_stuck=True, **options))
+    following.until_end(following.find_and_follow(name, adopt=adopt))
+
+
+@_job_command
+@program_output_option("", default="yaml", show_default=True)
+def render(target: Target, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send.
 
-    Nothing is started and no cluster is asked: whether it would take the manifest, `kubectl diff` tells. Without
-    --kind it is a PyTorchJob, also where `submit` would make a TrainJob because the cluster serves no other.
+    Starts nothing and makes no request: `kubectl diff` tells whether a cluster would accept the manifest. Without
+    --kind it is a PyTorchJob, also where `submit` would create a TrainJob because the cluster serves no other kind.
 
     \b
     ptjob render -f job.yaml --workers 4 | kubectl diff -f -
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
-    from ptjob_provider.cli import running
+    from ptjob_provider.cli.following import has_literal_name, owner_of_call
 
-    running.render(place, running.described_job(given, filename, words), output=output)
+    job = described_job(given, filename, words)
+    try:
+        installation = target.installation()
+        rendered = kinds.asked_for(job, preferred=installation.kind).render(
+            job.in_namespace(target.namespace),
+            owner=owner_of_call("rendered"),
+            attempt=1,
+            exact_name=has_literal_name(job),
+            installation=installation,
+        )
+    except PTJobError as error:
+        raise refusal(error) from error
+    for change in rendered.changes:
+        notice(change)
+    if rendered.secret is not None:
+        name = rendered.secret["metadata"]["name"]
+        what = "the folder's archive is" if job.code and job.code.folder else "credentials are"
+        notice(f"{what} not shown: `submit` creates a Secret for that, whose name begins with {name}-")
+    if output == "name":
+        say(rendered.manifest["metadata"]["name"])
+    elif output == "json":
+        emit(rendered.manifest, output)
+    else:
+        say(dump_manifest(rendered.manifest), nl=False)
+
+
+def described_job(given: dict[str, Any], filename: str | None, words: tuple[str, ...]) -> TrainingJob:
+    """Return the job described by flags, a file and the words after the flags.
+
+    Raises:
+        Refused: they are invalid, or contradict each other.
+    """
+    try:
+        described = arena.joined(job_fields(given), arena.arena_fields(given))
+        command = arena.program(words, given.get("shell"))
+        if command is not None:
+            if "command" in described:
+                rule = "left out where the program stands behind the flags"
+                raise InvalidSpec.of("--command", described["command"], rule)
+            described["command"] = command
+        job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))
+        return with_packed_folder(job, beside=Path.cwd())
+    except InvalidSpec as error:
+        raise Refused(str(error), EXIT_USAGE) from error
+
+
+_A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
+
+
+def _in_file(filename: str | None) -> dict[str, Any]:
+    """Return the fields in a file: a manifest is one field, a map without any part of a manifest is several.
+
+    `kind` is a field, too: it alone makes no manifest.
+
+    Raises:
+        InvalidSpec: the file cannot be read.
+    """
+    if filename is None:
+        return {}
+    try:
+        text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
+        content = yaml.safe_load(text)
+    except (OSError, ValueError) as error:  # also a NUL in the name
+        why = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidSpec.of("--filename", filename, f"{_A_FILE} ({why})") from None
+    except yaml.YAMLError as error:
+        raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
+    if content is None:
+        raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
+    if isinstance(content, dict) and not {"apiVersion", "metadata", "spec"} & content.keys():
+        return content
+    return {"manifest": text}

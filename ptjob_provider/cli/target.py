@@ -1,6 +1,6 @@
-"""Finds the back-end, the namespace and the own installation for a command: options and airflow.cfg → `Place`.
+"""Finds where a command acts: options, variables, airflow.cfg and kubeconfig → `Target`.
 
-Nothing here loads a back-end or YAML, so `ptjob --help` responds at once.
+Importing it loads neither a back-end nor YAML, so `ptjob --help` responds at once.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import configparser
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from ptjob_provider.core.backend import Backend
@@ -37,28 +37,31 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """One back-end and namespace.
+class Target:
+    """One back-end and namespace, with the settings of the installation.
 
     Attributes:
         backend: one of BACKENDS.
-        asked_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
+        requested_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
         instance: the name of the own Airflow installation, "" if none is configured.
         root: local: the jobs' directory.
         claims: local: the claims' directory; None: in the root.
         kubeconfigs: kubernetes: the files, the first one counts; none: the service account of this pod.
         context: kubernetes: the kubeconfig's context; None: its current one.
+        kind: the kind of jobs; None: any.
+        is_everywhere: whether all namespaces are listed.
+        options: the options of `[ptjob]` that are set.
     """
 
     backend: str
-    asked_namespace: str | None
+    requested_namespace: str | None
     instance: str
     root: Path
     claims: Path | None
     kubeconfigs: tuple[Path, ...]
     context: str | None
-    is_everywhere: bool = False
     kind: str | None = None
+    is_everywhere: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
@@ -67,71 +70,64 @@ class Place:
         return f"the cluster of context {self.context}" if self.context else "the cluster"
 
     @property
-    def looked_in(self) -> str:
-        """The namespace to list, "" for all."""
-        return "" if self.is_everywhere else self.namespace
-
-    @property
     def where(self) -> str:
-        """Description of the place for people."""
+        """Description of the target for people."""
         return f"in {'any namespace' if self.is_everywhere else f'namespace {self.namespace}'} of {self}"
 
     @property
     def namespace(self) -> str:
         """The namespace by kubectl's rule."""
-        if self.asked_namespace or self.backend == "local":
-            return self.asked_namespace or "default"
+        if self.requested_namespace or self.backend == "local":
+            return self.requested_namespace or "default"
         if not self.kubeconfigs and _POD_NAMESPACE.is_file():
             return _POD_NAMESPACE.read_text().strip()
-        from ptjob_provider.cli.kubeconfig import context_namespace  # noqa: PLC0415 - loads YAML
-
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
-    def open(self) -> Backend:
-        """Return the back-end, for existing jobs.
+    def known_namespaces(self) -> list[str]:
+        """Return the namespaces known without a request: those of contexts, or of this machine's jobs.
+
+        Raises:
+            InvalidSpec: a kubeconfig is not YAML.
+        """
+        if self.backend == "local":
+            folder = self.root / "jobs"
+            return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        contexts = [each for path in self.kubeconfigs if path.is_file() for each in _contexts(_read_yaml(path))]
+        return sorted({str(name) for each in contexts if (name := (each.get("context") or {}).get("namespace"))})
+
+    def open(self, *, for_new_jobs: bool = False) -> Backend:
+        """Return the back-end; the installation's options for new jobs are read only for these.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local import LocalBackend, LocalConfig  # noqa: PLC0415 - takes its time
+            from ptjob_provider.core.local import LocalBackend, LocalConfig
 
-            return LocalBackend(LocalConfig(root=self.root, claims=self.claims))
-        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes half a second
+            return LocalBackend(self._local if for_new_jobs else LocalConfig(root=self.root, claims=self.claims))
+        from ptjob_provider.core.kubernetes import KubernetesBackend
 
+        if for_new_jobs:
+            return KubernetesBackend(self._cluster, probe=self._read_options().probe())
         return KubernetesBackend(self._cluster)
 
-    def launching(self) -> Backend:
-        """Return the back-end for new jobs, with the installation's options.
+    def inspector(self) -> Inspector:
+        """Return the inspector of the target.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - takes its time
+            from ptjob_provider.core.local.inspector import LocalSite
 
-            return LocalBackend(self._local)
-        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes half a second
-
-        return KubernetesBackend(self._cluster, probe=self._read_options().probe())
-
-    def site(self) -> Inspector:
-        """Return the inspector of the place.
-
-        Raises:
-            InvalidSpec: an option is invalid; the message names it.
-        """
-        if self.backend == "local":
-            from ptjob_provider.core.local.inspector import LocalInspector  # noqa: PLC0415 - takes its time
-
-            return LocalInspector(self._local)
-        from ptjob_provider.core.kubernetes import ClusterInspector  # noqa: PLC0415 - takes half a second
+            return LocalSite(self._local)
+        from ptjob_provider.core.kubernetes import ClusterSite
 
         return ClusterInspector(self._cluster)
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
         """Return the options for access to files on claims inside the cluster."""
-        from ptjob_provider.core.inspector import FileOptions  # noqa: PLC0415 - only for files
+        from ptjob_provider.core.inspector import FileOptions
 
         options = self._read_options()
         chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or _FILES_IMAGE}"
@@ -143,7 +139,7 @@ class Place:
         Raises:
             InvalidSpec: a setting cannot be read.
         """
-        from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
+        from ptjob_provider.core.spec import Installation
 
         options = self._read_options()
         return Installation(
@@ -165,9 +161,19 @@ class Place:
             ClusterError: there is none, or it cannot be read.
             InvalidSpec: the kind is unknown.
         """
-        from ptjob_provider.core.run.lookup import find_job  # noqa: PLC0415 - takes its time
+        from ptjob_provider.core.run.lookup import find_job
 
         return await find_job(backend, self.namespace, name, kind=self.kind, preferred=self.preferred_kind)
+
+    async def jobs(self, backend: Backend, selector: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the jobs with these labels, of the namespace or of all.
+
+        Raises:
+            ClusterError: they cannot be listed.
+        """
+        from ptjob_provider.core.run.lookup import list_jobs
+
+        return await list_jobs(backend, "" if self.is_everywhere else self.namespace, selector, kind=self.kind)
 
     @property
     def api_error_timeout(self) -> float:
@@ -186,8 +192,8 @@ class Place:
 
     @property
     def _cluster(self) -> ClusterConfig:
-        from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only for requests
-        from ptjob_provider.core.kubernetes import ClusterConfig  # noqa: PLC0415 - as above
+        from ptjob_provider.core.errors import InvalidSpec
+        from ptjob_provider.core.kubernetes import ClusterConfig
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         is_pod = _POD_NAMESPACE.is_file()
@@ -203,8 +209,8 @@ class Place:
         )
 
     def _read_options(self) -> Options:
-        from ptjob_provider.core.run.options import Options  # noqa: PLC0415 - loads YAML
-        from ptjob_provider.provider_info import OPTIONS  # noqa: PLC0415 - as above
+        from ptjob_provider.core.run.options import Options
+        from ptjob_provider.provider_info import OPTIONS
 
         return Options(
             text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),
@@ -213,50 +219,53 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Place options of the command line; None if not given."""
+class TargetOptions:
+    """Options of the command line about the target; None if not given."""
 
-    backend: str | None
-    namespace: str | None
-    root: str | None
-    claims: str | None
-    kubeconfig: str | None
-    context: str | None
+    backend: str | None = None
+    namespace: str | None = None
+    root: str | None = None
+    claims: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    kind: str | None = None
+    all_namespaces: bool = False
 
 
-def find_place(asked: Asked, environ: Mapping[str, str]) -> Place:
-    """Return the place: from the command line, else variables, else Airflow's configuration, else what can be reached.
+def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
+    """Return the target: from the command line, else variables, else Airflow's configuration, else what is reachable.
 
     Raises:
         ValueError: both a cluster and this machine are requested, or a variable names an unknown back-end.
     """
-    configured, variables = airflow_section(environ), _variables(environ)
-    root = _first(asked.root, variables.get("local_root"), configured.get("local_root"))
-    claims = _first(asked.claims, variables.get("local_claims"), configured.get("local_claims"))
-    kubeconfigs = _kubeconfigs(asked, environ)
-    return Place(
+    configured = airflow_section(environ)
+    variables = {
+        name.removeprefix("PTJOB_").lower(): value for name, value in environ.items() if name.startswith("PTJOB_")
+    }
+    root = _first(given.root, variables.get("local_root"), configured.get("local_root"))
+    claims = _first(given.claims, variables.get("local_claims"), configured.get("local_claims"))
+    kubeconfigs = _kubeconfigs(given, environ)
+    has_cluster = bool(kubeconfigs) or "KUBERNETES_SERVICE_HOST" in environ
+    return Target(
         backend=(
-            _asked_backend(asked)
+            _requested_backend(given)
             or _backend_of_variables(environ)
-            or _configured_backend(configured, has_cluster=bool(kubeconfigs) or _is_pod(environ))
+            or _configured_backend(configured, has_cluster=has_cluster)
         ),
-        asked_namespace=asked.namespace,
+        requested_namespace=given.namespace,
         instance=configured.get("instance") or "",
         root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
         claims=Path(claims).expanduser() if claims else None,
         kubeconfigs=kubeconfigs,
-        context=asked.context,
+        context=given.context,
+        kind=given.kind,
+        is_everywhere=given.all_namespaces,
         options={**configured, **variables},
     )
 
 
 def _first(*texts: str | None) -> str | None:
     return next((text for text in texts if text), None)
-
-
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options in `PTJOB_*` variables, as for pipelines' steps."""
-    return {name.removeprefix("PTJOB_").lower(): value for name, value in environ.items() if name.startswith("PTJOB_")}
 
 
 def airflow_home(environ: Mapping[str, str]) -> Path:
@@ -277,9 +286,9 @@ def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mappi
     return filed | variables
 
 
-def here(environ: Mapping[str, str]) -> str:
+def worker_origin(environ: Mapping[str, str]) -> str:
     """Return the worker description of the Airflow configured here."""
-    from ptjob_provider.core.installation_id import origin_of  # noqa: PLC0415 - only for this description
+    from ptjob_provider.core.installation_id import origin_of
 
     base_url = airflow_section(environ, "api").get("base_url", "")
     execution_api_url = airflow_section(environ, "core").get("execution_api_server_url", "")
@@ -288,21 +297,17 @@ def here(environ: Mapping[str, str]) -> str:
     )
 
 
-def _asked_backend(asked: Asked) -> str | None:
+def _requested_backend(given: TargetOptions) -> str | None:
     """Return the back-end selected by any option of the command line, which overrides every variable."""
-    here = {"--root": asked.root, "--claims": asked.claims, "--backend local": asked.backend == "local"}
-    is_cluster = asked.backend == "kubernetes"
-    there = {"--context": asked.context, "--kubeconfig": asked.kubeconfig, "--backend kubernetes": is_cluster}
-    ours, theirs = _said(here), _said(there)
-    if ours and theirs:
-        raise ValueError(f"{theirs} asks for a cluster and {ours} for this machine: leave one of them out")
-    if asked.backend:
-        return asked.backend
-    return "local" if ours else "kubernetes" if theirs else None
-
-
-def _said(flags: Mapping[str, object]) -> str:
-    return next((flag for flag, value in flags.items() if value), "")
+    local = {"--root": given.root, "--claims": given.claims, "--backend local": given.backend == "local"}
+    is_cluster = given.backend == "kubernetes"
+    cluster = {"--context": given.context, "--kubeconfig": given.kubeconfig, "--backend kubernetes": is_cluster}
+    for_local, for_cluster = (next((flag for flag, value in flags.items() if value), "") for flags in (local, cluster))
+    if for_local and for_cluster:
+        raise ValueError(f"{for_cluster} asks for a cluster and {for_local} for this machine: leave one of them out")
+    if given.backend:
+        return given.backend
+    return "local" if for_local else "kubernetes" if for_cluster else None
 
 
 def _backend_of_variables(environ: Mapping[str, str]) -> str | None:
@@ -323,14 +328,43 @@ def _configured_backend(configured: Mapping[str, str], *, has_cluster: bool) -> 
     return "kubernetes" if has_cluster else "local"
 
 
-def _kubeconfigs(asked: Asked, environ: Mapping[str, str]) -> tuple[Path, ...]:
+def _kubeconfigs(given: TargetOptions, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the kubeconfig files by kubectl's rule; empty if there are none."""
-    named = asked.kubeconfig or environ.get("KUBECONFIG")
+    named = given.kubeconfig or environ.get("KUBECONFIG")
     if named:
         return tuple(Path(path).expanduser() for path in named.split(":") if path)
     usual = _USUAL.expanduser()
     return (usual,) if usual.is_file() else ()
 
 
-def _is_pod(environ: Mapping[str, str]) -> bool:
-    return "KUBERNETES_SERVICE_HOST" in environ
+def context_namespace(paths: Sequence[Path], context: str | None) -> str:
+    """Return the namespace of the context, or of the current one; "" if it names none.
+
+    Of several files, the first with a value counts; missing files are ignored.
+
+    Raises:
+        InvalidSpec: a file is not YAML.
+    """
+    configs = [_read_yaml(path) for path in paths if path.is_file()]
+    wanted = context or next((each["current-context"] for each in configs if each.get("current-context")), None)
+    named = (entry for each in configs for entry in _contexts(each) if entry.get("name") == wanted)
+    return str((next(named, {}).get("context") or {}).get("namespace") or "")
+
+
+def _contexts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the valid contexts; the back-end reports invalid ones when it connects."""
+    listed = config.get("contexts")
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    from ptjob_provider.core.errors import InvalidSpec
+
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        why = (error.strerror or "it cannot be read") if isinstance(error, OSError) else "it is not YAML"
+        raise InvalidSpec(f"{path}: not a kubeconfig: {why}") from None
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,109 @@
+"""Implements `completion`, and completes a command line for a shell: quickly, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ptjob_provider.cli.target import Target
+
+_TIMEOUT = 3.0
+"""Seconds; a person who has pressed the key waits."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a shell completion script.
+
+    Commands, options, jobs, claims, namespaces.
+
+    \b
+    bash  echo 'eval "$(ptjob completion bash)"' >> ~/.bashrc
+    zsh   echo 'eval "$(ptjob completion zsh)"' >> ~/.zshrc
+    fish  ptjob completion fish > ~/.config/fish/completions/ptjob.fish
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from click.shell_completion import get_completion_class
+
+    script = get_completion_class(shell)
+    assert script is not None  # noqa: S101 - click brings all three
+    click.echo(script(context.find_root().command, {}, "ptjob", "_PTJOB_COMPLETE").source())  # noqa: TID251 - click's own program
+
+
+def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the jobs in this command line's namespace; none if they cannot be listed in time."""
+    return _completed(context, incomplete, _jobs)
+
+
+def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the replicas of this command line's job, in the form that `-i` takes."""
+    name = context.params.get("name") or next(iter(context.args), None)  # click stops at an option without its value
+    return _completed(context, incomplete, lambda target: _replicas(target, name)) if name else []
+
+
+def mounts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the claims as the beginning of a mount: `models:/`."""
+    return _completed(context, incomplete, lambda target: _claims(target, "{}:/"))
+
+
+def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the claims as the beginning of an address: `pvc://models/`."""
+    return _completed(context, incomplete, lambda target: _claims(target, "pvc://{}/"))
+
+
+def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return jobs, or claims if the text begins as an address."""
+    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
+
+
+def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the namespaces known without a request: those of contexts, or of this machine's jobs."""
+    return _completed(context, incomplete, _namespaces)
+
+
+def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds of jobs."""
+    from ptjob_provider.core.manifest import KINDS
+
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def _completed(context: click.Context, incomplete: str, words: Callable[[Target], Awaitable[list[str]]]) -> list[str]:
+    import asyncio
+
+    from ptjob_provider.cli.parameters import target_in
+    from ptjob_provider.core.errors import PTJobError
+
+    async def in_time() -> list[str]:
+        async with asyncio.timeout(_TIMEOUT):
+            return await words(target_in(context))
+
+    try:
+        return [word for word in asyncio.run(in_time()) if word.startswith(incomplete)]
+    except (PTJobError, TimeoutError, click.UsageError):
+        return []
+
+
+async def _jobs(target: Target) -> list[str]:
+    return [job["metadata"]["name"] for job in await target.jobs(target.open(), {})]
+
+
+async def _replicas(target: Target, name: str) -> list[str]:
+    from ptjob_provider.core.kinds import replicas as replicas_of
+
+    job = await target.find(target.open(), name)
+    return [f"{replica.role}-{replica.index}" for replica in replicas_of(job)]
+
+
+async def _claims(target: Target, form: str) -> list[str]:
+    claims = await target.inspector().claims(target.namespace)
+    return [form.format(claim["metadata"]["name"]) for claim in claims]
+
+
+async def _namespaces(target: Target) -> list[str]:
+    return target.known_namespaces()

@@ -1,0 +1,71 @@
+"""Implements `doctor`: checks whether jobs can run here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.output import EXIT_FAILED, emit_rows, run, say
+from ptjob_provider.cli.parameters import airflow_options, pass_target, program_output_option, target_options
+from ptjob_provider.cli.target import worker_origin
+from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.inspector import Check
+from ptjob_provider.core.installation_id import NO_ADDRESS, instance_of, origin_mismatch
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.airflow_api import AirflowTasks
+    from ptjob_provider.cli.target import Target
+
+
+@click.command()
+@program_output_option("Output format; name prints what is missing.")
+@airflow_options
+@target_options
+@pass_target
+def doctor(target: Target, *, output: str | None, airflow_url: str | None, airflow_user: str | None) -> None:
+    """Check whether jobs can run here, and say what to do.
+
+    With --airflow-url, also check that the id which distinguishes that Airflow's jobs from others is its own: a copied
+    database has the id of the original. Run it where Airflow is configured, such as on a worker. It changes nothing.
+    The exit code is 1 if something is missing that every job needs.
+    """
+    from ptjob_provider.cli.airflow_api import airflow_tasks
+
+    airflow = airflow_tasks(airflow_url, airflow_user, os.environ) if airflow_url else None
+    checks = run(_checks(target, airflow))
+    missing = [check.about for check in checks if check.is_good is False]
+    if output:
+        emit_rows(missing, [check.to_dict() for check in checks], output)
+    else:
+        say(f"jobs of namespace {target.namespace} on {target}:")
+        tables.show(tables.checks(checks))
+    if missing:
+        raise SystemExit(EXIT_FAILED)
+
+
+async def _checks(target: Target, airflow: AirflowTasks | None) -> list[Check]:
+    checks = list(await target.inspector().checks(target.namespace))
+    if airflow is not None:
+        checks.append(await _id_check(airflow, target.instance, worker_origin(os.environ)))
+    return checks
+
+
+async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
+    """Check whether an Airflow's jobs can be distinguished from another one's, as far as this is visible from here."""
+    about = "the Airflow's id"
+    if name:
+        return Check(about=about, is_good=True, said=f"[ptjob] instance = {name}")
+    try:
+        origins = await airflow.installation_ids()
+    except ClusterError as error:
+        return Check(about=about, is_good=None, said=str(error))
+    if not origins:
+        return Check(about=about, is_good=None, said="none yet; the first task that submits a job makes it")
+    ids = f"{instance_of(origins)}, made at: {', '.join(sorted(set(origins.values())))}"
+    if here == NO_ADDRESS and set(origins.values()) != {NO_ADDRESS}:
+        return Check(about=about, is_good=None, said=ids, advice="look from where Airflow is configured, a worker")
+    why = origin_mismatch(origins, here)
+    return Check(about=about, is_good=not why, said=ids, advice=why)

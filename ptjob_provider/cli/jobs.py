@@ -1,0 +1,374 @@
+"""Implements `list`, `get`, `events`, `delete`, `prune`, `suspend` and `resume` on the back-end's port."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, for_each, notice, run, say
+from ptjob_provider.cli.parameters import (
+    all_namespaces_option,
+    names_argument,
+    of_jobs,
+    of_one_job,
+    output_option,
+    span,
+    wide_output_option,
+)
+from ptjob_provider.core import history, kinds
+from ptjob_provider.core.diagnosis import Diagnosis, in_brief
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.identity import JobRef, attempt_of
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.spec.pods import label_map
+from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.tensorboard import url_of
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from ptjob_provider.cli.target import Target
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.snapshot import Snapshot
+
+_AT_ONCE = 16
+"""Jobs whose pods are requested at the same time: each that has ended takes a request or two."""
+
+DELETE_TIMEOUT = 60.0
+"""Seconds; a local job's processes are gone within a few, whatever they do with signals."""
+
+
+@click.command("list")
+@click.option(
+    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
+)
+@wide_output_option
+@all_namespaces_option
+@of_jobs
+def list_(target: Target, labels: tuple[str, ...], output: str | None) -> None:
+    """List the jobs of the namespace, oldest first.
+
+    REASON is what a job waits for or what ended it, as recorded on the job; `ptjob get NAME` also inspects its pods.
+    RAN is how long it has run: `<5m` is an upper limit, `-` means not at all.
+    """
+    rows = run(_rows(target, _selector(labels), with_nodes=output == "wide"))
+    table = partial(tables.jobs, rows, now=datetime.now(UTC), with_namespace=target.is_everywhere)
+    tables.show_rows(rows, table, output if output != "wide" else None, none=f"no jobs {target.where}")
+
+
+async def _rows(target: Target, selector: Mapping[str, str], *, with_nodes: bool) -> list[dict[str, Any]]:
+    import asyncio
+
+    backend = target.open()
+    jobs = await target.jobs(backend, selector)
+    if not with_nodes:
+        return [row_of(job) for job in jobs]
+    turns = asyncio.Semaphore(_AT_ONCE)
+    nodes = await asyncio.gather(*(_nodes(backend, job, turns) for job in jobs))
+    if denied := next((each for each in nodes if isinstance(each, PermissionDenied)), None):
+        notice(f"not all nodes are known: {denied}")
+    known = ([] if isinstance(each, PermissionDenied) else each for each in nodes)
+    return [{**row_of(job), "nodes": names} for job, names in zip(jobs, known, strict=True)]
+
+
+async def _nodes(backend: Backend, job: Manifest, turns: asyncio.Semaphore) -> list[str] | PermissionDenied:
+    """Return the nodes of a job's pods, rank 0's first, or why they may not be read."""
+    try:
+        async with turns:
+            pods = await _pods(backend, JobRef.of(job))
+    except PermissionDenied as error:
+        return error
+    replica_of = kinds.replica_of(job)
+    placed = {replica_of(pod): (pod.get("spec") or {}).get("nodeName") for pod in pods}
+    nodes = [placed.get(replica.name) for replica in kinds.replicas(job)]
+    return list(dict.fromkeys(node for node in nodes if node))
+
+
+async def _pods(backend: Backend, ref: JobRef) -> tuple[Manifest, ...]:
+    """Return the job's current pods."""
+    async with aclosing(backend.watch(ref)) as watch:
+        return tuple((await anext(watch)).pods)
+
+
+def row_of(job: Manifest) -> dict[str, Any]:
+    """Return a job's row of the list."""
+    from ptjob_provider.core.run.snapshot import owner_of
+
+    record = history.stored_in(job)
+    ref, status = JobRef.of(job), kinds.status_seen(job, record)
+    ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
+    # As observed, unless that was before a suspension, else as the job reports it.
+    running_at = record.first_running_at
+    if running_at is None or (status.started_at is not None and running_at < status.started_at):
+        running_at = kinds.running_since(job)
+    return {
+        **ref.to_dict(),
+        **status.to_dict(),
+        "in_brief": in_brief(ref.name, record, status, Diagnosis.stored_in(job), ranks=ranks),
+        "running_at": running_at.isoformat() if running_at else None,
+        "attempt": attempt_of(job),
+        "replicas": len(ranks),
+        "owner": owner_of(job),
+        "tensorboard_url": url_of(job) or None,
+    }
+
+
+def _selector(labels: tuple[str, ...]) -> dict[str, str]:
+    for label in labels:
+        key, equals, _ = label.partition("=")
+        if not key or not equals:
+            raise Refused(f"--label: {label!r} is not allowed; allowed: KEY=VALUE", EXIT_USAGE)
+    try:
+        return label_map("--label", dict(label.split("=", 1) for label in labels))
+    except InvalidSpec as error:
+        raise Refused(str(error), EXIT_USAGE) from error
+
+
+@click.command()
+@click.option(
+    "--outputs",
+    is_flag=True,
+    help="Inspect the outputs again; on a cluster this starts a pod.  [default: show the last report]",
+)
+@click.option("-e", "--events", "with_events", is_flag=True, help="Also show the events about the job and its pods.")
+@output_option
+@of_one_job
+def get(target: Target, name: str, *, outputs: bool, with_events: bool, output: str | None) -> None:
+    """Show one job: replicas, outputs, why it failed or waits.
+
+    `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has each run's exit code and the
+    kubelet's word for it.
+    """
+    more = {"events": run(_event_rows(target, name))} if with_events and output else {}
+    snapshot = run(_snapshot(target, name, inspect=outputs or target.backend == "local"))
+    if snapshot.unverified:
+        notice(snapshot.unverified)
+    if output == "name":
+        say(snapshot.submission.ref.name)
+    elif output:
+        emit({**snapshot.to_dict(), **more}, output)
+    else:
+        _show(snapshot)
+        if with_events:
+            _show_events(target, name, None)
+
+
+def _show(snapshot: Snapshot) -> None:
+    tables.show(tables.job(snapshot))
+    tables.show(tables.replicas(snapshot))
+    if snapshot.conditions:
+        tables.show(tables.conditions(snapshot))
+    if snapshot.used:
+        tables.show(tables.peaks(snapshot.used))
+    if snapshot.diagnosis and (details := snapshot.diagnosis.details(snapshot.submission.ref)):
+        say("\n" + "\n".join(details))
+
+
+async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
+    """Return a job's current state; for Arena's jobs, with the address of their TensorBoard."""
+    from ptjob_provider.core.run.snapshot import look
+
+    snapshot = await look(
+        target.open(), target.namespace, name, kind=target.kind, preferred=target.preferred_kind, inspect=inspect
+    )
+    if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
+        return snapshot
+    url = await target.inspector().tensorboard_url(snapshot.submission.ref)
+    return replace(snapshot, submission=replace(snapshot.submission, tensorboard_url=url))
+
+
+@click.command()
+@output_option
+@of_one_job
+def events(target: Target, name: str, output: str | None) -> None:
+    """Show the events of a job and its pods.
+
+    The oldest comes first. A cluster keeps its events for an hour.
+    """
+    _show_events(target, name, output)
+
+
+def _show_events(target: Target, name: str, output: str | None) -> None:
+    rows = run(_event_rows(target, name))
+    why = "nothing has happened to it yet" if target.backend == "local" else "a cluster keeps them for an hour"
+    none = f"no events about {target.namespace}/{name}: {why}"
+    tables.show_rows(rows, partial(tables.events, rows, now=datetime.now(UTC)), output, key="object", none=none)
+
+
+async def _event_rows(target: Target, name: str) -> list[dict[str, Any]]:
+    """Return the rows for the events of a job and its pods, oldest first."""
+    backend = target.open()
+    job = await target.find(backend, name)
+    ref, kind = JobRef.of(job), kinds.kind_of(job)
+    pods = [replica.name for replica in kinds.replicas(job)]
+    if not kind.HAS_FIXED_POD_NAMES:
+        current = [pod["metadata"]["name"] for pod in await _pods(backend, ref)]
+        pods += dict.fromkeys([*current, *kind.told(job).pods])
+    return [event_row(event) for event in sorted(await target.inspector().events(ref, pods), key=_order)]
+
+
+def event_row(event: Manifest) -> dict[str, Any]:
+    """Return the row for one event."""
+    about = event.get("involvedObject") or {}
+    return {
+        "at": _at(event),
+        "type": event.get("type") or "Normal",
+        "reason": event.get("reason") or "",
+        "object": f"{about.get('kind', '').lower()}/{about.get('name', '')}",
+        "count": event.get("count") or 1,
+        "message": (event.get("message") or "").strip(),
+    }
+
+
+def _at(event: Manifest) -> str:
+    series = (event.get("series") or {}).get("lastObservedTime")
+    when = series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+    return str(when or "")
+
+
+_CREATED_AT = re.compile(r"\.([0-9a-f]{16})$")
+
+
+def _order(event: Manifest) -> tuple[datetime, int]:
+    """Return the event's second, and its nanoseconds since 1970 within it, for sorting. No time sorts first.
+
+    Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
+    first occurrence, in hexadecimal digits.
+    """
+    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    created = _CREATED_AT.search(str(event["metadata"].get("name") or ""))
+    exact = int(created[1], 16) if created else nanoseconds(at.isoformat())
+    return at.replace(microsecond=0), exact
+
+
+@click.command()
+@names_argument
+@click.option("--ignore-not-found", is_flag=True, help="Treat a job that does not exist as deleted.")
+@of_jobs
+def delete(target: Target, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
+    """Delete jobs and wait until they are gone.
+
+    Files on claims stay.
+    """
+    for_each(names, lambda name: _delete(target, name, ignore_not_found=ignore_not_found))
+
+
+async def _delete(target: Target, name: str, *, ignore_not_found: bool) -> None:
+    backend = target.open()
+    try:
+        ref = JobRef.of(await target.find(backend, name))
+    except JobNotFound:
+        if ignore_not_found:
+            return
+        raise
+    await _delete_job(backend, ref)
+
+
+async def _delete_job(backend: Backend, ref: JobRef) -> None:
+    from ptjob_provider.core.run.cleanup import stop_and_wait
+
+    await stop_and_wait(backend, ref, timeout=DELETE_TIMEOUT)
+    say(f"{ref} is deleted; its claims are as they were")
+
+
+@click.command()
+@click.option(
+    "-s",
+    "--since",
+    callback=span,
+    default="7d",
+    show_default=True,
+    metavar="SPAN",
+    help="Minimum time since the job ended.",
+)
+@click.option("--dry-run", is_flag=True, help="List the jobs without deleting them.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@all_namespaces_option
+@of_jobs
+def prune(target: Target, *, since: timedelta, dry_run: bool, yes: bool) -> None:
+    """Delete the jobs that ended a while ago.
+
+    They are listed first, and on a terminal you are asked to confirm. Files on claims stay.
+
+    \b
+    ptjob prune --since 30d
+    ptjob prune --since 0s --dry-run
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    ended = run(_ended(target, since=since))
+    if not ended:
+        say(f"no job {target.where} ended that long ago", err=True)
+        return
+    jobs = f"{len(ended)} job{'' if len(ended) == 1 else 's'}"
+    if not dry_run and not yes and not sys.stdin.isatty():
+        would = f"{jobs} {target.where} would be deleted, and there is no terminal to ask"
+        raise Refused(f"--yes is missing: {would}; --dry-run lists them", EXIT_USAGE)
+    if dry_run or not yes:
+        for ref, finished_at in ended.items():
+            say(f"{ref} would be deleted: it ended {finished_at.isoformat(sep=' ', timespec='seconds')}")
+    if dry_run:
+        return
+    if not yes and not click.confirm(f"Delete {jobs} {target.where}?", err=True):
+        raise Refused("nothing was deleted")
+    run(_delete_jobs(target, ended))
+
+
+async def _ended(target: Target, *, since: timedelta) -> dict[JobRef, datetime]:
+    """Return the jobs that ended at least this long ago, and when, in the order of the list."""
+    before = datetime.now(UTC) - since
+    status_of = {JobRef.of(job): kinds.read_status(job) for job in await target.jobs(target.open(), {})}
+    ended = {ref: status.finished_at for ref, status in status_of.items() if status.phase.is_terminal}
+    return {ref: at for ref, at in ended.items() if at is not None and at <= before}
+
+
+async def _delete_jobs(target: Target, jobs: Mapping[JobRef, datetime]) -> None:
+    backend = target.open()
+    for ref in jobs:
+        await _delete_job(backend, ref)
+
+
+@click.command()
+@names_argument
+@of_jobs
+def suspend(target: Target, names: tuple[str, ...]) -> None:
+    """Suspend jobs: their pods are deleted until they are resumed.
+
+    When it is resumed, the training starts from its checkpoint, if it keeps one, else from the beginning.
+    """
+    for_each(names, lambda name: _suspend(target, name, suspend=True))
+
+
+@click.command()
+@names_argument
+@of_jobs
+def resume(target: Target, names: tuple[str, ...]) -> None:
+    """Resume suspended jobs."""
+    for_each(names, lambda name: _suspend(target, name, suspend=False))
+
+
+async def _suspend(target: Target, name: str, *, suspend: bool) -> None:
+    """Suspend or resume one job; if a queue holds a resumed job, name the queue that decides."""
+    backend = target.open()
+    job = await target.find(backend, name)
+    ref, phase = JobRef.of(job), kinds.read_status(job).phase
+    if phase.is_terminal:
+        raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
+    await backend.patch(ref, kinds.named(ref.kind).suspended(suspend=suspend))
+    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+    if suspend:
+        say(f"{ref} is suspended; go on with: ptjob resume {ref.name}")
+    elif queue and target.backend != "local":
+        say(f"{ref} goes on when its queue {queue} has room, which Kueue decides: ptjob get {ref.name}")
+    else:
+        say(f"{ref} goes on")
