@@ -63,6 +63,11 @@ class Artifacts:
     curves: Any
     report: Any
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return those among the component's arguments."""
+        return cls(model=given["trained_model"], **{name: given[name] for name in ("metrics", "curves", "report")})
+
     def write(
         self, result: Mapping[str, Any], *, model_artifact: ModelArtifact, local: LocalConfig | None
     ) -> StepOutputs:
@@ -92,7 +97,7 @@ class Artifacts:
             model_path=model["path"] if model else "",
             tfevents_uri=tfevents["uri"] if tfevents else "",
             scalars=scalars,
-            result=_handed_on(result),
+            result=_passed_on(result),
         )
 
     def _write_model(self, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None) -> None:
@@ -157,7 +162,7 @@ def _number(value: float | str) -> str:
     return f"{number:.6g}" if math.isfinite(number) else str(value)
 
 
-def _handed_on(result: Mapping[str, Any]) -> dict[str, Any]:
+def _passed_on(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result without its curves and nulls: kfp passes no null on (2.17.0)."""
     kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
     return {key: _without_nulls(part) for key, part in kept.items()}
@@ -166,7 +171,7 @@ def _handed_on(result: Mapping[str, Any]) -> dict[str, Any]:
 def _without_nulls(part: Any) -> Any:
     if isinstance(part, list):
         return [_without_nulls(each) for each in part]
-    return _handed_on(part) if isinstance(part, dict) else part
+    return _passed_on(part) if isinstance(part, dict) else part
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -28,12 +28,12 @@ OWN_CLAIM = "/mnt/own-claim"
 _UNKNOWN = "_"
 
 
-def place_of(claim: str) -> str:
+def mount_path(claim: str) -> str:
     """Return the mount path of a claim whose name is known when the pipeline is compiled."""
     return f"{MOUNT_ROOT}/{claim}"
 
 
-def place_of_unknown(value: str) -> str:
+def mount_path_of_value(value: str) -> str:
     """Return the mount path of a claim whose name is a pipeline's value, from the name of that value."""
     return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
 
@@ -76,11 +76,11 @@ def must_enter_own_claim() -> None:
     Raises:
         UnsupportedByBackend: the claim is not mounted, or this user may not enter it.
     """
-    place = Path(OWN_CLAIM)
-    if not place.is_dir():
+    mount = Path(OWN_CLAIM)
+    if not mount.is_dir():
         why = f"a step that copies sees its model's claim at {OWN_CLAIM}, and nothing is mounted there"
         raise UnsupportedByBackend.of("model_artifact", why)
-    _must_enter(place, field="model_artifact")
+    _must_enter(mount, field="model_artifact")
 
 
 def _on_this_machine(uri: str, namespace: str, local: LocalConfig) -> Path:
@@ -88,13 +88,13 @@ def _on_this_machine(uri: str, namespace: str, local: LocalConfig) -> Path:
 
 
 def _in_mounts(address: PvcAddress) -> Path:
-    place = _mount(address)
-    _must_enter(place, field="uri")
-    return place / address.path
+    mount = _mount_of(address)
+    _must_enter(mount, field="uri")
+    return mount / address.path
 
 
-def _mount(address: PvcAddress) -> Path:
-    named = Path(place_of(address.claim))
+def _mount_of(address: PvcAddress) -> Path:
+    named = Path(mount_path(address.claim))
     if named.is_dir():
         return named
     others = sorted(named.parent.glob(f"{_UNKNOWN}*"))
@@ -106,10 +106,10 @@ def _mount(address: PvcAddress) -> Path:
     raise UnsupportedByBackend.of("uri", why)
 
 
-def _must_enter(place: Path, *, field: str) -> None:
-    if os.access(place, os.R_OK | os.X_OK):
+def _must_enter(mount: Path, *, field: str) -> None:
+    if os.access(mount, os.R_OK | os.X_OK):
         return
-    found = place.stat()
-    rights = f"{stat.filemode(found.st_mode)}, user {found.st_uid}, group {found.st_gid}"
-    advice = f"run the step as its owner: kubernetes.set_security_context(task, run_as_user={found.st_uid})"
-    raise UnsupportedByBackend.of(field, f"user {os.getuid()} may not enter the claim at {place} ({rights}); {advice}")
+    owner = mount.stat()
+    rights = f"{stat.filemode(owner.st_mode)}, user {owner.st_uid}, group {owner.st_gid}"
+    advice = f"run the step as its owner: kubernetes.set_security_context(task, run_as_user={owner.st_uid})"
+    raise UnsupportedByBackend.of(field, f"user {os.getuid()} may not enter the claim at {mount} ({rights}); {advice}")

@@ -38,10 +38,10 @@ from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM
 from ptjob_provider.kfp.numbers import PREFIX, mark_of, marked, unmarked
-from ptjob_provider.kfp.request import check_told, told
+from ptjob_provider.kfp.request import check_placeholders, with_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     Text: TypeAlias = str | PipelineChannel
@@ -101,7 +101,7 @@ class Values:
         if isinstance(value, PipelineChannel):
             return self._mark(field, value)
         if isinstance(value, str):
-            return _CHANNEL.sub(lambda found: self._mark(field, _channel(*found.groups()), in_text=True), value)
+            return _CHANNEL.sub(lambda match: self._mark(field, _channel(*match.groups()), in_text=True), value)
         return value
 
     def _mark(self, field: str, channel: PipelineChannel, *, in_text: bool = False) -> str:
@@ -141,11 +141,12 @@ def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]
         InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nothing replaces it, or a job
             without pipeline values is invalid.
     """
-    said = {name: value for name, value in given.items() if (name, value is False) != ("tensorboard", True)}
-    inputs = {name: _input(name, to_wire(value), values) for name, value in said.items()}
+    asks_for_none = given.get("tensorboard") is False
+    names = [name for name in given if not (name == "tensorboard" and asks_for_none)]
+    inputs = {name: _input(name, to_wire(given[name]), values) for name in names}
     for name, value in inputs.items():
         if not _is_drivers(value):
-            check_told(name, told(value, _ANY_IDS))
+            check_placeholders(name, with_ids(value, _ANY_IDS))
     for name in ("env", "master", "worker"):
         _check_hidden(name, inputs.get(name))
     if not values.channels and not any(map(_is_open, inputs.values())):
@@ -213,19 +214,14 @@ def _check_hidden(field: str, value: Any) -> None:
     """
     if isinstance(value, dict) and field in {"master", "worker"}:
         _check_hidden(f"{field}.env", value.get("env"))
-    elif isinstance(value, dict):
-        _check_references(field, value.items())
-    elif isinstance(value, list):
-        _check_references(
-            field, [(each.get("name"), each.get("valueFrom")) for each in value if isinstance(each, dict)]
-        )
-
-
-def _check_references(field: str, variables: Iterable[tuple[Any, Any]]) -> None:
-    for name, value in variables:
-        if is_credential(str(name)) and not isinstance(value, dict):
-            reference = '{"secret": NAME, "key": KEY}, or name a Secret with `code`'
-            raise InvalidSpec(f"{field}.{name}: the compiled pipeline and its runs would show it; write {reference}")
+        return
+    variables = dict(value) if isinstance(value, dict) else {}
+    if isinstance(value, list):
+        variables = {each.get("name"): each.get("valueFrom") for each in value if isinstance(each, dict)}
+    for name, reference in variables.items():
+        if is_credential(str(name)) and not isinstance(reference, dict):
+            instead = '{"secret": NAME, "key": KEY}, or name a Secret with `code`'
+            raise InvalidSpec(f"{field}.{name}: the compiled pipeline and its runs would show it; write {instead}")
 
 
 def _text(value: Any) -> str:
@@ -242,11 +238,11 @@ def _is_open(value: Any) -> bool:
 
 def _is_drivers(value: Any) -> bool:
     """Return whether it is a placeholder that only the driver replaces."""
-    return isinstance(value, str) and _PLACEHOLDER.fullmatch(told(value, _ANY_IDS)) is not None
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(with_ids(value, _ANY_IDS)) is not None
 
 
 def _check(inputs: Mapping[str, Any]) -> None:
-    fields = {name: unmarked(told(value, _ANY_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
+    fields = {name: unmarked(with_ids(value, _ANY_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
     if "manifest" not in fields:
         fields.setdefault("name", "job")
     TrainingJob.parse(**fields)
@@ -507,9 +503,9 @@ def pytorchjob_op(
     Raises:
         InvalidSpec: a value known when the pipeline is compiled is wrong; the message names it.
     """
-    said = {field: value for field, value in locals().items() if value is not None}
-    program = {field: said.pop(field) for field in ("function", "function_arguments", "modules") if field in said}
-    given = _with_command(said, **program)
+    arguments = {field: value for field, value in locals().items() if value is not None}
+    program = {name: arguments.pop(name) for name in ("function", "function_arguments", "modules") if name in arguments}
+    given = _with_command(arguments, **program)
     chosen = given.pop("step_image", STEP_IMAGE)
     copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
     values = Values()

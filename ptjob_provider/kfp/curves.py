@@ -37,11 +37,11 @@ def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]]) -> s
         curves: each tag's points as [step, value], by step; NaN and the infinities are texts, drawn as gaps.
     """
     figures = "\n".join(_figure(tag, points) for tag, points in curves.items())
-    said = figures or "<p>The training has written no scalars.</p>"
+    body = figures or "<p>The training has written no scalars.</p>"
     name = html.escape(title)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
-        f"<style>{_STYLE}</style></head>\n<body><h1>{name}</h1>\n<main>\n{said}\n</main></body></html>\n"
+        f"<style>{_STYLE}</style></head>\n<body><h1>{name}</h1>\n<main>\n{body}\n</main></body></html>\n"
     )
 
 
@@ -57,7 +57,7 @@ class _Axis:
     def over(cls, values: Sequence[float], *, begin: float, end: float, finest: float = 0.0) -> _Axis:
         return cls(ticks=_ticks(min(values), max(values), finest=finest), begin=begin, end=end)
 
-    def place(self, value: float) -> float:
+    def pixel(self, value: float) -> float:
         low, high = self.ticks[0], self.ticks[-1]
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 
@@ -86,11 +86,11 @@ def _chart(tag: str, whole: Points, finite: Points) -> str:
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
     for value in y.ticks:
-        at = y.place(value)
+        at = y.pixel(value)
         yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.6g}</text>'
     for step in x.ticks:
-        yield f'<text x="{x.place(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step:.6g}</text>'
+        yield f'<text x="{x.pixel(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step:.6g}</text>'
 
 
 def _pieces(points: Points) -> Iterator[Points]:
@@ -105,14 +105,14 @@ def _pieces(points: Points) -> Iterator[Points]:
 
 
 def _line(piece: Points, x: _Axis, y: _Axis) -> str:
-    places = " ".join(f"{x.place(step):.1f},{y.place(value):.1f}" for step, value in piece)
-    return f'<polyline class="curve" points="{places}"/>'
+    points = " ".join(f"{x.pixel(step):.1f},{y.pixel(value):.1f}" for step, value in piece)
+    return f'<polyline class="curve" points="{points}"/>'
 
 
 def _dot(point: tuple[float, float], x: _Axis, y: _Axis) -> str:
     step, value = point
-    said = f"step {step:.0f}: {value:.6g}"
-    return f'<circle cx="{x.place(step):.1f}" cy="{y.place(value):.1f}" r="2"><title>{said}</title></circle>'
+    text = f"step {step:.0f}: {value:.6g}"
+    return f'<circle cx="{x.pixel(step):.1f}" cy="{y.pixel(value):.1f}" r="2"><title>{text}</title></circle>'
 
 
 def _ticks(low: float, high: float, *, finest: float = 0.0) -> Sequence[float]:

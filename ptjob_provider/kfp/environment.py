@@ -1,4 +1,4 @@
-"""Reads the step's environment, and returns where the step and its job run as `Place`. No other module reads it.
+"""Reads the step's environment: where the step and its job run. No other module reads it.
 
 Kubeflow Pipelines passes a step its pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries, the number of
 this one (`KFP_RETRY_INDEX`). An installation configures all its jobs by `PTJOB_*` variables of the step's image, or of
@@ -7,7 +7,7 @@ the process that runs a pipeline on one machine: the options of Airflow's sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 from ptjob_provider.core.run.api_errors import TIMEOUT
 from ptjob_provider.core.run.options import Options
+from ptjob_provider.core.spec import Installation
 from ptjob_provider.provider_info import OPTIONS
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.local import LocalConfig
-    from ptjob_provider.core.spec import TrainingJob
 
 INSTANCE = "kubeflow-pipelines"
 """Distinguishes jobs of pipelines from those of other orchestrators in the same namespace."""
@@ -33,19 +33,16 @@ _DEFAULT_ROOT = "~/ptjob"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The place where jobs run.
+class StepEnvironment:
+    """The environment of a step.
 
     Attributes:
-        backend: runs them.
+        backend: runs the job.
         namespace: default namespace of jobs: the step's own. None: `default`.
         instance: this installation's name, part of the name of every job.
         retry: number of this retry among those that the pipeline's author has configured, 0 for the first try; None if
             the author has configured none.
-        template: defaults for every job; None if there are none.
-        kind: kind of a job that names none; None: the first kind that is served.
-        sync_image: default image that fetches a job's code.
-        tensorboard_image: default image of TensorBoards; "": the job's own.
+        installation: the installation's settings for every job.
         api_error_timeout: seconds for which requests about a job may be refused.
         pod: the step's pod; None on one machine.
         cluster: how to reach the cluster; None on one machine.
@@ -56,10 +53,7 @@ class Place:
     namespace: str | None
     instance: str
     retry: int | None
-    template: TrainingJob | None
-    kind: str | None = None
-    sync_image: str = ""
-    tensorboard_image: str = ""
+    installation: Installation = field(default_factory=Installation)
     api_error_timeout: float = TIMEOUT
     pod: OwnPod | None = None
     cluster: ClusterConfig | None = None
@@ -95,8 +89,8 @@ class Place:
         return await secret_values(self.cluster, await self.backend.get(ref.kind, ref.namespace, ref.name))
 
 
-def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_ACCOUNT) -> Place:
-    """Return where this step runs.
+def read_environment(environ: Mapping[str, str], *, service_account: Path = SERVICE_ACCOUNT) -> StepEnvironment:
+    """Return the environment of this step.
 
     Args:
         environ: environment of this process.
@@ -106,17 +100,21 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
         InvalidSpec: an option is invalid; the message names it.
     """
     options, local = _options(environ), local_config(environ)
-    namespace = None if local else _namespace(service_account)
+    file = service_account / "namespace"
+    namespace = file.read_text().strip() if local is None and file.is_file() else None
     cluster = ClusterConfig(in_cluster=namespace is not None, usage_interval=options.usage_interval())
-    return Place(
-        backend=_local_backend(local) if local else _cluster_backend(options, cluster),
+    retry = environ.get("KFP_RETRY_INDEX", "")
+    return StepEnvironment(
+        backend=_backend(options, cluster, local),
         namespace=namespace,
         instance=options.text("instance") or INSTANCE,
-        retry=_retry(environ.get("KFP_RETRY_INDEX", "")),
-        template=options.job_template(),
-        kind=options.kind(),
-        sync_image=options.sync_image(),
-        tensorboard_image=options.tensorboard_image(),
+        retry=(int(retry) if retry.isdecimal() else 1) if retry else None,
+        installation=Installation(
+            template=options.job_template(),
+            sync_image=options.sync_image(),
+            tensorboard_image=options.tensorboard_image(),
+            kind=options.kind(),
+        ),
         api_error_timeout=options.api_error_timeout(),
         pod=_pod(environ, namespace, cluster),
         cluster=None if local else cluster,
@@ -146,15 +144,6 @@ def _options(environ: Mapping[str, str]) -> Options:
     )
 
 
-def _retry(text: str) -> int | None:
-    return (int(text) if text.isdecimal() else 1) if text else None
-
-
-def _namespace(service_account: Path) -> str | None:
-    file = service_account / "namespace"
-    return file.read_text().strip() if file.is_file() else None
-
-
 def _pod(environ: Mapping[str, str], namespace: str | None, cluster: ClusterConfig) -> OwnPod | None:
     name, uid = environ.get("KFP_POD_NAME"), environ.get("KFP_POD_UID")
     if not (namespace and name and uid):
@@ -164,13 +153,11 @@ def _pod(environ: Mapping[str, str], namespace: str | None, cluster: ClusterConf
     return OwnPod(config=cluster, namespace=namespace, name=name, uid=uid)
 
 
-def _local_backend(config: LocalConfig) -> Backend:
-    from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
+def _backend(options: Options, cluster: ClusterConfig, local: LocalConfig | None) -> Backend:
+    if local is not None:
+        from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
-    return LocalBackend(config)
-
-
-def _cluster_backend(options: Options, cluster: ClusterConfig) -> Backend:
+        return LocalBackend(local)
     from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - only where jobs run there
 
     return KubernetesBackend(cluster, probe=options.probe())

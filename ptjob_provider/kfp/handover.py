@@ -3,7 +3,7 @@
     evaluate = evaluate_op(path=model_path(train))
     mount_model(evaluate, train)
 
-A component in an image with this package finds the model everywhere, also on one machine: `mounted.find_output(model)`.
+A component in an image with this package finds the model by `claim_paths.find_output(model)`, also on one machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kfp import kubernetes
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.kfp.claim_paths import place_of, place_of_unknown
+from ptjob_provider.kfp.claim_paths import mount_path, mount_path_of_value
 from ptjob_provider.kfp.component import claim_of_model
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def mount_model(task: dsl.PipelineTask, train: dsl.PipelineTask) -> dsl.Pipeline
 
 def model_path(train: dsl.PipelineTask) -> str:
     """Return the model's path in a task prepared by `mount_model`, for the task's arguments."""
-    return f"{_place(_claim(train))}/{train.outputs['model_path']}"
+    return f"{_mount_path(_claim(train))}/{train.outputs['model_path']}"
 
 
 def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
@@ -47,10 +47,10 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
         task: the task; to run as the owner of the files, see `kubernetes.set_security_context`.
         claim: its name. It may be a pipeline's value; then that value's name is used in the path.
     """
-    place = _place(claim)
+    path = _mount_path(claim)
     mounts = task.platform_config.get("kubernetes", {}).get("pvcMount", [])
-    if place not in {mount["mountPath"] for mount in mounts}:
-        kubernetes.mount_pvc(task, pvc_name=claim, mount_path=place)
+    if path not in {mount["mountPath"] for mount in mounts}:
+        kubernetes.mount_pvc(task, pvc_name=claim, mount_path=path)
     return task
 
 
@@ -62,7 +62,7 @@ def _claim(train: dsl.PipelineTask) -> Any:
         return train.outputs["model_claim"]
 
 
-def _place(claim: Any) -> str:
+def _mount_path(claim: Any) -> str:
     if not isinstance(claim, PipelineChannel):
-        return place_of(claim)
-    return place_of_unknown("-".join(filter(None, (claim.task_name, claim.name))))
+        return mount_path(claim)
+    return mount_path_of_value("-".join(filter(None, (claim.task_name, claim.name))))

@@ -106,32 +106,32 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         pipeline_task_name: The placeholder dsl.PIPELINE_TASK_NAME_PLACEHOLDER.
         pipeline_task_id: The placeholder dsl.PIPELINE_TASK_ID_PLACEHOLDER.
         name: Beginning of the job's name. Default the manifest's, else the task's name.
-        namespace: Where the job runs. Default the step's own.
+        namespace: Namespace of the job. Default the step's own.
         image: Container image of every replica.
         command: Program and its first arguments, in place of the image's entrypoint.
         args: Arguments after the command or the entrypoint.
         workers: Pods of the job, rank 0 included.
         nproc_per_node: Training processes per pod, or auto, cpu, gpu.
         gpus: GPUs per pod.
-        gpu_resource: Which device gpus counts. Default nvidia.com/gpu.
+        gpu_resource: Resource name of the GPUs. Default nvidia.com/gpu.
         cpu: Cores per pod, as request and limit.
         memory: Bytes per pod (16Gi), as request and limit.
         container_resources: Requests and limits per pod, where they differ.
         shared_memory: Size of /dev/shm. Default 2Gi.
-        backend_without_gpu: Says that there is no GPU, and what nccl becomes in command and args (gloo).
+        backend_without_gpu: What replaces nccl in command and args where there is no GPU (gloo).
         env: Variables, name to text, or to {secret, key} or {config_map, key}.
         env_objects: The same as a list of core/v1 EnvVar objects; only one of the two.
         env_from: All keys of secrets and config maps as variables.
         volumes: Claims to mount (claim:/path, claim:/path:ro), or core/v1 Volume objects.
-        volume_mounts: Where volumes are seen, as core/v1 VolumeMount objects.
+        volume_mounts: Mount paths of volumes, as core/v1 VolumeMount objects.
         working_dir: Directory that the program starts in.
         code: Code to fetch into <working_dir>/code (git or rsync, branch, revision, submodules, depth, secret, image).
         restart_policy: Never, OnFailure, ExitCode or Always. Default Never.
-        clean_pod_policy: Which pods go when the job ends (Running, All, None). Default Running.
+        clean_pod_policy: Pods to delete when the job ends (Running, All, None). Default Running.
         backoff_limit: Restarts after which the job fails.
         active_deadline_seconds: Seconds after which the operator fails the job.
         ttl_seconds_after_finished: Seconds after its end at which the job is removed. Default 7 days.
-        suspend: Whether the job waits until somebody resumes it.
+        suspend: Create the job suspended; it waits until it is resumed.
         elastic_policy: Makes the job elastic.
         node_selector: Labels that a node must have.
         tolerations: core/v1 Toleration objects.
@@ -139,11 +139,11 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         priority_class_name: PriorityClass of the pods.
         scheduler_name: Scheduler that places the pods.
         queue_name: Kueue's LocalQueue.
-        gang: Whether the pods are placed all or none.
+        gang: Start all pods or none.
         service_account_name: Service account of the pods.
         image_pull_secrets: Names of the secrets that can pull the image.
         image_pull_policy: Always, IfNotPresent or Never.
-        host_network: Whether the pods use their node's network.
+        host_network: Use the node's network.
         security_context: A core/v1 PodSecurityContext.
         container_security_context: A core/v1 SecurityContext.
         init_containers: core/v1 Container objects that run before the training.
@@ -152,35 +152,35 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         annotations: Annotations of the job and its pods.
         master: Fields for rank 0's pod alone.
         worker: Fields for all other pods.
-        pod_template: What every pod is made from, in Kubernetes' words.
-        model: Where the program writes the model: pvc://claim/path, or a path on a mounted claim.
-        tfevents: Where it writes TensorBoard events.
-        checkpoints: Where it keeps checkpoints.
-        tensorboard: Have a TensorBoard beside the job (logdir, image, service_type; {} for one on its tfevents).
+        pod_template: Template of every pod, as in Kubernetes.
+        model: Path of the model that the program writes: pvc://claim/path, or a path on a mounted claim.
+        tfevents: Path of its TensorBoard events, in the same forms.
+        checkpoints: Path of its checkpoints, in the same forms.
+        tensorboard: Run a TensorBoard for the job (logdir, image, service_type; {} for its tfevents).
         kind: PyTorchJob, TrainJob or PyTorchTrainingJob. Default what the cluster serves, in this order.
         runtime: The runtime of a TrainJob. Default torch-distributed.
-        manifest: A whole job of one of these kinds; the other inputs are laid over it.
+        manifest: A whole job of one of these kinds; the other inputs override its fields.
         model_artifact: reference (the artifact holds the model's address) or copy. Default reference.
         timeout: Seconds after which the job is stopped and the step fails.
-        exact_name: Whether the job keeps its name literally.
+        exact_name: Use the name without the hash that makes two runs distinct.
         on_finish_action: keep_job, delete_job or delete_succeeded_job. Default keep_job.
-        keep_running_pods: Whether replicas stay that run on after the job's end.
-        start_timeout: Seconds that images and volumes may take. Default 1200.
-        queue_timeout: Seconds to wait for a place. Default without end.
-        crash_loop_limit: Restarts in a row after which the job is stopped. Default 5.
+        keep_running_pods: Keep replicas that still run after the job's end.
+        start_timeout: Maximum seconds for images, volumes and init containers. Default 1200.
+        queue_timeout: Maximum seconds in a queue. Default no limit.
+        crash_loop_limit: Maximum restarts in a row. Default 5.
 
     Returns:
         trained_model: The model.
         metrics: The last value of each scalar.
-        curves: Loss, accuracy and all other scalars, drawn.
-        report: What the training used and made.
+        curves: Charts of loss, accuracy and all other scalars.
+        report: Times, model and last scalars of the training.
         job_name: The job's name.
         model_uri: The model's address, pvc://claim/path.
         model_claim: Its claim.
         model_path: Its path inside the claim.
         tfevents_uri: The address of the TensorBoard events.
         scalars: The last value of each scalar.
-        result: All of it as one value.
+        result: The complete result as one map.
     """
     given = dict(locals())
     from ptjob_provider.kfp.step import run  # noqa: PLC0415 - only this function's source is in the pipeline

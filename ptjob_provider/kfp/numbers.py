@@ -78,31 +78,22 @@ def _unmarked_text(text: str, values: Mapping[str, Any]) -> Any:
     whole = _MARK.fullmatch(text)
     if whole:
         return _read(whole, values)
-    return _MARK.sub(lambda found: _text(_read(found, values)), text)
+    return _MARK.sub(lambda match: _text(_read(match, values)), text)
 
 
-def _read(found: re.Match[str], values: Mapping[str, Any]) -> Any:
+def _read(match: re.Match[str], values: Mapping[str, Any]) -> Any:
     """Return a mark's value; a number gets the marked type.
 
     kfp assumes that all items of a loop, and all parts of a map in it, have the type of the first one: any of them may
     have another type.
     """
-    kind, name = found.groups()
-    if name in values:
-        value = unmarked(values[name]) if not isinstance(values[name], str) else values[name]
-    else:  # a constant, or from a pipeline compiled by an older version
-        value = _number(name)
+    kind, name = match.groups()
+    if name not in values:  # a constant, or a text of the author's
+        return float(name) if kind == "float" else match[0]
+    value = values[name] if isinstance(values[name], str) else unmarked(values[name])
     if kind == "float" and type(value) is int:
         value = float(value)
     return _text(value) if kind == "text" else value
-
-
-def _number(text: str) -> int | float | str:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
 
 
 def _text(value: Any) -> str:

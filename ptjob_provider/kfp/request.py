@@ -36,8 +36,8 @@ def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
         config: a `dsl.TaskConfig`; its parts are in Kubernetes' format, or None.
         copies: whether the step has mounted its model's claim for itself, to copy from it.
     """
-    container = {name: unmarked(found) for name in _CONTAINER if (found := getattr(config, name, None))}
-    pod = {word: unmarked(found) for name, word in _POD.items() if (found := getattr(config, name, None))}
+    container = {name: unmarked(value) for name in _CONTAINER if (value := getattr(config, name, None))}
+    pod = {word: unmarked(value) for name, word in _POD.items() if (value := getattr(config, name, None))}
     mounts = getattr(config, "volume_mounts", None) or ()
     if copies:
         mounts = [mount for mount in mounts if mount.get("mountPath") != OWN_CLAIM]
@@ -99,9 +99,9 @@ class Request:
         ids = {name: _id(name, given.get(name)) for name in IDS}
         marked = {name: value for name, value in given.items() if name.startswith(PREFIX)}
         others = {name: value for name, value in given.items() if name not in {"task_config", *marked}}
-        values = {name: told(unmarked(value, marked), ids) for name, value in others.items()}
+        values = {name: with_ids(unmarked(value, marked), ids) for name, value in others.items()}
         for name, value in values.items():
-            check_told(name, value)
+            check_placeholders(name, value)
         return cls(
             job=_job(values, ids["pipeline_task_name"]),
             ids=ids,
@@ -137,26 +137,26 @@ def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
 def _id(name: str, value: Any) -> str:
     """Read one id; a placeholder that was not replaced is refused, because it would be the same in every run."""
     if is_unset(value) or "{{" in str(value):
-        raise InvalidSpec.of(name, value, f"the placeholder of Kubeflow Pipelines for it: dsl.{_PLACEHOLDERS[name]}")
+        raise InvalidSpec.of(name, value, f"the placeholder of Kubeflow Pipelines for it: {_PLACEHOLDERS[name][0]}")
     return str(value)
 
 
-def told(value: Any, ids: Mapping[str, str]) -> Any:
+def with_ids(value: Any, ids: Mapping[str, str]) -> Any:
     """Return the value with the ids in place of their placeholders, at any depth.
 
     Kubeflow Pipelines replaces a placeholder only if it is a whole input, not in `f"/data/{…_PLACEHOLDER}"`.
     """
     if isinstance(value, dict):
-        return {key: told(item, ids) for key, item in value.items()}
+        return {key: with_ids(item, ids) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [told(item, ids) for item in value]
+        return [with_ids(item, ids) for item in value]
     if isinstance(value, str):
         for name, text in ids.items():
-            value = value.replace(_WRITTEN[name], text)
+            value = value.replace(_PLACEHOLDERS[name][1], text)
     return value
 
 
-def check_told(field: str, value: Any) -> None:
+def check_placeholders(field: str, value: Any) -> None:
     """Raise if a placeholder is left in the value: nothing replaces it, and the job would get it literally.
 
     Raises:
@@ -164,29 +164,24 @@ def check_told(field: str, value: Any) -> None:
     """
     if isinstance(value, dict):
         for key, item in value.items():
-            check_told(field, key)
-            check_told(f"{field}.{key}", item)
+            check_placeholders(field, key)
+            check_placeholders(f"{field}.{key}", item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            check_told(f"{field}[{index}]", item)
-    elif isinstance(value, str) and _BEGINS_PLACEHOLDER in value:
-        names = ", ".join(f"dsl.{name}" for name in _PLACEHOLDERS.values())
+            check_placeholders(f"{field}[{index}]", item)
+    elif isinstance(value, str) and "{{$." in value:
+        names = ", ".join(name for name, _ in _PLACEHOLDERS.values())
         raise InvalidSpec.of(
             field, value, f"inside of texts, lists and maps these placeholders of Kubeflow Pipelines are known: {names}"
         )
 
 
-_BEGINS_PLACEHOLDER = "{{$."
 _PLACEHOLDERS = {
-    "pipeline_run_id": "PIPELINE_JOB_ID_PLACEHOLDER",
-    "pipeline_task_name": "PIPELINE_TASK_NAME_PLACEHOLDER",
-    "pipeline_task_id": "PIPELINE_TASK_ID_PLACEHOLDER",
+    "pipeline_run_id": ("dsl.PIPELINE_JOB_ID_PLACEHOLDER", "{{$.pipeline_job_uuid}}"),
+    "pipeline_task_name": ("dsl.PIPELINE_TASK_NAME_PLACEHOLDER", "{{$.pipeline_task_name}}"),
+    "pipeline_task_id": ("dsl.PIPELINE_TASK_ID_PLACEHOLDER", "{{$.pipeline_task_uuid}}"),
 }
-_WRITTEN = {
-    "pipeline_run_id": "{{$.pipeline_job_uuid}}",
-    "pipeline_task_name": "{{$.pipeline_task_name}}",
-    "pipeline_task_id": "{{$.pipeline_task_uuid}}",
-}
+"""Id → name and text of its placeholder."""
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:

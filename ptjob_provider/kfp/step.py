@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,13 +29,12 @@ from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import with_tensorboard
-from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
-from ptjob_provider.kfp.environment import find_place
+from ptjob_provider.kfp.environment import read_environment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.steplog import Masking, StepLog
-from ptjob_provider.kfp.termination import Stopping, ToldToStop
+from ptjob_provider.kfp.termination import Terminated, Termination
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.kfp.artifacts import StepOutputs
-    from ptjob_provider.kfp.environment import Place
+    from ptjob_provider.kfp.environment import StepEnvironment
 
 
 async def take_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) -> None:
@@ -55,7 +54,9 @@ async def take_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) ->
     try:
         await _have_owned(backend, ref, pod.as_owner)
     except ClusterError as error:  # following the job matters more than its owner
-        log.notice(f"{ref} goes with the pod of an earlier try, for this one could not take it over: {error}")
+        log.notice(
+            f"{ref} is deleted with the pod of an earlier try, because this one could not become its owner: {error}"
+        )
 
 
 async def hand_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) -> None:
@@ -67,7 +68,7 @@ async def hand_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) ->
     except JobNotFound:
         return
     except ClusterError as error:
-        log.notice(f"{ref} goes with this pod and not with its run, which could not be made its owner: {error}")
+        log.notice(f"{ref} is deleted with this pod, because its run could not become its owner: {error}")
 
 
 async def _have_owned(backend: Backend, ref: JobRef, owner: Reference) -> None:
@@ -90,31 +91,29 @@ class Training:
 
     Attributes:
         request: the requested job and its options.
-        place: where the job runs.
+        environment: where the job runs.
         log: the step's log.
     """
 
     request: Request
-    place: Place
+    environment: StepEnvironment
     log: StepLog
 
-    async def until_end(self) -> tuple[JobRef, JobOutcome]:
-        """Submit or adopt the job and follow it; when told to stop, delete it first."""
-        stopping = Stopping(self.place.backend)
-        self.log.when_unread = stopping.stop
-        return await stopping.run(self._train(stopping))
+    async def until_end(self) -> tuple[JobRef, Conclusion]:
+        """Submit or adopt the job and follow it; on termination, delete it first."""
+        termination = Termination(self.environment.backend)
+        self.log.when_unread = termination.stop
+        return await termination.run(self._train(termination))
 
-    async def _train(self, stopping: Stopping) -> tuple[JobRef, JobOutcome]:
+    async def _train(self, termination: Termination) -> tuple[JobRef, Conclusion]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
-        store = await self._recalled()
-        if store.to_report is not None:
-            self.log.notice(
-                f"{store.to_report.ref} is gone, and is not made again; this is how it ended in an earlier try"
-            )
-            return store.to_report.ref, store.to_report.conclusion
+        store = await self._earlier_tries()
+        if store.told is not None:
+            self.log.notice(f"{store.told.ref} is gone, and is not made again; this is how it ended in an earlier try")
+            return store.told.ref, store.told.conclusion
         try:
-            submission = await self._patiently(lambda: self.submit(store, stopping))
-            async with stopping.warm():
+            submission = await self._with_retries(lambda: self.submit(store, termination))
+            async with termination.warm():
                 conclusion = await self.session(store).follow(
                     submission,
                     sink=self.log,
@@ -129,21 +128,23 @@ class Training:
             raise
         await self._note(submission, conclusion)
         if self._owning_pod is not None:
-            await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
+            await hand_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
         if conclusion.outcome is not Outcome.SUCCEEDED:
             with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
-                told = {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}
-                await self.place.backend.patch(submission.ref, told)
+                reported = {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
+                await self.environment.backend.patch(submission.ref, reported)
         return submission.ref, conclusion
 
-    async def _recalled(self) -> ResumedAttempts:
+    async def _earlier_tries(self) -> RecalledAttempts:
         """Return the state of earlier tries; if there were any, a refusal may pass while their job runs."""
-        if not self.place.retry:
-            return await self._patiently(self.recalled)
-        errors = ApiErrors(f"{self._namespace}, earlier tries", self.log.notice, timeout=self.place.api_error_timeout)
-        return await self._patiently(lambda: errors.answer(self.recalled, though_away=False))
+        if not self.environment.retry:
+            return await self._with_retries(self.earlier_tries)
+        errors = ApiErrors(
+            f"{self._namespace}, earlier tries", self.log.notice, timeout=self.environment.api_error_timeout
+        )
+        return await self._with_retries(lambda: errors.answer(self.earlier_tries, though_away=False))
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Retry while the cluster does not respond for a moment: a running job is not given up for that."""
         for pause in PAUSES:
             try:
@@ -153,71 +154,67 @@ class Training:
                 await asyncio.sleep(pause)
         return await ask()
 
-    async def recalled(self) -> ResumedAttempts:
+    async def earlier_tries(self) -> RecalledAttempts:
         """Return the state of earlier tries."""
-        place, owner = self.place, self._owner
+        environment, owner = self.environment, self._owner
         notes: list[str] = []
         replicas: list[Manifest] = []
-        is_repeated = bool(await place.try_number())
-        if place.pod is not None:
-            notes = await place.pod.notes(owner_key(owner)) if is_repeated else []
-            replicas = await place.pod.replicas(self._namespace, owner_selector(owner))
-        return await resume(
-            place.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
+        is_repeated = bool(await environment.try_number())
+        if environment.pod is not None:
+            notes = await environment.pod.notes(owner_key(owner)) if is_repeated else []
+            replicas = await environment.pod.replicas(self._namespace, owner_selector(owner))
+        return await recall(
+            environment.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
         )
 
-    async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
-        """Create the job or adopt the existing one; afterwards `stopping` knows it, and this try's pod owns it."""
+    async def submit(self, store: AttemptStore, termination: Termination) -> Submission:
+        """Create the job or adopt the existing one; afterwards `termination` knows it, and this try's pod owns it."""
         job = self.request.job.in_namespace(self._namespace)
-        installation = Installation(
-            template=self.request.template(self.place.template),
-            sync_image=self.place.sync_image,
-            tensorboard_image=self.place.tensorboard_image,
-            kind=self.place.kind,
-        )
+        installation = self.environment.installation
+        installation = replace(installation, template=self.request.template(installation.template))
         session = self.session(store)
         submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)
-        stopping.knows(submission.ref)
-        session.report_submitted(submission, advice="start a new run to train with this one")
+        termination.knows(submission.ref)
+        session.tell_submitted(submission, advice="start a new run to train with this one")
         if submission.adopted and self._owning_pod is not None:
-            await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
+            await take_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
         await self._learn_secrets(submission.ref)
-        return await with_tensorboard(self.place.backend, submission, job)
+        return await with_tensorboard(self.environment.backend, submission, job)
 
     def session(self, store: AttemptStore) -> Session:
         """Return this try with the job of the store."""
         return Session(
-            backend=self.place.backend,
+            backend=self.environment.backend,
             owner=self._owner,
             store=store,
             on_finish_action=self.request.on_finish_action,
-            api_error_timeout=self.place.api_error_timeout,
+            api_error_timeout=self.environment.api_error_timeout,
             tell=self.log.notice,
         )
 
     async def finish(self, ref: JobRef, conclusion: JobOutcome, artifacts: Artifacts) -> StepOutputs:
         """Write the artifacts of a job that succeeded and return the output parameters, see `Session.finish`."""
-        model_artifact, local = self.request.model_artifact, self.place.local
+        model_artifact, local = self.request.model_artifact, self.environment.local
         write = partial(artifacts.write, model_artifact=model_artifact, local=local)
         return await self.session(ResumedAttempts(None)).finish(ref, conclusion, deliver=write)
 
     async def _learn_secrets(self, ref: JobRef) -> None:
         """Mask the values that the job's programs get from Secrets, before any of their lines is logged."""
         try:
-            self.log.mask.learn(await self.place.secrets_of(ref))
+            self.log.mask.learn(await self.environment.secrets_of(ref))
         except ClusterError as error:
-            self.log.notice(f"{ref}: what its programs print of their Secrets is not masked here: {error}")
+            self.log.notice(f"{ref}: values of Secrets that its programs print are not masked here: {error}")
 
     async def _note(self, submission: Submission, conclusion: JobOutcome) -> None:
         """Record the outcome for a next try, if one may follow: the job may be gone by then."""
-        if self.place.pod is None:
+        if self.environment.pod is None:
             return
         try:
-            if await self.place.try_number() is None:
+            if await self.environment.try_number() is None:
                 return
-            await self.place.pod.note(owner_key(self._owner), AttemptResult.of(submission, conclusion).to_text())
+            await self.environment.pod.note(owner_key(self._owner), AttemptResult.of(submission, conclusion).to_text())
         except ClusterError as error:
-            self.log.notice(f"{submission.ref}: how it ended could not be noted for a next try: {error}")
+            self.log.notice(f"{submission.ref}: how it ended could not be recorded for a next try: {error}")
 
     async def _leave(self, store: AttemptStore) -> None:
         """Leave the job running and log that: a next try adopts it; otherwise it is deleted with the step's pod.
@@ -225,27 +222,27 @@ class Training:
         It is unknown whether there is a next try: Kubeflow Pipelines is installed so that Argo does not repeat a failed
         step, whatever its author has configured.
         """
-        said = await leave_running(self.place.backend, self._owner, store)
-        if said:
-            self.log.notice(said)
+        sentence = await leave_running(self.environment.backend, self._owner, store)
+        if sentence:
+            self.log.notice(sentence)
 
     @property
     def _namespace(self) -> str:
         """The job's namespace."""
-        job = self.request.job.in_namespace(self.place.namespace or kinds.DEFAULT_NAMESPACE)
+        job = self.request.job.in_namespace(self.environment.namespace or kinds.DEFAULT_NAMESPACE)
         return str(job.named_namespace)
 
     @property
     def _owning_pod(self) -> OwnPod | None:
         """The step's pod if it can own the job: with an owner in another namespace the job would be deleted at once."""
-        pod = self.place.pod
+        pod = self.environment.pod
         return pod if pod and pod.namespace == self._namespace else None
 
     @property
     def _owner(self) -> Owner:
         """This step as the job's owner."""
         reference = self._owning_pod.as_owner if self._owning_pod else None
-        return Owner(instance=self.place.instance, ids=self.request.ids, labels={}, reference=reference)
+        return Owner(instance=self.environment.instance, ids=self.request.ids, labels={}, reference=reference)
 
 
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
@@ -269,17 +266,17 @@ def run(
     """
     log = StepLog(Masking(()))
     try:
-        request, place = Request.parse({**_inputs(words), **given}), find_place(environ)
-        log = StepLog(Masking(place.secrets))
-        if request.model_artifact is ModelArtifact.COPY and place.local is None:
+        request, environment = Request.parse({**_inputs(words), **given}), read_environment(environ)
+        log = StepLog(Masking(environment.secrets))
+        if request.model_artifact is ModelArtifact.COPY and environment.local is None:
             must_enter_own_claim()
-        training = Training(request=request, place=place, log=log)
-        return asyncio.run(training.finish(*asyncio.run(training.until_end()), _artifacts(given)))
+        training = Training(request=request, environment=environment, log=log)
+        return asyncio.run(training.finish(*asyncio.run(training.until_end()), Artifacts.of(given)))
     except PTJobError as error:
         log.failure(str(error))
         sys.exit(_exit_code(error))
-    except ToldToStop as told:
-        log.notice(f"the step was told to stop: {told.said}")
+    except Terminated as terminated:
+        log.notice(f"the step was terminated: {terminated}")
         sys.exit(EXIT_STOPPED)
 
 
@@ -287,14 +284,8 @@ def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
     """Return the parameters on the command line of kfp's runtime."""
     if _INPUT not in words:
         return {}
-    given = json.loads(words[words.index(_INPUT) + 1])
-    found: Mapping[str, Any] = given["inputs"].get("parameterValues", {})
-    return found
-
-
-def _artifacts(given: Mapping[str, Any]) -> Artifacts:
-    parts = {name: given[name] for name in ("metrics", "curves", "report")}
-    return Artifacts(model=given["trained_model"], **parts)
+    values: Mapping[str, Any] = json.loads(words[words.index(_INPUT) + 1])["inputs"].get("parameterValues", {})
+    return values
 
 
 def _exit_code(error: PTJobError) -> int:

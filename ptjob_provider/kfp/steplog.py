@@ -27,8 +27,8 @@ class Masking:
     def learn(self, secrets: Iterable[str]) -> None:
         """Mask these as well from now on."""
         lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
-        found = {line for line in lines if len(line) >= _SHORTEST_SECRET}
-        self._secrets = sorted(found.union(self._secrets), key=len, reverse=True)
+        long = {line for line in lines if len(line) >= _SHORTEST_SECRET}
+        self._secrets = sorted(long.union(self._secrets), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return the text with the secrets masked."""

@@ -39,47 +39,42 @@ The HTTP client closes it after fifteen idle seconds, and a new one costs the de
 """
 
 
-class ToldToStop(Exception):
-    """The step was told to stop.
-
-    Attributes:
-        said: what happened to its job, as a clause.
-    """
+class Terminated(Exception):
+    """The step was terminated; the text is what happened to its job, as a clause."""
 
     def __init__(self, deleted: JobRef | None) -> None:
-        self.said = f"{deleted} was deleted" if deleted else "whether its job was deleted is not known"
-        super().__init__(self.said)
+        super().__init__(f"{deleted} was deleted" if deleted else "whether its job was deleted is not known")
 
 
-class Stopping:
-    """Runs one step's work, and deletes its job when the step is told to stop."""
+class Termination:
+    """Runs one step's work, and deletes its job when the step is terminated."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._told = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._job: asyncio.Future[JobRef] = asyncio.get_running_loop().create_future()
 
     def knows(self, ref: JobRef) -> None:
-        """Set the job to delete on a stop."""
+        """Set the job to delete on termination."""
         if not self._job.done():
             self._job.set_result(ref)
 
     def stop(self) -> None:
-        """Tell the step to stop."""
-        self._told.set()
+        """Terminate the step."""
+        self._stopped.set()
 
     async def run(self, work: Coroutine[None, None, T]) -> T:
         """Return what the work returns.
 
         Raises:
-            ToldToStop: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was
+            Terminated: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was
                 cancelled.
         """
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
-            return await until_stopped(self._told, work, self._stop)
+            return await until_told(self._stopped, work, self._stop)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
@@ -87,21 +82,21 @@ class Stopping:
     @contextlib.asynccontextmanager
     async def warm(self) -> AsyncIterator[None]:
         """Keep a connection to the job's back-end open inside the block."""
-        looking = asyncio.create_task(self._look())
+        reading = asyncio.create_task(self._read_again())
         try:
             yield
         finally:
-            await cancelled(looking)
+            await cancelled(reading)
 
-    async def _stop(self, _: asyncio.Task[T]) -> T:
-        raise ToldToStop(await self._delete())
-
-    async def _look(self) -> None:
+    async def _read_again(self) -> None:
         ref = await asyncio.shield(self._job)
         while True:
             with contextlib.suppress(ClusterError):
                 await self._backend.get(ref.kind, ref.namespace, ref.name)
             await asyncio.sleep(_WARM_INTERVAL)
+
+    async def _stop(self, _: asyncio.Task[T]) -> T:
+        raise Terminated(await self._delete())
 
     async def _delete(self) -> JobRef | None:
         try:

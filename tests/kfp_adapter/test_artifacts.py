@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from kfp import dsl
 
-from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.local import LocalConfig
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
 from ptjob_provider.kfp.claim_paths import find_output
+from rows import each_row
 
 MODEL = {
     "uri": "pvc://models/run|1/m",
@@ -131,7 +132,7 @@ def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
     assert "| loss | NaN |" in rows
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tag", "cell"),
     [
         ("<img src=//evil onerror=x>", "&lt;img src=//evil onerror=x&gt;"),
@@ -171,15 +172,3 @@ def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Pa
         write(tmp_path, artifacts(tmp_path), "copy")
 
     assert raised.value.retryable
-
-
-def test_a_claim_that_a_step_does_not_see_is_named() -> None:
-    """On a cluster the claim has to be mounted in whoever reads from it."""
-    with pytest.raises(UnsupportedByBackend, match=r"claim models is not mounted at /mnt/outputs/models: handover"):
-        find_output(MODEL["uri"], environ={})
-
-
-def test_there_are_two_ways_to_hand_a_model_on() -> None:
-    """A third word is refused."""
-    with pytest.raises(InvalidSpec, match="reference, copy"):
-        ModelArtifact.parse("move")

@@ -1,12 +1,11 @@
 """What a pipeline's author writes, and what is compiled of it. kfp reads annotations as objects, not as texts."""
 
 import inspect
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import compiler, components, dsl, kubernetes
+from kfp import compiler, components, dsl
 from kubernetes import client
 
 from kfp_adapter.compiled import compile_pipeline, inputs, request
@@ -14,6 +13,7 @@ from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import JOB_FIELDS, TensorBoard
 from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
+from rows import each_row
 from same_fields import FIELDS, arguments, expected, rendered
 
 TASK = "pytorchjob"
@@ -28,7 +28,7 @@ def compiled(tmp_path: Path, **given: Any) -> dict[str, Any]:
     return compile_pipeline(pipeline, tmp_path)
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@each_row("field", FIELDS)
 def test_the_component_makes_the_same_job_as_the_operator(field: str, tmp_path: Path) -> None:
     """Whatever happens to numbers on the way: see `tests/same_fields.py`."""
     pipeline = compiled(tmp_path, **arguments(field))
@@ -57,7 +57,7 @@ def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:
         compiled(tmp_path, name=run, image="digits")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ({"args": ["--run", f"of {dsl.PIPELINE_JOB_NAME_PLACEHOLDER}"]}, r"args\[1\]: 'of {{\$.pipeline_job_name}}'"),
@@ -120,7 +120,7 @@ def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> N
     assert second["value-1"] == {"componentInputParameter": "epochs"}
 
 
-@pytest.mark.parametrize("as_text", [True, False])
+@each_row("as_text", [True, False])
 def test_an_artifact_inside_a_value_is_refused(tmp_path: Path, *, as_text: bool) -> None:
     """A step hands on what its program is to know of a model as texts."""
 
@@ -183,7 +183,7 @@ def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_pat
         compile_pipeline(pipeline, tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ({}, "image: None is not allowed"),
@@ -214,7 +214,7 @@ def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypat
     assert "canary" not in (tmp_path / "pipeline.yaml").read_text()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ({"env": {"GIT_SYNC_PASSWORD": "tops3cret"}}, r"env\.GIT_SYNC_PASSWORD: "),
@@ -255,34 +255,7 @@ def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path
     assert inputs(compile_pipeline(pipeline, tmp_path))["manifest"]["spec"] == {"pytorchReplicaSpecs": {}}
 
 
-def test_spans_of_time_are_seconds(tmp_path: Path) -> None:
-    """A timedelta or a number of seconds, as for the operator."""
-    asked = request(compiled(tmp_path, image="digits", timeout=timedelta(hours=2), start_timeout=90, queue_timeout=1.5))
-
-    assert asked.timeout == timedelta(hours=2)
-    assert (asked.limits.start_timeout, asked.limits.queue_timeout) == (90, 1.5)
-
-
-@pytest.mark.parametrize(("model_artifact", "on_step"), [("reference", False), ("copy", True)])
-def test_what_is_set_on_the_step_goes_to_the_job(model_artifact: str, on_step: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """Volumes are the step's as well where it has to see one itself."""
-    spec = compiled(tmp_path, image="digits", model="pvc://models/m.pt", model_artifact=model_artifact)
-
-    passed = {
-        each["field"]: each.get("applyToTask", False)
-        for each in spec["components"][f"comp-{TASK}"]["taskConfigPassthroughs"]
-    }
-    assert passed == {
-        "RESOURCES": False,
-        "ENV": False,
-        "KUBERNETES_AFFINITY": False,
-        "KUBERNETES_TOLERATIONS": False,
-        "KUBERNETES_NODE_SELECTOR": False,
-        "KUBERNETES_VOLUMES": on_step,
-    }
-
-
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {"model": "pvc://models/run/m.pt"},
@@ -296,17 +269,6 @@ def test_a_step_that_copies_the_model_mounts_its_claim(given: dict[str, Any], tm
 
     (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{TASK}"]["pvcMount"]
     assert (mount["constant"], mount["mountPath"]) == ("models", "/mnt/own-claim")
-
-
-def test_settings_of_the_step_can_be_chained(tmp_path: Path) -> None:
-    """What comes back is the task itself."""
-
-    def pipeline() -> None:
-        task = pytorchjob_op(image="digits").set_cpu_limit("4").set_retry(2)
-        kubernetes.add_toleration(task, key="gpu", operator="Exists")
-
-    task = compile_pipeline(pipeline, tmp_path)["root"]["dag"]["tasks"][TASK]
-    assert task["retryPolicy"]["maxRetryCount"] == 2
 
 
 def test_the_component_is_a_file_that_others_load(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import math
 import re
 import xml.etree.ElementTree as ET
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.kfp.curves import HEIGHT, WIDTH, _ticks, page
+from rows import each_row
 
 FINITE = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
 
@@ -56,9 +56,7 @@ def test_a_curve_is_broken_where_it_is_no_number() -> None:
     assert "last inf at step 4" in text
 
 
-@pytest.mark.parametrize(
-    ("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "no value of it is a number")]
-)
+@each_row(("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "no value of it is a number")])
 def test_nothing_to_draw_is_said(curves: dict[str, list[list[float | str]]], said: str) -> None:
     """An empty page would look like a broken one."""
     assert said in page("job", curves)
@@ -72,7 +70,7 @@ def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> Non
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places(chart))
 
 
-@pytest.mark.parametrize("steps", [[1], [1, 2], [0, 3], [1, 12], [0, 10**6]])
+@each_row("steps", [[1], [1, 2], [0, 3], [1, 12], [0, 10**6]])
 def test_steps_are_told_in_whole_numbers(steps: list[int]) -> None:
     """There is no step one and a half."""
     text = page("job", {"loss": [[step, 1.0] for step in steps]})

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kfp import dsl, kubernetes
 
 from kfp_adapter.compiled import arrived, compile_pipeline, rank0
@@ -15,6 +14,7 @@ from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.handover import model_path, mount_claim, mount_model
 from ptjob_provider.kfp.request import Request
+from rows import each_row
 
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 UPSTREAM = {
@@ -112,7 +112,7 @@ def test_a_step_that_copies_its_model_may_read_another_one(tmp_path: Path) -> No
     assert [volume["name"] for volume in job(driven)["volumes"]].count("models") == 1
 
 
-@pytest.mark.parametrize(("task", "place"), [("mount", "_claim"), ("mount-2", "data")])
+@each_row(("task", "place"), [("mount", "_claim"), ("mount-2", "data")])
 def test_any_component_can_mount_a_claim_by_its_name_or_by_a_value(task: str, place: str, tmp_path: Path) -> None:
     """A stock component's own pod mounts it."""
 

@@ -12,7 +12,8 @@ from kfp_adapter.tries import SECOND, Try
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.kfp import step
-from ptjob_provider.kfp.termination import Stopping, ToldToStop
+from ptjob_provider.kfp.termination import Terminated, Termination
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,8 +44,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "PAUSES", (0.0, 0.0))
 
 
-@pytest.mark.parametrize("retry", [None, 0, 2])
-@pytest.mark.parametrize("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
+@each_row("retry", [None, 0, 2])
+@each_row("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
 def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, retry: int | None) -> None:
     """Whatever its author has asked for: another try may come and adopt it; else it goes with the step's pod."""
     trying = Try(backend=UnwatchableStandIn(error), retry=retry, api_error_timeout=0.05)
@@ -57,7 +58,7 @@ def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, ret
     assert "was left running" in trying.said.getvalue()
 
 
-@pytest.mark.parametrize("unheard", ["list", "get"])
+@each_row("unheard", ["list", "get"])
 def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a_moment(unheard: str) -> None:
     """The step asks again itself: a training of many hours is adopted then, and not deleted."""
 
@@ -100,7 +101,7 @@ def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
     backend.refusals["list"] = [PermissionDenied("cannot list pytorchjobs")] * 3
     second = Try(backend=backend, pod=None, retry=1)
 
-    recalled = asyncio.run(second.training._recalled())
+    recalled = asyncio.run(second.training._earlier_tries())
 
     assert recalled.load() is not None
     assert "answers again" in second.said.getvalue()
@@ -136,42 +137,34 @@ async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> Non
 
     assert (await second.submit()).adopted
 
-    assert "goes with the pod of an earlier try" in second.said.getvalue()
+    assert "is deleted with the pod of an earlier try" in second.said.getvalue()
 
 
-async def test_a_job_is_deleted_also_while_its_tensorboard_is_made() -> None:
+class StoppedBackend(ScriptedBackend):
+    """Has the step terminated while it makes a TensorBoard, or changes a job."""
+
+    termination: Termination
+
+    async def ensure_tensorboard(self, ref: JobRef) -> str:
+        self.termination.stop()
+        await asyncio.Event().wait()
+        return ""
+
+    async def patch(self, ref: JobRef, change: Any) -> None:
+        await self.ensure_tensorboard(ref)
+
+
+@each_row("is_adopted", [True, False])
+async def test_a_job_is_deleted_also_while_it_is_taken_over_or_gets_its_tensorboard(*, is_adopted: bool) -> None:
     """From the moment that it is known which one it is."""
+    backend = StoppedBackend()
+    if is_adopted:
+        await Try(backend=backend).submit()
+    backend.termination = Termination(backend)
+    tensorboard = {"tfevents": "pvc://models/logs", "tensorboard": True}
+    trying = Try(backend=backend, pod=SECOND, fields={} if is_adopted else tensorboard)
 
-    class SlowStandIn(ScriptedBackend):
-        async def ensure_tensorboard(self, ref: JobRef) -> str:
-            stopping.stop()
-            await asyncio.Event().wait()
-            return ""
-
-    backend = SlowStandIn()
-    stopping = Stopping(backend)
-
-    with pytest.raises(ToldToStop, match="was deleted"):
-        await stopping.run(
-            Try(backend=backend, fields={"tfevents": "pvc://models/logs", "tensorboard": True}).submit(stopping)
-        )
+    with pytest.raises(Terminated, match="was deleted"):
+        await backend.termination.run(trying.submit(backend.termination))
 
     assert (backend.created, backend.jobs) == (1, {})
-
-
-async def test_a_job_is_deleted_also_while_it_is_taken_over() -> None:
-    """From the moment that it is known which one it is."""
-
-    class SlowStandIn(ScriptedBackend):
-        async def patch(self, ref: JobRef, change: Any) -> None:
-            stopping.stop()
-            await asyncio.Event().wait()
-
-    backend = SlowStandIn()
-    first = await Try(backend=backend).submit()
-    stopping = Stopping(backend)
-
-    with pytest.raises(ToldToStop, match="was deleted"):
-        await stopping.run(Try(backend=backend, pod=SECOND).submit(stopping))
-
-    assert backend.deleted == [first.ref]

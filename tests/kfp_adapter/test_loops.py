@@ -29,16 +29,21 @@ RUNS_LOOPS = not kfp.__version__.startswith("2.16.")
 Job = dict[str, Any]
 
 
-def container(job: Job) -> dict[str, Any]:
-    """Return the container of rank 0."""
-    found: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    return found
-
-
 def pod(job: Job) -> dict[str, Any]:
     """Return rank 0's pod."""
-    found: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
-    return found
+    template: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    return template
+
+
+def container(job: Job) -> dict[str, Any]:
+    """Return the container of rank 0."""
+    training: dict[str, Any] = pod(job)["spec"]["containers"][0]
+    return training
+
+
+def args(job: Job) -> Any:
+    """Return the arguments of rank 0."""
+    return container(job)["args"]
 
 
 def variable(job: Job) -> Any:
@@ -52,98 +57,53 @@ def pods(job: Job) -> int:
 
 
 def manifest(item: Any) -> dict[str, Any]:
-    """Return a whole job with the item in it."""
+    """Return the fields of a whole job with the item in it."""
     spec = {"containers": [{"name": "pytorch", "image": "none", "command": ["echo"], "args": [item]}]}
     replicas = {"Master": {"replicas": 1, "template": {"spec": spec}}}
     meta = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "own"}}
-    return {**meta, "spec": {"pytorchReplicaSpecs": replicas}}
+    whole = {**meta, "spec": {"pytorchReplicaSpecs": replicas}}
+    return {"manifest": whole, "name": None, "image": None, "command": None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """A place that an item may stand in.
-
-    Attributes:
-        items: of the loop.
-        fields: of the training, from the item.
-        seen: what the job shows of it.
-        expected: that, one for each item.
-    """
-
-    items: list[Any]
-    fields: Callable[[Any], dict[str, Any]]
-    seen: Callable[[Job], Any]
-    expected: list[Any]
+def parts(item: Any) -> dict[str, Any]:
+    """Return fields with parts of a map."""
+    return {"image": item.image, "cpu": item.lr, "args": [item.epochs, f"--lr={item.lr}"]}
 
 
-FORMS = {
-    "a text as a whole": Form(
-        items=["none", "other"],
-        fields=lambda item: {"image": item},
-        seen=lambda job: container(job)["image"],
-        expected=["none", "other"],
+def template(item: Any) -> dict[str, Any]:
+    """Return a pod template with the item in it."""
+    return {"pod_template": {"metadata": {"labels": {"team": item}}, "spec": {}}}
+
+
+TWO_PARTS = [{"image": "none", "epochs": 2, "lr": 0.5}, {"image": "other", "epochs": 3, "lr": 1.5}]
+XY = ["x", "y"]
+FORMS: dict[str, tuple[list[Any], Callable[[Any], dict[str, Any]], Callable[[Job], Any], list[Any]]] = {
+    "a text as a whole": (
+        *(["none", "other"], lambda item: {"image": item}),
+        *(lambda job: container(job)["image"], ["none", "other"]),
     ),
-    "a whole number as a whole": Form(items=[1, 2], fields=lambda item: {"workers": item}, seen=pods, expected=[1, 2]),
-    "a number as a whole": Form(
-        items=[0.5, 1.5],
-        fields=lambda item: {"cpu": item},
-        seen=lambda job: container(job)["resources"]["limits"]["cpu"],
-        expected=["0.5", "1.5"],
+    "a whole number as a whole": ([1, 2], lambda item: {"workers": item}, pods, [1, 2]),
+    "a number as a whole": (
+        *([0.5, 1.5], lambda item: {"cpu": item}),
+        *(lambda job: container(job)["resources"]["limits"]["cpu"], ["0.5", "1.5"]),
     ),
-    "a list as a whole": Form(
-        items=[["a", "b"], ["c"]],
-        fields=lambda item: {"args": item},
-        seen=lambda job: container(job)["args"],
-        expected=[["a", "b"], ["c"]],
+    "a list as a whole": ([["a", "b"], ["c"]], lambda item: {"args": item}, args, [["a", "b"], ["c"]]),
+    "a map as a whole": ([{"A": "x"}, {"A": "y"}], lambda item: {"env": item}, variable, XY),
+    "a part of a map": (TWO_PARTS, parts, args, [["2", "--lr=0.5"], ["3", "--lr=1.5"]]),
+    "in a text": ([2, 3], lambda item: {"args": [f"--epochs={item}"]}, args, [["--epochs=2"], ["--epochs=3"]]),
+    "in a list": ([2, 3], lambda item: {"args": ["-e", item]}, args, [["-e", "2"], ["-e", "3"]]),
+    "in a map": (XY, lambda item: {"env": {"A": item}}, variable, XY),
+    "in a map of a list": (
+        *(XY, lambda item: {"tolerations": [{"key": item, "operator": "Exists"}]}),
+        *(lambda job: pod(job)["spec"]["tolerations"][0]["key"], XY),
     ),
-    "a map as a whole": Form(
-        items=[{"A": "x"}, {"A": "y"}], fields=lambda item: {"env": item}, seen=variable, expected=["x", "y"]
+    "in an object of the Kubernetes client": (
+        *(XY, lambda item: {"env": [client.V1EnvVar(name="A", value=item)]}, variable, XY),
     ),
-    "a part of a map": Form(
-        items=[{"image": "none", "epochs": 2, "lr": 0.5}, {"image": "other", "epochs": 3, "lr": 1.5}],
-        fields=lambda item: {"image": item.image, "cpu": item.lr, "args": [item.epochs, f"--lr={item.lr}"]},
-        seen=lambda job: (container(job)["image"], container(job)["args"]),
-        expected=[("none", ["2", "--lr=0.5"]), ("other", ["3", "--lr=1.5"])],
-    ),
-    "in a text": Form(
-        items=[2, 3],
-        fields=lambda item: {"args": [f"--epochs={item}"]},
-        seen=lambda job: container(job)["args"],
-        expected=[["--epochs=2"], ["--epochs=3"]],
-    ),
-    "in a list": Form(
-        items=[2, 3],
-        fields=lambda item: {"args": ["--epochs", item]},
-        seen=lambda job: container(job)["args"],
-        expected=[["--epochs", "2"], ["--epochs", "3"]],
-    ),
-    "in a map": Form(items=["x", "y"], fields=lambda item: {"env": {"A": item}}, seen=variable, expected=["x", "y"]),
-    "in a map of a list": Form(
-        items=["x", "y"],
-        fields=lambda item: {"tolerations": [{"key": item, "operator": "Exists"}]},
-        seen=lambda job: pod(job)["spec"]["tolerations"][0]["key"],
-        expected=["x", "y"],
-    ),
-    "in an object of the Kubernetes client": Form(
-        items=["x", "y"],
-        fields=lambda item: {"env": [client.V1EnvVar(name="A", value=item)]},
-        seen=variable,
-        expected=["x", "y"],
-    ),
-    "in a pod template": Form(
-        items=["x", "y"],
-        fields=lambda item: {"pod_template": {"metadata": {"labels": {"team": item}}, "spec": {}}},
-        seen=lambda job: pod(job)["metadata"]["labels"]["team"],
-        expected=["x", "y"],
-    ),
-    "in a manifest": Form(
-        items=["x", "y"],
-        fields=lambda item: {"manifest": manifest(item), "name": None, "image": None, "command": None},
-        seen=lambda job: container(job)["args"],
-        expected=[["x"], ["y"]],
-    ),
+    "in a pod template": (XY, template, lambda job: pod(job)["metadata"]["labels"]["team"], XY),
+    "in a manifest": (XY, manifest, args, [["x"], ["y"]]),
 }
-"""The thirteen forms."""
+"""The thirteen forms: items of a loop, fields of the training from an item, what the job shows of it for each item."""
 
 
 def train(**fields: Any) -> dsl.PipelineTask:
@@ -186,13 +146,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize("name", FORMS)
 def test_a_loops_item_is_taken(machine: Machine, name: str) -> None:
     """As a pipeline's parameter is, with its type."""
-    form = FORMS[name]
+    items, fields, shown, expected = FORMS[name]
 
     def pipeline() -> None:
-        with dsl.ParallelFor(form.items) as item:
-            train(**form.fields(item))
+        with dsl.ParallelFor(items) as item:
+            train(**fields(item))
 
-    assert sorted(map(form.seen, machine.jobs(pipeline))) == form.expected
+    assert sorted(map(shown, machine.jobs(pipeline))) == expected
 
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)

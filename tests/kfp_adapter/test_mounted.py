@@ -8,7 +8,7 @@ import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.kfp import claim_paths, step
-from ptjob_provider.kfp.claim_paths import find_output, must_enter_own_claim
+from ptjob_provider.kfp.claim_paths import find_output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,12 +59,6 @@ def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
 
     with pytest.raises(UnsupportedByBackend, match=r"is not mounted at \S+/models: handover.mount_model"):
         find_output(ADDRESS, environ={})
-
-
-def test_a_step_that_copies_wants_its_claim() -> None:
-    """No test's machine has such a mount."""
-    with pytest.raises(UnsupportedByBackend, match="sees its model's claim at /mnt/own-claim, and nothing is mounted"):
-        must_enter_own_claim()
 
 
 def test_it_says_so_before_it_trains(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:

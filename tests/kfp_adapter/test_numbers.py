@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.kfp.numbers import mark_of, marked, unmarked
+from rows import each_row
 
 SAFE = 2**53
 TEXTS = st.text(st.characters(exclude_characters="<>"))
@@ -35,7 +35,7 @@ def test_constants_survive(value: Any) -> None:
     assert json.dumps(found) == json.dumps(value)
 
 
-@pytest.mark.parametrize("value", [12, 12.0])
+@each_row("value", [12, 12.0])
 def test_a_pipelines_whole_number_is_one(value: Any) -> None:
     """On a cluster it arrives as 12, where a pipeline runs on one machine as 12.0."""
     mark = mark_of("value-1", "Integer")
@@ -44,7 +44,7 @@ def test_a_pipelines_whole_number_is_one(value: Any) -> None:
     assert unmarked(compiled, {"value-1": value}) == [12, "--epochs=12", {"n": 12}]
 
 
-@pytest.mark.parametrize(("kind", "value", "text"), [("Float", 0.003, "0.003"), ("float", 1e-05, "1e-05")])
+@each_row(("kind", "value", "text"), [("Float", 0.003, "0.003"), ("float", 1e-05, "1e-05")])
 def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
     """Also a whole one, where it stands alone."""
     mark = mark_of("value-1", kind)
@@ -53,7 +53,7 @@ def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
     assert repr(unmarked(mark, {"value-1": 2})) == "2.0"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "alone", "text"),
     [
         ('say "hi"\n<ptjob-int 3>', 'say "hi"\n<ptjob-int 3>', 'say "hi"\n<ptjob-int 3>'),
@@ -71,18 +71,12 @@ def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value:
     assert unmarked([in_text, f"a {in_text}"], given) == [text, f"a {text}"]
 
 
-def test_a_pipeline_that_an_older_version_has_compiled_is_read() -> None:
-    """Kfp has put its values into the marks."""
-    assert unmarked(["<ptjob-int 1e+06>", "<ptjob-int -3.0>", "<ptjob-float 2>"]) == [1_000_000, -3, 2.0]
-    assert unmarked("--epochs=<ptjob-int 12.0>, <ptjob-int x>") == "--epochs=12, x"
-
-
 def test_a_maps_key_is_a_text() -> None:
     """Also one that is a pipeline's number."""
     assert unmarked({mark_of("value-1", "int"): 1}, {"value-1": 2.0}) == {"2": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "value", "text"),
     [
         ("int", 0.5, "0.5"),

@@ -17,7 +17,8 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.kfp import termination
-from ptjob_provider.kfp.termination import Stopping, ToldToStop
+from ptjob_provider.kfp.termination import Terminated, Termination
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import OwnPod
@@ -41,7 +42,7 @@ async def test_the_steps_pod_owns_the_job() -> None:
     assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("Pod", "uid-a", False)
 
 
-@pytest.mark.parametrize(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
+@each_row(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
 async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: OwnPod | None, fields: dict[str, Any]) -> None:
     """Kubernetes would remove a job at once whose owner is not in its namespace."""
     backend = ScriptedBackend()
@@ -80,9 +81,9 @@ async def test_a_job_that_has_ended_is_its_runs() -> None:
     assert await ended(Try(backend=ScriptedBackend())) == [RUN]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("own", "said"),
-    [(pod("uid-a"), ""), (pod("uid-a", refuses=PermissionDenied("cannot get pods")), "goes with this pod")],
+    [(pod("uid-a"), ""), (pod("uid-a", refuses=PermissionDenied("cannot get pods")), "is deleted with this pod")],
 )
 async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: str) -> None:
     """The step is none the worse for it; a missing right is said."""
@@ -92,13 +93,13 @@ async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: st
     assert said in trying.said.getvalue()
 
 
-async def told(backend: ScriptedBackend, *, knows: bool) -> ToldToStop:
+async def told(backend: ScriptedBackend, *, knows: bool) -> Terminated:
     """Tell a step to stop that waits for its job."""
-    stops = Stopping(backend)
+    stops = Termination(backend)
     if knows:
         stops.knows(REF)
     asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
-    with pytest.raises(ToldToStop) as raised:
+    with pytest.raises(Terminated) as raised:
         await stops.run(asyncio.sleep(60))
     return raised.value
 
@@ -110,7 +111,7 @@ async def test_the_deletion_is_the_first_thing() -> None:
     stopped = await told(backend, knows=True)
 
     assert backend.deleted == [REF]
-    assert stopped.said == "team/digits-1 was deleted"
+    assert str(stopped) == "team/digits-1 was deleted"
 
 
 async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,7 @@ async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monk
     stopped = await told(backend, knows=False)
 
     assert backend.deleted == []
-    assert "not known" in stopped.said
+    assert "not known" in str(stopped)
 
 
 async def test_a_deletion_that_is_refused_is_no_success() -> None:
@@ -131,7 +132,7 @@ async def test_a_deletion_that_is_refused_is_no_success() -> None:
         async def delete(self, ref: JobRef) -> None:
             raise ClusterUnavailable(f"{ref}: no answer")
 
-    assert "not known" in (await told(AwayStandIn(), knows=True)).said
+    assert "not known" in str(await told(AwayStandIn(), knows=True))
 
 
 async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,12 +145,12 @@ async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: 
             asked.append(name)
             raise ClusterUnavailable("not now")
 
-    stops = Stopping(CountingStandIn())
-    async with stops.warm():
+    stopping = Termination(CountingStandIn())
+    async with stopping.warm():
         await asyncio.sleep(0.02)
         assert asked == []
-        stops.knows(REF)
-        stops.knows(replace(REF, name="another"))
+        stopping.knows(REF)
+        stopping.knows(replace(REF, name="another"))
         while len(asked) <= 2:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     count = len(asked)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from fakes import ScriptedBackend, finished
 from kfp_adapter.pod_stand_in import pod
 from kfp_adapter.tries import IDS, Try
@@ -15,7 +13,8 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, TRY_ANNOTATION, attempt_of
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.resume import REPORTED
+from ptjob_provider.core.run.resume import TOLD
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -99,7 +98,7 @@ def test_a_result_whose_job_was_deleted_is_handed_on_by_a_retry() -> None:
     assert first.backend.created == 1
 
 
-@pytest.mark.parametrize(("retry", "number", "notes"), [(None, None, False), (0, None, True), (None, 0, True)])
+@each_row(("retry", "number", "notes"), [(None, None, False), (0, None, True), (None, 0, True)])
 def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | None, *, notes: bool) -> None:
     """Nobody else would read it, nor does a pod without the right to it fail."""
     refused = pod("uid-0", refuses=PermissionDenied("cannot patch pods"), number=number)
@@ -108,7 +107,7 @@ def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | N
     _, seen = ended(trying)
 
     assert seen.outcome is Outcome.SUCCEEDED
-    assert ("could not be noted for a next try: cannot patch pods" in trying.said.getvalue()) is notes
+    assert ("could not be recorded for a next try: cannot patch pods" in trying.said.getvalue()) is notes
 
 
 def test_a_step_that_argo_repeats_unasked_trains_nothing_again() -> None:

@@ -8,8 +8,6 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from installed import ROOT
 from kfp_adapter.compiled import arrived, compile_pipeline
 from kfp_adapter.driver_stand_in import Driven
@@ -18,6 +16,7 @@ from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.request import Request
+from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +60,7 @@ def test_every_argument_of_the_operator_is_the_components_or_explained() -> None
     assert of_the_operator() - set(JOB_FIELDS) - missing == set(OTHERS)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@each_row("name", OTHERS)
 def test_every_other_argument_arrives_in_the_step(name: str, tmp_path: Path) -> None:
     """With the operator's meaning; left out it has the operator's default."""
     value, of = OTHERS[name]

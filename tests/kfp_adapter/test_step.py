@@ -19,6 +19,7 @@ from kfp_adapter.conftest import CANARY
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.kfp import step
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +119,7 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
     assert "NotImplementedError: the images are black" in why.rpartition("Last lines of")[2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inputs", "said"),
     [
         ({"workers": "none"}, "workers: 'none'"),
@@ -141,14 +142,6 @@ def test_a_wrong_request_starts_nothing(
     assert ended.value.code == step.EXIT_USAGE
     assert said in capsys.readouterr().out
     wait_for(lambda: jobs(local_step) == [])
-
-
-def test_a_missing_model_fails_the_step(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
-    """A job that ends well without its output has not succeeded."""
-    with pytest.raises(SystemExit):
-        local_step.run("print('nothing written')", model=MODEL)
-
-    assert f"model {MODEL}" in capsys.readouterr().out
 
 
 def test_a_job_that_is_deleted_fails_the_step(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,29 +25,6 @@ def test_a_step_without_settings_changes_nothing() -> None:
     assert pod_template(None) is None
 
 
-def test_every_setting_is_the_jobs() -> None:
-    """Resources, variables, placement and volumes; numbers are whole again."""
-    found = pod(
-        TaskConfig(
-            resources={"limits": {"cpu": "4", "nvidia.com/gpu": 1.0}},
-            env=[{"name": "A", "value": "b"}],
-            tolerations=[{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60.0}],
-            node_selector={"gpu": "a100"},
-            affinity={"podAntiAffinity": {}},
-            volumes=[CLAIM],
-            volume_mounts=[{"name": "data", "mountPath": "/data"}],
-        )
-    )
-
-    (container,) = found["containers"]
-    assert container["resources"]["limits"] == {"cpu": "4", "nvidia.com/gpu": 1}
-    assert {"name": "A", "value": "b"} in container["env"]
-    assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
-    assert CLAIM in found["volumes"]
-    assert found["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]
-    assert (found["nodeSelector"], found["affinity"]) == ({"gpu": "a100"}, {"podAntiAffinity": {}})
-
-
 def test_the_jobs_own_words_win() -> None:
     """And those of the step win over the installation's."""
     installation = job_template({"pod_template": {"spec": {"nodeSelector": {"gpu": "old", "zone": "b"}}}}, field="t")
@@ -69,13 +46,3 @@ def test_what_a_step_mounts_to_copy_from_is_not_the_jobs() -> None:
     assert OWN not in copying["volumes"]
     assert [mount["mountPath"] for mount in copying["containers"][0]["volumeMounts"]][:1] == ["/data"]
     assert "/mnt/own-claim" in {mount["mountPath"] for mount in other["containers"][0]["volumeMounts"]}
-
-
-def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
-    """KFP's driver names a volume for its claim, once for each mount; a pod with two of one name is refused."""
-    mounts = [{"name": "data", "mountPath": "/data"}, {"name": "data", "mountPath": "/old"}]
-
-    found = pod(TaskConfig(volumes=[CLAIM, CLAIM], volume_mounts=mounts))
-
-    assert [volume for volume in found["volumes"] if volume["name"] == "data"] == [CLAIM]
-    assert [mount for mount in found["containers"][0]["volumeMounts"] if mount["name"] == "data"] == mounts

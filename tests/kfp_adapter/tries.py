@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.pod_stand_in import RUN, pod
-from ptjob_provider.core.run.resume import ResumedAttempts
-from ptjob_provider.kfp.environment import Place
+from ptjob_provider.core.run.resume import RecalledAttempts
+from ptjob_provider.kfp.environment import StepEnvironment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.step import Training
 from ptjob_provider.kfp.steplog import Masking, StepLog
-from ptjob_provider.kfp.termination import Stopping
+from ptjob_provider.kfp.termination import Termination
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
@@ -45,22 +45,21 @@ class Try:
     @property
     def training(self) -> Training:
         """Return what the step does with its job."""
-        place = Place(
+        environment = StepEnvironment(
             backend=self.backend,
             namespace="team",
             instance="pipelines",
             retry=self.retry,
-            template=None,
             pod=self.pod,
             api_error_timeout=self.api_error_timeout,
         )
         request = Request.parse({**IDS, "image": "digits", **self.fields})
-        return Training(request=request, place=place, log=StepLog(Masking(()), self.said))
+        return Training(request=request, environment=environment, log=StepLog(Masking(()), self.said))
 
     async def submit_next(self) -> Submission:
         """Submit or adopt, as a step does that goes by what earlier tries have left."""
-        return await self.training.submit(await self.training.recalled(), Stopping(self.backend))
+        return await self.training.submit(await self.training.earlier_tries(), Termination(self.backend))
 
-    async def submit(self, stopping: Stopping | None = None) -> Submission:
+    async def submit(self, termination: Termination | None = None) -> Submission:
         """Submit or adopt, as a step does that does not know of earlier tries."""
-        return await self.training.submit(ResumedAttempts(None), stopping or Stopping(self.backend))
+        return await self.training.submit(RecalledAttempts(None), termination or Termination(self.backend))

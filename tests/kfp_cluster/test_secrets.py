@@ -47,5 +47,5 @@ def test_without_the_right_to_read_secrets_the_log_says_what_is_not_masked(lab: 
 
     assert step.wait() == 1
     (said,) = [text for text in step.notices() if 'cannot get resource "secrets"' in text]
-    assert "is not masked here" in said
+    assert "are not masked here" in said
     assert f"token {canary}" in step.log().splitlines()
