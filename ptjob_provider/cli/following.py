@@ -30,7 +30,7 @@ from ptjob_provider.cli.output import (
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.diagnosis.causes import TAIL_LINES
-from ptjob_provider.core.diagnosis.replica_end import QUOTED
+from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
@@ -260,7 +260,7 @@ class Following:
         return Session(
             backend=self.backend,
             owner=owner_of_call(secrets.token_hex(6)),
-            store=RecalledAttempts(None),
+            store=ResumedAttempts(None),
             on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
             api_error_timeout=self.target.api_error_timeout,
             tell=notice,

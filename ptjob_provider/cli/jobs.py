@@ -107,12 +107,12 @@ def row_of(job: Manifest) -> dict[str, Any]:
     from ptjob_provider.core.run.snapshot import owner_of
 
     record = history.stored_in(job)
-    ref, status = JobRef.of(job), kinds.status_seen(job, record)
+    ref, status = JobRef.of(job), kinds.observed_status(job, record)
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     # As observed, unless that was before a suspension, else as the job reports it.
     running_at = record.first_running_at
     if running_at is None or (status.started_at is not None and running_at < status.started_at):
-        running_at = kinds.running_since(job)
+        running_at = kinds.kind_of(job).running_since(job)
     return {
         **ref.to_dict(),
         **status.to_dict(),
@@ -202,7 +202,7 @@ def events(target: Target, name: str, output: str | None) -> None:
 
 def _show_events(target: Target, name: str, output: str | None) -> None:
     rows = run(_event_rows(target, name))
-    why = "nothing has happened to it yet" if target.backend == "local" else "a cluster keeps them for an hour"
+    why = "all of its fields apply here" if target.backend == "local" else "a cluster keeps them for an hour"
     none = f"no events about {target.namespace}/{name}: {why}"
     tables.show_rows(rows, partial(tables.events, rows, now=datetime.now(UTC)), output, key="object", none=none)
 
@@ -215,7 +215,7 @@ async def _event_rows(target: Target, name: str) -> list[dict[str, Any]]:
     pods = [replica.name for replica in kinds.replicas(job)]
     if not kind.HAS_FIXED_POD_NAMES:
         current = [pod["metadata"]["name"] for pod in await _pods(backend, ref)]
-        pods += dict.fromkeys([*current, *kind.told(job).pods])
+        pods += dict.fromkeys([*current, *kind.reported(job).pods])
     return [event_row(event) for event in sorted(await target.inspector().events(ref, pods), key=_order)]
 
 

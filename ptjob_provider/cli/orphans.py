@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.cli.airflow_api import AirflowTasks
     from ptjob_provider.cli.target import Target
-    from ptjob_provider.core.run.orphans import Finding
+    from ptjob_provider.core.run.orphans import Orphan
 
 
 @click.command()
@@ -69,7 +69,7 @@ def orphans(
     tables.show_rows([job.to_dict() for job in live], partial(tables.live, live, now=now), output, none=none)
 
 
-def _show(findings: list[Finding], output: str | None, *, none: str, now: datetime) -> None:
+def _show(findings: list[Orphan], output: str | None, *, none: str, now: datetime) -> None:
     """Print the orphaned jobs.
 
     Raises:
@@ -117,7 +117,7 @@ async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instan
 
 async def _swept(
     target: Target, airflow: AirflowTasks, *, instance: Instance, older_than: timedelta, delete: bool
-) -> list[Finding]:
+) -> list[Orphan]:
     """Return the orphaned jobs, each stopped before if requested."""
     findings = sweep(
         target.open(),

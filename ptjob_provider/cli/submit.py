@@ -287,7 +287,7 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
     job = described_job(given, filename, words)
     try:
         installation = target.installation()
-        rendered = kinds.asked_for(job, preferred=installation.kind).render(
+        rendered = kinds.requested_kind(job, preferred=installation.kind).render(
             job.in_namespace(target.namespace),
             owner=owner_of_call("rendered"),
             attempt=1,

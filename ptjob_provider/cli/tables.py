@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ptjob_provider.cli.output import emit_rows, printable, say
-from ptjob_provider.core.diagnosis import is_clean_up, told_of
+from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
@@ -179,9 +179,9 @@ def job(snapshot: Snapshot) -> Table:
         "kind": ref.kind,
         "uid": ref.uid,
         "phase": _phase(values["phase"]),
-        "reason": snapshot.diagnosis.story(ref) if snapshot.diagnosis else "",
+        "reason": snapshot.diagnosis.in_one_line(ref) if snapshot.diagnosis else "",
         "message": "" if snapshot.diagnosis or is_condition else status.message,
-        "failed": told_of(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
+        "failed": failed_replicas_text(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "progress": _progress(snapshot.trainer_status),
         "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(values["replica_statuses"]),

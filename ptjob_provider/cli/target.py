@@ -118,10 +118,10 @@ class Target:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local.inspector import LocalSite
+            from ptjob_provider.core.local.inspector import LocalInspector
 
-            return LocalSite(self._local)
-        from ptjob_provider.core.kubernetes import ClusterSite
+            return LocalInspector(self._local)
+        from ptjob_provider.core.kubernetes import ClusterInspector
 
         return ClusterInspector(self._cluster)
 

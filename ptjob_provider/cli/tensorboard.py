@@ -68,7 +68,9 @@ async def _show(target: Target, what: str, *, port: int, image: str | None, user
         plan = TensorBoardPlan(claim=claim, path=path.strip("/"), image=image)
         if target.backend != "local" and not image:
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
-    view = Shown(namespace=target.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice)
+    view = TensorBoardView(
+        namespace=target.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice
+    )
     async with target.inspector().tensorboard(view) as address:
         say(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")

@@ -108,5 +108,5 @@ async def _usage(target: Target, name: str) -> tuple[Usage, Mapping[str, PeakUsa
     job = await target.find(backend, name)
     now = await target.inspector().usage(job)
     before = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
-    current = {each.replica: PeakUsage().seen(each.to_dict()) for each in now.replicas}
+    current = {each.replica: PeakUsage().with_sample(each.to_dict()) for each in now.replicas}
     return now, peak_usage.together(before, current), job

@@ -99,18 +99,19 @@ class Training:
     environment: StepEnvironment
     log: StepLog
 
-    async def until_end(self) -> tuple[JobRef, Conclusion]:
+    async def until_end(self) -> tuple[JobRef, JobOutcome]:
         """Submit or adopt the job and follow it; on termination, delete it first."""
         termination = Termination(self.environment.backend)
         self.log.when_unread = termination.stop
         return await termination.run(self._train(termination))
 
-    async def _train(self, termination: Termination) -> tuple[JobRef, Conclusion]:
+    async def _train(self, termination: Termination) -> tuple[JobRef, JobOutcome]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
         store = await self._earlier_tries()
-        if store.told is not None:
-            self.log.notice(f"{store.told.ref} is gone, and is not made again; this is how it ended in an earlier try")
-            return store.told.ref, store.told.conclusion
+        if store.to_report is not None:
+            gone = f"{store.to_report.ref} is gone, and is not made again"
+            self.log.notice(f"{gone}; this is how it ended in an earlier try")
+            return store.to_report.ref, store.to_report.conclusion
         try:
             submission = await self._with_retries(lambda: self.submit(store, termination))
             async with termination.warm():
@@ -131,11 +132,11 @@ class Training:
             await hand_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
         if conclusion.outcome is not Outcome.SUCCEEDED:
             with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
-                reported = {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
+                reported = {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}
                 await self.environment.backend.patch(submission.ref, reported)
         return submission.ref, conclusion
 
-    async def _earlier_tries(self) -> RecalledAttempts:
+    async def _earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries; if there were any, a refusal may pass while their job runs."""
         if not self.environment.retry:
             return await self._with_retries(self.earlier_tries)
@@ -154,7 +155,7 @@ class Training:
                 await asyncio.sleep(pause)
         return await ask()
 
-    async def earlier_tries(self) -> RecalledAttempts:
+    async def earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries."""
         environment, owner = self.environment, self._owner
         notes: list[str] = []
@@ -163,7 +164,7 @@ class Training:
         if environment.pod is not None:
             notes = await environment.pod.notes(owner_key(owner)) if is_repeated else []
             replicas = await environment.pod.replicas(self._namespace, owner_selector(owner))
-        return await recall(
+        return await resume(
             environment.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
         )
 
@@ -175,7 +176,7 @@ class Training:
         session = self.session(store)
         submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)
         termination.knows(submission.ref)
-        session.tell_submitted(submission, advice="start a new run to train with this one")
+        session.report_submitted(submission, advice="start a new run to train with this one")
         if submission.adopted and self._owning_pod is not None:
             await take_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
         await self._learn_secrets(submission.ref)

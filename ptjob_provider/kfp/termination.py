@@ -74,7 +74,7 @@ class Termination:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
-            return await until_told(self._stopped, work, self._stop)
+            return await until_stopped(self._stopped, work, self._stop)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)

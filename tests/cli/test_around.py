@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from click.testing import CliRunner
 
 from ptjob_provider.cli import main, tables
-from ptjob_provider.core.local import objects
+from ptjob_provider.core.local import store
 from rows import each_row
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ptjob_provider.cli.following import TerminalSink
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.run.outcome import Conclusion, Outcome, raise_for
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome, raise_for
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from machine import Machine
-    from ptjob_provider.core.inspector import Shown
+    from ptjob_provider.core.inspector import TensorBoardView
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.pod_stand_in import RUN, pod
-from ptjob_provider.core.run.resume import RecalledAttempts
+from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.kfp.environment import StepEnvironment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.step import Training
@@ -62,4 +62,4 @@ class Try:
 
     async def submit(self, termination: Termination | None = None) -> Submission:
         """Submit or adopt, as a step does that does not know of earlier tries."""
-        return await self.training.submit(RecalledAttempts(None), termination or Termination(self.backend))
+        return await self.training.submit(ResumedAttempts(None), termination or Termination(self.backend))

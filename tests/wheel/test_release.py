@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the files of a release, committed or not, beside what `make release` has put there: pages and a pipeline."""
+    """Build a release's files, committed or not, beside what `make release` puts there: pages and a pipeline."""
     environment = {**os.environ, "PYTHON": sys.executable}
     if subprocess.run([str(ROOT / "scripts" / "environment.sh"), "release"], env=environment, check=False).returncode:
         raise InfrastructureFailed("the environment that builds a release was not made")
