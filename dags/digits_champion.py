@@ -15,8 +15,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, Asset, task
-from airflow.sdk.exceptions import AirflowSkipException
 
 CHAMPION = Asset("digits-champion")
 

@@ -30,8 +30,8 @@ import os
 import sys
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
-from airflow.sdk.exceptions import AirflowSkipException
 
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,8 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
 
 def _migrated(found: Path, tell: Callable[[str], None]) -> Path:
     """Return the folder of a stopped server whose database `airflow db migrate` has made, kept between runs."""
-    what = hashlib.sha256(f"{found} {sys.version}".encode() + CONSTRAINTS.read_bytes()).hexdigest()[:16]
+    made_by = f"{found} {sys.version} {version('apache-airflow-core')}".encode()
+    what = hashlib.sha256(made_by + CONSTRAINTS.read_bytes()).hexdigest()[:16]
     cache = Layout.of(os.environ).cache
     kept = cache / f"postgresql-{what}"
     with locked(cache / "postgresql.lock"):

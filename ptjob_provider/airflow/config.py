@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from airflow.sdk import Variable, conf
+from airflow.sdk import Variable
 
-from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow import compat, supervisor
+from ptjob_provider.airflow.compat import conf
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
@@ -122,7 +123,7 @@ def read() -> Instance:
     if (found := known()) is not None:
         return found
     key = f"{KEY_PREFIX}{uuid4().hex[:16]}"
-    Variable.set(key, _here(), description=DESCRIPTION)
+    compat.add_variable(KEY_PREFIX, key, _here(), DESCRIPTION)
     if (found := known()) is None:
         raise InstanceUnknown(f"the Airflow Variable {key} was set, but is missing; check what deletes Variables")
     return found
@@ -136,7 +137,7 @@ def known() -> Instance | None:
     """
     if name := option("instance"):
         return Instance(name)
-    return instance_of(Variable.keys(prefix=KEY_PREFIX))
+    return instance_of(compat.variable_keys(KEY_PREFIX))
 
 
 async def read_in_trigger() -> Instance | None:
@@ -150,7 +151,7 @@ def foreign_origin() -> str:
     """Return why this installation's id may come from another one, and what to do; "" if there is no sign of it."""
     if option("instance"):
         return ""
-    keys = list(Variable.keys(prefix=KEY_PREFIX))
+    keys = compat.variable_keys(KEY_PREFIX)
     return origin_mismatch({key: str(Variable.get(key, default="")) for key in keys}, _here())
 
 
@@ -178,9 +179,7 @@ def load_installation() -> Installation:
 
 
 def _pod_mutation() -> Callable[[Manifest], Manifest] | None:
-    from airflow.settings import get_policy_plugin_manager  # noqa: PLC0415 - a task has loaded it, a DAG file has not
-
-    return _mutated if get_policy_plugin_manager().hook.pod_mutation_hook.get_hookimpls() else None
+    return _mutated if compat.policies().hook.pod_mutation_hook.get_hookimpls() else None
 
 
 def _mutated(pod: Manifest) -> Manifest:

@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.sdk.log import amask_secret, mask_secret
+from airflow.sdk.log import mask_secret
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 
 from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow.compat import (
+    AirflowNotFoundException,
+    amask_secret,
+    answered,
+    get_async_connection,
+    get_async_extra_dejson,
+)
 from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
@@ -129,14 +134,14 @@ class PyTorchJobHook(KubernetesHook):
             await asyncio.to_thread(lambda: self.conn_extras)
             return
         try:
-            self.connection = await get_async_connection(self.conn_id)
+            self.connection = await answered(get_async_connection(self.conn_id))
         except AirflowNotFoundException:
             if is_required or self.conn_id != self.default_conn_name:
                 raise ConnectionMissing.in_triggerer(self.conn_id) from None
             self.connection = None
-        self.conn_extras = await get_async_extra_dejson(self.connection) if self.connection else {}
+        self.conn_extras = await answered(get_async_extra_dejson(self.connection)) if self.connection else {}
         for secret in secrets_in(_kubeconfig(self.conn_extras)):
-            await amask_secret(secret)
+            await answered(amask_secret(secret))
 
     def backend(self) -> Backend:
         """Return the back-end that `[ptjob] backend` names.

@@ -6,10 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-from ptjob_provider.airflow import config
+from ptjob_provider.airflow import compat, config
+from ptjob_provider.airflow.compat import AirflowRuntimeError
 from ptjob_provider.airflow.config import SECTION_OPTIONS, ForeignInstance
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.task_session import airflow_errors
@@ -33,7 +31,7 @@ class TaskWaiters:
         """Return the task instance's state, see `orphans.Waiters`."""
         task_id, run_id, map_index = owner["task_id"], owner["run_id"], owner.get("map_index")
         try:
-            states = RuntimeTaskInstance.get_task_states(
+            states = compat.task_instances().get_task_states(
                 dag_id=owner["dag_id"],
                 task_ids=[task_id],
                 run_ids=[run_id],

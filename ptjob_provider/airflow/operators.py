@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
-from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import TaskDeferralError
+from airflow.sdk import BaseOperator
 
 from ptjob_provider.airflow import config
 from ptjob_provider.airflow.arguments import READERS, check_arguments, check_fields, is_checked_later
+from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of

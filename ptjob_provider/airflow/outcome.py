@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow.sdk.exceptions import (
+from ptjob_provider.airflow.compat import (
     AirflowException,
     AirflowFailException,
     AirflowRuntimeError,
     AirflowTaskTimeout,
     TaskDeferralError,
 )
-
 from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobFailed, PTJobError

@@ -7,11 +7,11 @@ import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from ptjob_provider.airflow import config
+from ptjob_provider.airflow import compat, config
 from ptjob_provider.airflow.arguments import check_arguments, check_names, is_checked_later
+from ptjob_provider.airflow.compat import conf
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
@@ -150,7 +150,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     async def _find_again(self, context: Any, place: Place) -> Manifest | None:
         """Return the job if it exists; a job observed before is requested again until a refusal has passed."""
-        if context["task_state_store"].get(_SEEN) is None:
+        if compat.task_state(context).get(_SEEN) is None:
             return await self._find(place.backend)
         return await self._errors(place).answer(lambda: self._find(place.backend), though_away=False)
 
@@ -167,7 +167,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _check_same(self, context: Any, job: Manifest | None) -> None:
         """Store the uid of the job observed first; no other job is accepted until the task is cleared."""
         ti = context["ti"]
-        seen = context["task_state_store"].get(_SEEN) or {}
+        seen = compat.task_state(context).get(_SEEN) or {}
         is_history = 0 < seen.get("told_by", 0) <= tries_before_clear(context)
         expected = None if is_history or seen.get("clear_number") != ti.max_tries else seen["uid"]
         uid = job["metadata"]["uid"] if job else None
@@ -187,7 +187,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _note(self, context: Any, uid: str, *, told_by: int = 0) -> None:
         """Store the job and the try that reported its end; after a clear, that job is history."""
         note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
-        context["task_state_store"].set(_SEEN, note, retention=NEVER_EXPIRE)
+        compat.task_state(context).set(_SEEN, note)
 
     async def _read(self, place: Place, submission: Submission) -> JobOutcome:
         """Read the log and the pod history of a job that has ended."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.execution_time.comms import GetTaskStates, GetVariableKeys, GetXCom, SetXCom
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
+from ptjob_provider.airflow import compat
+from ptjob_provider.airflow.compat import GetTaskStates, GetXCom, SetXCom
 from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
+from ptjob_provider.core.run.resume import recall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WORKER_PATIENCE = 3.0
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Owner
+    from ptjob_provider.core.run.api_errors import ApiErrors
+
+WORKER_PATIENCE = None if compat.PATIENT_QUESTIONS else 3.0
 """Seconds that a worker waits for a response.
 
 After a user's kill, SIGKILL follows in five seconds; the job must be deleted before. Without a response the job is
@@ -39,7 +44,8 @@ async def state_from_worker(ti: Any) -> str | None:
 
     def ask() -> None:
         try:
-            found = _comms().send(_question(ti))
+            with _asking:
+                found = compat.comms().send(_question(ti))
         except Exception as error:  # noqa: BLE001 - any failure counts as no response
             found = error
         with contextlib.suppress(RuntimeError):  # the loop may be closed by then
@@ -57,7 +63,7 @@ async def state_from_trigger(ti: Any) -> str | None:
     """Return the task instance's current state in Airflow; None if there was no response in time."""
     try:
         async with asyncio.timeout(TRIGGER_PATIENCE):
-            return _state(await _comms().asend(_question(ti)), ti)
+            return _state(await _ask(_question(ti)), ti)
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
 
@@ -66,14 +72,14 @@ async def variables_from_trigger(prefix: str) -> list[str] | None:
     """Return the keys of Airflow's Variables with this prefix; None if there was no response in time."""
     try:
         async with asyncio.timeout(TRIGGER_PATIENCE):
-            return list((await _comms().asend(GetVariableKeys(prefix=prefix))).keys)
+            return await compat.answered(compat.variable_keys_from_trigger(compat.comms(), prefix))
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
 
 
 def is_in_triggerer() -> bool:
     """Return whether this process is a triggerer; `dag.test()` runs a trigger inline, and never again."""
-    return hasattr(_comms(), "asend")
+    return hasattr(compat.comms(), "asend")
 
 
 async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
@@ -88,7 +94,7 @@ async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
         key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
     )
     async with asyncio.timeout(TRIGGER_PATIENCE):
-        await _comms().asend(message)
+        await _ask(message)
 
 
 async def kept(ti: Any, key: str) -> dict[str, Any] | None:
@@ -101,15 +107,18 @@ async def kept(ti: Any, key: str) -> dict[str, Any] | None:
         return None
     message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
     async with asyncio.timeout(FIRST_PATIENCE):
-        found = await _comms().asend(message)
+        found = await _ask(message)
     value = getattr(found, "value", None)
     return value if isinstance(value, dict) else None
 
 
-def _comms() -> Any:
-    from airflow.sdk.execution_time import task_runner  # noqa: PLC0415 - set anew for every process
+async def _ask(message: Any) -> Any:
+    """Return the supervisor's response to a trigger."""
+    return await compat.answered(compat.comms().asend(message))
 
-    return getattr(task_runner, "SUPERVISOR_COMMS", None)
+
+_asking = threading.Lock()
+"""Held by a worker's thread from question to answer: Airflow 3.1 has no lock of its own."""
 
 
 def _give(answer: asyncio.Future[Any], found: Any) -> None:
@@ -134,14 +143,16 @@ def _state(answer: Any, ti: Any) -> str | None:
 
 _KEY = "ptjob_attempt"
 _RESULT_KEY = "ptjob_result"
+_EARLIER_CLEAR = -1
 
 
 class TaskStateAttemptStore:
     """An `AttemptStore` of one task instance, shared by its tries and clears."""
 
     def __init__(self, context: Mapping[str, Any]) -> None:
-        self._store = context["task_state_store"]
+        self._store = compat.task_state(context)
         self._max_tries = context["ti"].max_tries
+        self._try_number = context["ti"].try_number
         self._tries_before_clear = tries_before_clear(context)
 
     def load(self) -> AttemptRecord | None:
@@ -151,7 +162,7 @@ class TaskStateAttemptStore:
 
     def save(self, record: AttemptRecord) -> None:
         """Store the record for as long as the task instance exists."""
-        self._store.set(_KEY, record.to_dict(), retention=NEVER_EXPIRE)
+        self._store.set(_KEY, record.to_dict())
 
     def load_result(self) -> dict[str, Any] | None:
         """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
@@ -162,7 +173,24 @@ class TaskStateAttemptStore:
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Store the result of a job that is about to be deleted, so that a later try does not train again for it."""
         kept = {"of": self._mark(self.load()), "result": dict(result)}
-        self._store.set(_RESULT_KEY, kept, retention=NEVER_EXPIRE)
+        self._store.set(_RESULT_KEY, kept)
+
+    async def recall(self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors) -> None:
+        """Save what the task's jobs tell of its earlier tries, where nothing else is left of them.
+
+        A job that was created before the task was cleared is replaced, as with a record of an earlier clear.
+        """
+        if not compat.HAS_STATE_STORE and self._try_number > 1:
+            await errors.answer(lambda: self._recall(backend, namespace, owner), though_away=False)
+
+    async def _recall(self, backend: Backend, namespace: str, owner: Owner) -> None:
+        before = self._tries_before_clear
+        recalled = await recall(backend, namespace, owner, is_repeated=self._try_number > before + 1)
+        if (record := recalled.load()) is None:
+            return
+        job = await backend.get(record.kind, record.namespace, record.name)
+        is_of_clear = int(job["metadata"]["labels"].get("try_number", 0)) > before
+        self.save(replace(record, clear_number=self._max_tries if is_of_clear else _EARLIER_CLEAR))
 
     def _mark(self, record: AttemptRecord | None) -> dict[str, Any]:
         """Return what distinguishes a result from that of an attempt before a clear."""

@@ -17,14 +17,13 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk.exceptions import (
+from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow.compat import (
     AirflowException,
     AirflowFailException,
     AirflowRuntimeError,
     AirflowTaskTimeout,
 )
-
-from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
@@ -35,7 +34,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
 from ptjob_provider.core.errors import ClaimLost, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import Instance, Owner
-from ptjob_provider.core.run.api_errors import TIMEOUT
+from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.cleanup import (
     OnFinishAction,
     abandon,
@@ -236,13 +235,7 @@ class JobExecution:
 
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the existing one, and publish its identity before anything waits for it."""
-        creating = self._session.submit(
-            marked(job, self._leave_running),
-            exact_name=exact_name,
-            installation=load_installation(),
-            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
-            tries_before_clear=self._tries_before_clear,
-        )
+        creating = self._create(job, exact_name=exact_name, installation=load_installation())
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
         self._tell(submission)
@@ -338,6 +331,17 @@ class JobExecution:
             if not is_left_to_next_try(error, may_retry=may_retry(self._ti)):
                 self._leave_unfollowed(error)
             raise
+
+    async def _create(self, job: TrainingJob, **how: Any) -> Submission:
+        namespace = job.named_namespace or kinds.DEFAULT_NAMESPACE
+        errors = ApiErrors(f"{namespace}, earlier tries", self._log.warning, timeout=self._session.api_error_timeout)
+        await self._store.recall(self._backend, namespace, self._session.owner, errors)
+        return await self._session.submit(
+            marked(job, self._leave_running),
+            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
+            tries_before_clear=self._tries_before_clear,
+            **how,
+        )
 
     async def _look(self, ref: JobRef) -> tuple[str | None, bool]:
         state = await supervisor.state_from_worker(self._ti)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ptjob_provider.airflow import config, supervisor
+from ptjob_provider.airflow import compat, config, supervisor
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import JobEvent
@@ -122,12 +122,28 @@ class PyTorchJobTrigger(BaseTrigger):
             return
         self._is_over = True
         state = await supervisor.state_from_trigger(self.task_instance)
-        ref = JobRef.from_dict(self.submission["ref"])
-        if fate_in_trigger(state) is Fate.KEEP:
-            if self._place is not None:
-                self._place.sink.close()  # another triggerer may follow the job and write the same lines
-            self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
+        if fate_in_trigger(state) is Fate.DELETE:
+            await self._delete(state)
             return
+        if self._place is not None:
+            self._place.sink.close()  # another triggerer may follow the job and write the same lines
+        ref = JobRef.from_dict(self.submission["ref"])
+        self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
+
+    async def cleanup(self) -> None:
+        """Save the log cursor, and keep the job: this also runs when a triggerer stops.
+
+        Where Airflow never calls `on_kill`, it is asked here whether the task still waits for the job.
+        """
+        if not (compat.HAS_ON_KILL or self._fired or self.hands_off):
+            state = await supervisor.state_from_trigger(self.task_instance)
+            if fate_in_trigger(state) is Fate.DELETE:
+                await self._delete(state)
+        if self._place is not None and not self._fired:
+            await self._place.leave(to_another=self._is_over)
+
+    async def _delete(self, state: str | None) -> None:
+        ref = JobRef.from_dict(self.submission["ref"])
         ours, whose = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
         if ours is None or not ours.has(whose):
             self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, ours)
@@ -136,11 +152,6 @@ class PyTorchJobTrigger(BaseTrigger):
         began = datetime.fromisoformat(self.deferred_at) if self.deferred_at else datetime.min.replace(tzinfo=UTC)
         if await delete_if_unfinished(backend, ref, unless_left_since=began):
             self.log.info("%s was deleted: its task is %s", ref, state)
-
-    async def cleanup(self) -> None:
-        """Save the log cursor, and keep the job: this also runs when a triggerer stops."""
-        if self._place is not None and not self._fired:
-            await self._place.leave(to_another=self._is_over)
 
     async def _follow(self, submission: Submission) -> JobOutcome:
         place = await Access.of(self).async_place()

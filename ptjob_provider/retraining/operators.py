@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias, BaseHook, BaseOperator, ObjectStoragePath
 from airflow.sdk.definitions.asset import AssetRef
-from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
-from airflow.sdk.execution_time.context import InletEventsAccessors
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from ptjob_provider.airflow import compat
+from ptjob_provider.airflow.compat import AirflowRuntimeError, AirflowSkipException
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
 from ptjob_provider.retraining.reservations import (
@@ -240,7 +239,7 @@ def _training_states(claimant: Claimant) -> list[str]:
         LedgerUnavailable: Airflow did not respond.
     """
     try:
-        states = RuntimeTaskInstance.get_task_states(
+        states = compat.task_instances().get_task_states(
             dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
         )
     except AirflowRuntimeError as error:
@@ -257,7 +256,7 @@ def _is_going(claimant: Claimant) -> bool | None:
     """
 
     def count(**only: Any) -> int:
-        return RuntimeTaskInstance.get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **only)
+        return int(compat.task_instances().get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **only))
 
     try:
         return None if not count() else not count(states=["success", "failed"])
@@ -283,9 +282,8 @@ def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
     """
     limit = _PAGE
     while True:
-        found = InletEventsAccessors([asset])[asset].limit(limit)
         try:
-            events = list(found.after(after.isoformat()) if after else found)
+            events = compat.asset_events(asset, after=after, limit=limit)
         except AirflowRuntimeError as error:
             raise LedgerUnavailable(f"Airflow did not say which events {asset!r} has: {error}") from error
         if events:

@@ -351,7 +351,7 @@ def file_system(source: Source) -> Any:
     """
     options = dict(source.storage_options)
     if source.connection is not None:
-        registered = import_module("airflow.sdk.io.fs")
+        registered = import_module("ptjob_provider.airflow.compat").file_systems()
         if source.scheme not in S3 or registered.has_fs(source.scheme):
             return registered.get_fs(source.scheme, source.connection, options or None)
         options = {**_s3_options(source.connection), **options}

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.spec.pods import claim_name
@@ -37,8 +38,6 @@ from ptjob_provider.retraining.watcher import KeptWatermark, Look, Producer, The
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from airflow.triggers.shared_stream import SharedStreamProducer
 
     from ptjob_provider.core.backend import Claim
     from ptjob_provider.retraining.batches import Batch
@@ -90,7 +89,7 @@ class ArrivalTrigger(BaseEventTrigger):
         return f"{classpath} {json.dumps(kwargs, sort_keys=True)}"
 
     @classmethod
-    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Producer:
         """Return the producer that Airflow drives."""
         return Producer(cls(**kwargs).watch())
 
@@ -136,7 +135,7 @@ class ArrivalTrigger(BaseEventTrigger):
     async def _known(self) -> Arrivals | None:
         """Return what was announced before; None while Airflow is unreachable, and then nothing is announced."""
         if self._arrivals is None:
-            kept = KeptWatermark(self.asset_state_store, self._identity())
+            kept = KeptWatermark(compat.asset_state(self), self._identity())
             try:
                 watermark = await kept.read()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next listing tries again

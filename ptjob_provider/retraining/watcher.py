@@ -13,16 +13,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.asset import AssetNameRef
-from airflow.triggers.shared_stream import SharedStreamProducer
 
+from ptjob_provider.airflow.compat import SharedStreamProducer
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.retraining.batches import Watermark
 from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from airflow.triggers.shared_stream import AdvanceItem
 
     from ptjob_provider.retraining.batches import Listing
 
@@ -303,7 +301,7 @@ class Producer(SharedStreamProducer):
         async for look in self._watch.looks():
             yield look, look
 
-    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+    async def advance(self, batch: Sequence[Any]) -> None:
         """Conclude listings as stored or not."""
         for item in batch:
             await item.broker_payload.conclude(is_taken=item.outcome.is_clean and item.broker_payload.is_queued)

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
+from airflow_versions import since
 from fakes import finished
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.backend import Observation
@@ -82,6 +83,7 @@ def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: Scrip
     assert backend.created == 2
 
 
+@since(3, 3, "a state store of the task")
 def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend: ScriptedBackend) -> None:
     """A job that its task only submitted runs on; with the same `max_tries` it is adopted."""
     given = context(StandInTaskInstance(max_tries=2))
@@ -94,6 +96,7 @@ def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend:
     assert (backend.created, backend.deleted) == (1, [])
 
 
+@since(3, 3, "a state store of the task")
 def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: ScriptedBackend) -> None:
     """They must not be older than the first attempt since the clear."""
     given = delivered(backend)
@@ -105,6 +108,7 @@ def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: Scrip
     assert given["task_state_store"].get("ptjob_attempt")["first_started_at"] > before
 
 
+@since(3, 3, "a state store of the task")
 def test_a_success_that_cannot_be_noted_is_a_success(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has succeeded and its result is told; only a clear with fewer retries would miss the note."""
     given = context()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 from airflow.sdk._shared.secrets_masker import redact
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ptjob_provider.airflow import connection as reaching
 from ptjob_provider.airflow.connection import Access, ConnectionMissing

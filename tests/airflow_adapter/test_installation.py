@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.policies import hookimpl
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.settings import get_policy_plugin_manager
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_adapter.stand_ins import context
+from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def hooked() -> Iterator[Callable[[Hook], None]]:
     """Define a `pod_mutation_hook` as `airflow_local_settings.py` does."""
-    manager, plugins = get_policy_plugin_manager(), []
+    manager, plugins = compat.policies(), []
 
     def define(hook: Hook) -> None:
         plugin = SimpleNamespace(pod_mutation_hook=hookimpl(hook))

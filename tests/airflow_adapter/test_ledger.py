@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import (
     AssetEventsResult,
     DRCount,

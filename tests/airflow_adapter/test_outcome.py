@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDeferralError, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow import outcome
+from ptjob_provider.airflow.compat import TaskDeferralError
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import MOST_METRICS, JobEvent, TaskStopped, failure_told, log_success, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor

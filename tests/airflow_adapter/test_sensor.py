@@ -8,16 +8,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import PokeReturnValue
-from airflow.sdk.exceptions import (
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
 )
+from airflow.sdk import PokeReturnValue
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context, job_object
+from airflow_versions import since
 from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
@@ -75,6 +76,7 @@ def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, mo
     assert backend.kinds_read == ["TrainJob", "PyTorchJob", "PyTorchTrainingJob"]
 
 
+@since(3, 3, "a state store of the task")
 def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> None:
     """Which job it is can be read before it has ended."""
     ti = StandInTaskInstance()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInChannelThatDrains, StandInTaskInstance, context, job_object
+from airflow_versions import since
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.task_log import cursor_store
@@ -177,7 +178,7 @@ def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
 
 def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBackend) -> None:
     """The row is plain text in Airflow's database."""
-    from airflow.sdk.exceptions import TaskDeferred  # noqa: PLC0415 - used here only
+    from airflow.providers.common.compat.sdk import TaskDeferred  # noqa: PLC0415 - used here only
 
     task = PyTorchJobOperator(task_id="t", image="digits", env={"TOKEN": CANARY}, args=[CANARY], deferrable=True)
 
@@ -488,6 +489,7 @@ async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_f
     assert (kept["cursor"], kept["is_last"]) == (line(2).cursor.to_dict(), False)
 
 
+@since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
 async def test_a_job_that_waits_asks_and_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
     """Ten thousand of them wait in queues, and one process answers all questions."""
     show(backend)
@@ -534,6 +536,7 @@ async def test_a_place_is_written_again_only_when_it_has_moved(
     assert [value["cursor"] for _, value in comms.history] == [None, line(2).cursor.to_dict()]
 
 
+@since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
 async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(backend: ScriptedBackend, comms: FakeComms) -> None:
     """Nobody reads answers any more while a triggerer stops; it would be killed after 30 s."""
     show(backend)

@@ -62,7 +62,7 @@ def test_the_extras_ask_for_what_they_are_for(wheel: Path) -> None:
         "rich",
         "tenacity",
     }
-    assert ["apache-airflow<3.4,>=3.3", " extra == 'airflow'"] in required
+    assert ["apache-airflow<3.5,>=3.1", " extra == 'airflow'"] in required
 
 
 def test_the_installed_package_is_the_wheels(installed_wheel: Installed) -> None:

@@ -167,6 +167,7 @@ class Keeper:
         writing = [asyncio.create_task(self._write(place, cursor, is_last=True)) for place, cursor in last]
         try:
             await asyncio.sleep(0)
+            await asyncio.sleep(0)  # before Airflow 3.2 a request is a task of its own
             await self._ceiling.left(LAST_PATIENCE)
         finally:
             for each in writing:

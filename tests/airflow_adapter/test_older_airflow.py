@@ -1,0 +1,214 @@
+"""What stands for parts that an older Airflow lacks; the newest one runs it too, with these parts hidden."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable, PutVariable, VariableResult
+from airflow.sdk.execution_time.supervisor import set_supervisor_comms
+
+from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context, job_object
+from fakes import finished
+from ptjob_provider.airflow import compat, config
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.installation_id import KEY_PREFIX
+from ptjob_provider.core.run.submit import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakes import ScriptedBackend
+
+
+@pytest.fixture(autouse=True)
+def _older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what Airflow 3.1 does not have."""
+    monkeypatch.setattr(compat, "_IS_3_3", False)
+    monkeypatch.setattr(compat, "HAS_STATE_STORE", False)
+    monkeypatch.setattr(compat, "HAS_ON_KILL", False)
+    monkeypatch.setattr(compat, "PATIENT_QUESTIONS", True)
+
+
+def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool = False) -> dict[str, Any]:
+    """Run one try of a task in a process of its own: nothing of the earlier ones is left in Airflow."""
+    given = context(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
+    given["task"].retries = retries
+    operator = PyTorchJobOperator(task_id="train", image="digits", deferrable=False, wait_for_completion=waits)
+    result: dict[str, Any] = operator.execute(given)
+    return result
+
+
+def end(backend: ScriptedBackend, condition: str) -> None:
+    """Let the newest job end."""
+    key = list(backend.jobs)[-1]
+    backend.jobs[key] = finished(backend.jobs[key], condition)
+    backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_retry_adopts_the_job_that_still_runs(backend: ScriptedBackend) -> None:
+    train(1)
+
+    assert train(2)["attempt"] == 1
+    assert (backend.created, backend.deleted) == (1, [])
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_retry_after_a_failed_job_is_the_next_attempt(backend: ScriptedBackend) -> None:
+    train(1)
+    end(backend, "Failed")
+
+    assert train(2)["attempt"] == 2
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: ScriptedBackend) -> None:
+    train(1)
+    end(backend, "Succeeded")
+
+    assert train(2, waits=True)["attempt"] == 1
+    assert backend.created == 1
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_retry_waits_until_its_job_may_be_read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passing refusal neither ends the task nor starts a second job."""
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
+    train(1)
+    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
+
+    assert train(2)["attempt"] == 1
+    assert backend.created == 1
+
+
+@pytest.mark.usefixtures("comms")
+@pytest.mark.parametrize("condition", [None, "Succeeded", "Failed"])
+def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | None) -> None:
+    """The job has the number of the try that created it, and Airflow that of the last try before the clear."""
+    train(1)
+    if condition:
+        end(backend, condition)
+
+    assert train(2, max_tries=3)["attempt"] == 2
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_job_that_is_gone_leaves_no_number(backend: ScriptedBackend) -> None:
+    train(1)
+    backend.jobs.clear()
+
+    assert train(2)["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [("failed", False), ("success", False), ("deferred", True), ("scheduled", True), (None, True)]
+)
+async def test_cleanup_deletes_the_job_only_on_a_plain_answer(
+    backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
+) -> None:
+    """It also runs when a triggerer stops, and nothing tells it why."""
+    job = job_object("digits")
+    backend.jobs["team", "digits"] = job
+    comms.state = state
+
+    await trigger_of(job).cleanup()
+
+    assert bool(backend.jobs) is kept
+
+
+async def test_cleanup_of_a_sensors_trigger_changes_no_job(backend: ScriptedBackend, comms: FakeComms) -> None:
+    job = job_object("digits")
+    backend.jobs["team", "digits"] = job
+    comms.state = "failed"
+
+    await trigger_of(job, hands_off=True).cleanup()
+
+    assert backend.jobs
+
+
+def trigger_of(job: Any, **arguments: Any) -> PyTorchJobTrigger:
+    submission = {**Submission.of(job).to_dict(), "instance": "tests"}
+    made = PyTorchJobTrigger(submission=submission, **arguments)
+    made.task_instance = StandInTaskInstance()
+    made._log = ListLogger()
+    return made
+
+
+class AirflowWithoutListing(FakeComms):
+    """An Airflow whose Variables can be read one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables: dict[str, str] = {}
+
+    def _answer(self, message: Any) -> Any:
+        if isinstance(message, PutVariable):
+            self.variables[message.key] = str(message.value)
+            return None
+        if isinstance(message, GetVariable):
+            found = self.variables.get(message.key)
+            missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
+            return missing if found is None else VariableResult(key=message.key, value=found)
+        return super()._answer(message)
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowWithoutListing]:
+    monkeypatch.delenv("AIRFLOW__PTJOB__INSTANCE")
+    fake = AirflowWithoutListing()
+    with set_supervisor_comms(fake):
+        yield fake
+
+
+async def test_the_installations_id_is_found_by_tasks_and_triggers(airflow: AirflowWithoutListing) -> None:
+    """It is a Variable as a newer Airflow lists it, so an upgrade keeps it; one more Variable names it."""
+    first = config.read()
+
+    assert config.read() == first == await config.read_in_trigger()
+    assert f"{KEY_PREFIX}{first}" in airflow.variables
+    assert config.foreign_origin() == ""
+
+
+def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: AirflowWithoutListing) -> None:
+    first = config.read()
+    del airflow.variables[f"{KEY_PREFIX}{first}"]
+
+    assert config.read() != first
+
+
+async def test_a_question_goes_on_when_nobody_waits_for_its_answer() -> None:
+    """The next reader would get the answer."""
+    may_go_on, has_ended = asyncio.Event(), asyncio.Event()
+
+    async def question() -> None:
+        await may_go_on.wait()
+        has_ended.set()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await compat.answered(question())
+    may_go_on.set()
+
+    await has_ended.wait()
+
+
+def test_all_events_of_an_asset_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = [datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in range(4)]
+    events = [SimpleNamespace(timestamp=each) for each in reversed(at)]
+    accessors = MagicMock()
+    accessors.__getitem__.return_value = events
+    monkeypatch.setattr("airflow.sdk.execution_time.context.InletEventsAccessors", lambda _: accessors)
+
+    found = compat.asset_events(Asset("incoming"), after=at[1], limit=1)
+
+    assert [event.timestamp for event in found] == at[2:]
