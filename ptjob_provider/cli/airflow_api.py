@@ -77,7 +77,7 @@ class AirflowTasks:
         self._url = url.rstrip("/")
         self._token = token
         self._login = {"username": user, "password": password} if user else None
-        self._is_airflow = False
+        self._version = ""
 
     @property
     def host(self) -> str:
@@ -91,6 +91,14 @@ class AirflowTasks:
             ClusterError: there was no response, or the user may not read Variables.
         """
         return await asyncio.to_thread(self._installation_ids)
+
+    async def version(self) -> str:
+        """Return the Airflow's version.
+
+        Raises:
+            ClusterError: there was no response, or not an Airflow's.
+        """
+        return await asyncio.to_thread(self._checked_version)
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Return the task instance's state, see `orphans.Waiters`."""
@@ -128,17 +136,20 @@ class AirflowTasks:
             PermissionDenied: the user may not read it.
             ClusterError: the server is not an Airflow.
         """
-        if not self._is_airflow:
-            status, version = self._request("/api/v2/version")
-            if status != _OK or not str(version.get("version", ""))[:1].isdecimal() or "git_version" not in version:
-                why = f"{self._url} does not answer as an Airflow: {status}, {_short(version)}"
-                raise ClusterError(why, code=status)
-            self._is_airflow = True
+        self._checked_version()
         self._token = self._token or self._get_token()
         status, response = self._request(path)
         if status in _REFUSALS:
             raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(response)}", code=status)
         return status, response
+
+    def _checked_version(self) -> str:
+        if not self._version:
+            status, found = self._request("/api/v2/version")
+            if status != _OK or not str(found.get("version", ""))[:1].isdecimal() or "git_version" not in found:
+                raise ClusterError(f"{self._url} does not answer as an Airflow: {status}, {_short(found)}", code=status)
+            self._version = str(found["version"])
+        return self._version
 
     def _get_token(self) -> str:
         status, response = self._request("/auth/token", self._login)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -50,7 +51,25 @@ async def _checks(target: Target, airflow: AirflowTasks | None) -> list[Check]:
     checks = list(await target.inspector().checks(target.namespace))
     if airflow is not None:
         checks.append(await _id_check(airflow, target.instance, worker_origin(os.environ)))
+        checks.append(await _version_check(airflow))
     return checks
+
+
+_WEAKER = (
+    "before 3.3 a retry knows only what the job itself tells, and a watcher of data announces all of it again after a "
+    "restart of its triggerer: docs/reference/airflow-versions.md"
+)
+
+
+async def _version_check(airflow: AirflowTasks) -> Check:
+    """Return which promises an older Airflow cannot keep."""
+    about = "the Airflow's version"
+    try:
+        found = await airflow.version()
+    except ClusterError as error:
+        return Check(about=about, is_good=None, said=str(error))
+    is_old = tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < (3, 3)
+    return Check(about=about, is_good=True, said=found, advice=_WEAKER if is_old else "")
 
 
 async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
