@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import GetTaskStates, GetXCom, SetXCom
 from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
-from ptjob_provider.core.run.resume import recall
+from ptjob_provider.core.run.resume import resume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,7 +185,7 @@ class TaskStateAttemptStore:
 
     async def _recall(self, backend: Backend, namespace: str, owner: Owner) -> None:
         before = self._tries_before_clear
-        recalled = await recall(backend, namespace, owner, is_repeated=self._try_number > before + 1)
+        recalled = await resume(backend, namespace, owner, is_repeated=self._try_number > before + 1)
         if (record := recalled.load()) is None:
             return
         job = await backend.get(record.kind, record.namespace, record.name)
