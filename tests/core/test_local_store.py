@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds.pytorchjob import read_status
+from ptjob_provider.core.kinds import read_status
 from ptjob_provider.core.local.operator import with_condition
 from ptjob_provider.core.local.store import JobStore, States, is_expired, merged, needs_recovery, recovered
 from rows import each_row
