@@ -57,6 +57,10 @@ test-all: env ## `make test` with all groups
 test-group: env ## the tests of a group alone: GROUP=queues
 	@.venv/bin/python scripts/check.py --only $(GROUP)
 
+.PHONY: test-versions
+test-versions: env-airflow ## the adapter's tests and a whole Airflow, for each supported Airflow and Python (ROWS="3.1 3.3@python3.13")
+	@.venv/bin/python scripts/versions.py $(ROWS)
+
 .PHONY: lint
 lint: env-airflow ## the part of `make check` that reads the code
 	@.venv/bin/python scripts/check.py --lint
@@ -124,4 +128,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .venv-release .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist
+	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .venv-release .venv-airflow-* .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist

@@ -5,6 +5,7 @@
 #   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines with its pins, and PyTorch for `make demo-kfp`
 #   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest supported Kubeflow Pipelines
 #   scripts/environment.sh bench         .venv-bench the other contenders of `make bench`, and its plot
+#   scripts/environment.sh airflow-version CONSTRAINTS FOLDER   one row of `make test-versions`
 #   scripts/environment.sh release       .venv-release   what builds and lists a release's files, for `make release`
 #   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
@@ -111,6 +112,7 @@ case "${1:-}" in
   kfp) environment .venv-kfp constraints/kfp.txt kfp,demo test ;;
   kfp-oldest) environment .venv-kfp-oldest constraints/kfp-oldest.txt kfp test ;;
   bench) environment .venv-bench constraints/bench.txt "" bench ;;
+  airflow-version) environment "$3" "constraints/$2.txt" airflow,s3 test stack ;;
   release) environment .venv-release constraints/release.txt "" release ;;
   wheel)
     shift
@@ -120,11 +122,15 @@ case "${1:-}" in
     adopt_pip_settings
     install_uv
     compile constraints/airflow.txt "airflow s3 openlineage demo" test lint stack docs </dev/null
+    # The newest of each minor release, and the pre-release of the next one.
+    for airflow in 3.1.8 3.2.2 3.4.0b2; do
+      printf 'apache-airflow==%s\n' "$airflow" | compile "constraints/airflow-${airflow%.*}.txt" "airflow s3" test stack
+    done
     # Asked for no newest one, the resolver takes an older kfp rather than the versions that this one pins.
     printf '%s\n' 'kfp>=2.17' 'kfp-kubernetes>=2.17' | compile constraints/kfp.txt "kfp demo" test
     oldest_kfp | compile constraints/kfp-oldest.txt kfp test
     compile constraints/bench.txt "" bench </dev/null
     compile constraints/release.txt "" release </dev/null
     ;;
-  *) die "usage: scripts/environment.sh airflow|kfp|kfp-oldest|bench|release|wheel|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|airflow-version|kfp|kfp-oldest|bench|release|wheel|constraints" ;;
 esac

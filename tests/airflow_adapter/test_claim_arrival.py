@@ -10,6 +10,7 @@ import pytest
 
 from airflow_adapter.triggerer import SOON
 from airflow_adapter.watching import StandInState, confirm, fired, running
+from airflow_versions import since
 from ptjob_provider.airflow.connection import Access, Place
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.jobs.triggerer_job_runner import TriggerRunner
+
+pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
 NOTE = "ptjob.dev/arrived"
 

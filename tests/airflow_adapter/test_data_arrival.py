@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.sdk.definitions.asset import AssetNameRef
-from airflow.serialization.encoders import encode_trigger
 
 from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
+from airflow_versions import since
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.retraining import sources, triggers
 from ptjob_provider.retraining.batches import Arrivals, BatchRules, Listing, StoredFile, group
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from pathlib import Path
+
+pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
 
 POLL = 0.1
@@ -497,6 +499,8 @@ def test_a_wrong_argument_ends_the_parsing_of_its_dag(changes: dict[str, Any], s
 
 def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
     """Its arguments are JSON, and the same arguments are the same trigger."""
+    from airflow.serialization.encoders import encode_trigger  # noqa: PLC0415 - not before 3.2
+
     trigger = DataArrivalTrigger("s3://store@bucket/incoming", storage_options={"anon": True}, events="together")
     asset = Asset("incoming", watchers=[AssetWatcher(name="arrivals", trigger=trigger)])
 

@@ -12,6 +12,7 @@ import pytest
 import faulty_s3
 import s3_server
 from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer, until
+from airflow_versions import since
 from cluster.fixtures import skip_because
 from ptjob_provider.retraining import sources
 from ptjob_provider.retraining.batches import BatchRules
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from faulty_s3 import FaultyS3
     from s3_server import S3Server
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), since(3, 3, "shared streams and a state store of the asset")]
 
 BUCKET = "training-data"
 

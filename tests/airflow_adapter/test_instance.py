@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from airflow.sdk.execution_time.comms import (
-    GetVariable,
-    GetVariableKeys,
-    PutVariable,
-    VariableKeysResult,
-    VariableResult,
-)
+from airflow.sdk.execution_time import comms
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context
+from airflow_versions import since
 from fakes import finished
 from ptjob_provider.airflow import config, maintenance
 from ptjob_provider.airflow.operators import PyTorchJobOperator
@@ -32,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fakes import ScriptedBackend
+
+pytestmark = since(3, 3, "a list of Variables")
 
 
 class AirflowThatKeepsVariables(FakeComms):
@@ -50,17 +47,17 @@ class AirflowThatKeepsVariables(FakeComms):
         self.on_listing: list[Callable[[], None]] = []
 
     def _answer(self, message: Any) -> Any:
-        if isinstance(message, GetVariableKeys) and not self.refuses:
+        if isinstance(message, comms.GetVariableKeys) and not self.refuses:
             found = [key for key in sorted(self.variables) if key.startswith(message.prefix or "")]
             if self.on_listing:
                 self.on_listing.pop(0)()
-            return VariableKeysResult(keys=found, total_entries=len(found))
-        if isinstance(message, PutVariable):
+            return comms.VariableKeysResult(keys=found, total_entries=len(found))
+        if isinstance(message, comms.PutVariable):
             if not self.forgets:
                 self.variables[message.key] = str(message.value)
             return None
-        if isinstance(message, GetVariable):
-            return VariableResult(key=message.key, value=self.variables[message.key])
+        if isinstance(message, comms.GetVariable):
+            return comms.VariableResult(key=message.key, value=self.variables[message.key])
         return super()._answer(message)
 
 

@@ -10,7 +10,7 @@ import yaml
 from airflow.providers.cncf.kubernetes.secret import Secret
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
+from airflow.serialization import serialized_objects
 from kubernetes import client as k8s
 
 from airflow_adapter.stand_ins import context
@@ -118,7 +118,8 @@ def test_a_task_with_objects_can_be_shipped_to_the_scheduler() -> None:
     """A DAG file with them is parsed as any other."""
     made = task(image="digits", pod_template=TEMPLATE, **OBJECTS)
 
-    shipped = DagSerialization.to_dict(made.dag)
+    serializer = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG  # 3.1's
+    shipped = serializer.to_dict(made.dag)
 
     assert "train" in json.dumps(shipped)
 
