@@ -232,10 +232,12 @@ class _Unchanging:
         """
         before, now = self._entry.facts, os.fstat(self._file.fileno())
         if not is_same or (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
-            raise InvalidSpec(
+            error = InvalidSpec(
                 f"{self._field}: {self._entry.path} changed while it was packed; allowed: files that stay the same"
                 " meanwhile; try again, or put it into .dockerignore"
             )
+            error.retryable = True
+            raise error
 
 
 def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
