@@ -15,7 +15,7 @@ import pytest
 
 from guide_pages import DOCS
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.cli import main
+from ptjob_provider.cli import SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +114,7 @@ def test_the_reference_has_every_argument_and_every_command(built: Mapping[str, 
     """Of the operator, as a field of the job or in its table, and of `ptjob`."""
     arguments = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
     table = {code for code in built["reference/operators.html"].codes if code in arguments}
-    commands = {name for section in main.sections.values() for name in section}
+    commands = {name for section in SECTIONS.values() for name in section}
 
     assert len(table) > 15
     assert arguments - table - built["reference/fields.html"].ids == set()
