@@ -365,7 +365,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return self._tell(execution, result, context)
-            submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
+            with execution.leaving_nothing():
+                job = self._job(place.namespace)
+            submission = execution.submit(job, exact_name=self.exact_name)
             told.attempt = submission.attempt
             if not self.wait_for_completion:
                 execution.leave(submission)

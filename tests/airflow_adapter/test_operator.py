@@ -25,7 +25,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.history import PodHistory
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.outputs.result import JobResult, build_result
@@ -369,6 +369,20 @@ def test_a_template_of_a_wrong_value_fails_without_a_retry_before_anything_start
         task.execute(context())
 
     assert backend.created == 0
+
+
+def test_a_wrong_value_marks_the_running_job_of_an_earlier_try(backend: ScriptedBackend) -> None:
+    """No try follows it any more, so the orphan search spares it until a person has decided."""
+    given = context()
+    submitted(backend, given)
+    task = operator(workers="{{ params.wrong }}")
+    task.workers = -1
+
+    with pytest.raises(AirflowFailException, match=r"workers: -1 .* was left running"):
+        task.execute(given)
+
+    assert backend.jobs
+    assert UNFOLLOWED_ANNOTATION in backend.patches[-1]["metadata"]["annotations"]
 
 
 def test_a_back_end_that_does_not_answer_is_tried_again(backend: ScriptedBackend, comms: FakeComms) -> None:
