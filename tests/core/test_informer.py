@@ -222,6 +222,22 @@ async def test_a_job_that_the_backup_does_not_have_is_gone(server: StandInCluste
         await until(watch, lambda seen: seen.job is None)
 
 
+async def test_a_job_that_is_deleted_as_its_follower_leaves_is_gone_for_the_next_one(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """What the watch has lost is not kept as a live job, although nobody was left to verify that it is gone."""
+    server.put("pytorchjobs", job("other", "Running"))
+    digits, config = ref_of(job("digits")), ClusterConfig()
+    async with subscribe(config, ref_of(job("other"))), subscribe(config, ref_of(job("third"))):
+        async with subscribe(config, digits) as cache:
+            server.remove("pytorchjobs", "digits")
+            while cache.version >= 0:  # noqa: ASYNC110 - nobody is told before the job is asked for
+                await asyncio.sleep(0)
+
+        async with aclosing(backend.watch(digits)) as watch:
+            await until(watch, lambda seen: seen.job is None)
+
+
 @pytest.mark.parametrize("beside", [False, True])
 async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool

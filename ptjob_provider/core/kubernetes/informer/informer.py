@@ -160,12 +160,12 @@ class JobInformer:
         return cache
 
     def _begin(self, cache: JobCache) -> None:
-        """Prepare a cache for its first subscriber; request a job that the watch has not delivered."""
+        """Prepare a cache for its first subscriber; request a job that the watch has not delivered, or has lost."""
         cache.unpack()
         if cache.is_complete:
             self._update_pollers(cache)
-        elif cache.version < 0:
-            self._start(cache, self._fetch(cache))
+        if cache.version < 0:
+            self._start(cache, self._verify(cache) if cache.is_complete else self._fetch(cache))
 
     async def _fetch(self, cache: JobCache) -> None:
         job = await self._read_job(cache)
@@ -192,12 +192,12 @@ class JobInformer:
             if cache.subscribers or self._caches.get(uid) is not cache:
                 continue
             self._drop_pollers(cache)
-            job = cache.read_job()
+            job = cache.read_job() if self._keeps and cache.version >= 0 else None
             if job is not None and self._is_kept(job):
                 cache.pack()
                 continue
             del self._caches[uid]
-            if job is not None and self._keeps:
+            if job is not None:
                 self._ended.add(uid)
 
     def _is_kept(self, job: Manifest) -> bool:
