@@ -57,7 +57,7 @@ def test_every_line_of_the_session_does_what_the_guides_line_does(
     assert (told["phase"], told["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
     assert {"Created", "Succeeded"} <= {each["type"] for each in told["conditions"] if each["status"] == "True"}
     assert all(each["lastTransitionTime"] for each in told["conditions"])
-    assert re.search(rf"PyTorchJobSucceeded +pytorchjob/{JOB} ", said["events"])
+    assert re.search(rf"NotApplied +pytorchjob/{JOB} ", said["events"])
     assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]
     assert said["delete"].endswith("is deleted; its claims are as they were\n")
 
