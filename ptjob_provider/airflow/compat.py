@@ -77,7 +77,7 @@ def policies() -> Any:
 
 
 PATIENT_QUESTIONS = AIRFLOW < (3, 2)
-"""Whether a question to Airflow's supervisor must not be given up; until the floor is 3.2.
+"""True if a question to Airflow's supervisor must not be given up; until the floor is 3.2.
 
 The next reader of the socket would get its answer: a triggerer ends by that, a worker's task gets a wrong value.
 """
@@ -135,10 +135,10 @@ except ImportError:  # the providers of Airflow 3.1's and 3.2's own constraints
 
 
 HAS_ON_KILL = _IS_3_3
-"""Whether Airflow calls `on_kill` of a trigger; else `cleanup` must find out why it was called."""
+"""True if Airflow calls `on_kill` of a trigger; else `cleanup` must find out why it was called."""
 
 HAS_STATE_STORE = _IS_3_3
-"""Whether a task has a store that outlives its tries."""
+"""True if a task has a store that outlives its tries."""
 
 
 class _TaskXComs:
