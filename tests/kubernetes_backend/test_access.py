@@ -121,7 +121,7 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door
 
     async with shared_client(config) as client:
         await client.get(paths.pods(door.namespace))
-        client._access._loaded_at -= 60  # as if the first one had been used for a minute
+        client._credentials._loaded_at -= 60  # as if the first one had been used for a minute
         await client.get(paths.pods(door.namespace))
 
     assert door.count() == 2

@@ -14,7 +14,7 @@ import pytest
 from cluster.tenants import kubeconfig_of
 from kubernetes_backend.finished import claim
 from kubernetes_backend.terminal import terminal_of
-from rbac import FOLDERS, ROOT, rules, rules_in
+from rbac import FOLDERS, ROOT, rules_in, rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_pa
     cluster.kubectl.apply(claim(namespace))
 
     with applied(cluster, fitted(tmp_path, namespace, components=False)):
-        account = kubeconfig_of(cluster, namespace, rules())
+        account = kubeconfig_of(cluster, namespace, rules_of_kinds())
     terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
     checked = terminal.ptjob("doctor")
     trained = terminal.ptjob("run", "--name", "digits", *words, "--", "python3", "-c", write)
