@@ -191,7 +191,7 @@ def test_a_notifier_tells_whoever_can_help(airflow: Airflow) -> None:
     assert ended.returncode == 1
     author, reason = find(r"to (\S+): mistaken failed \(python_exception, a retry cannot help\): (.*)$", ended.stdout)
     assert author == "ann@example.org"
-    assert "ValueError: image 17 has the label 11; allowed are 0 to 9. Fix the training code" in reason
+    assert "NameError: name 'lables' is not defined. Fix the training code" in reason
     assert find(r"to (\S+): killed failed \(killed, a retry may help\): ", ended.stdout) == ("platform@example.org",)
 
 
