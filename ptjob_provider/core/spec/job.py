@@ -50,9 +50,9 @@ class ElasticPolicy:
     max_replicas: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
     """Pods that it can use at most. Default of the operator: min_replicas."""
     max_restarts: int | None = setting(parsers.integer(0))
-    """How often torchrun restarts the ranks before it gives up. Default of torchrun: 0."""
+    """Number of times that torchrun restarts the ranks before it gives up. Default of torchrun: 0."""
     rdzv_backend: str | None = setting(parsers.word("c10d", "etcd", "etcd-v2"))
-    """Where the ranks meet. Default of the operator: c10d, which needs no further service."""
+    """Place at which the ranks meet. Default of the operator: c10d, which needs no further service."""
     rdzv_host: str | None = setting(parsers.text)
     """Host of the meeting point. Default of the operator: worker 0."""
     rdzv_port: int | None = setting(parsers.integer(1, _MAX_PORT))
@@ -62,7 +62,7 @@ class ElasticPolicy:
     rdzv_conf: Mapping[str, str] | None = setting(parsers.text_map)
     """Further settings of the back-end, such as `{"timeout": "900"}`."""
     standalone: bool | None = setting(parsers.boolean)
-    """Whether each pod is a training of its own."""
+    """True if each pod is a training of its own."""
 
     @classmethod
     def parse(cls, field: str, value: Any) -> ElasticPolicy:
