@@ -58,14 +58,6 @@ def event(kind: str, about: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "object": about}).encode() + b"\n"
 
 
-def first_state(listed: dict[str, Any]) -> list[bytes]:
-    """Return a list as the lines with which a watch tells it (KEP-3157), and the bookmark behind them."""
-    kind = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
-    marked = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-    end = {**kind, "metadata": {**marked, "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(event("ADDED", {**kind, **each}) for each in listed["items"]), event("BOOKMARK", end)]
-
-
 def with_lower_versions(data: bytes, by: int) -> bytes:
     """Return whole JSON in which each resourceVersion is smaller by so much."""
     return _VERSION.sub(lambda found: b'"resourceVersion":"%d"' % max(1, int(found[1]) - by), data)

@@ -94,18 +94,16 @@ class Refusals:
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """A time in which lists and watches are answered by a server that is behind; all connections are reset before.
+    """A time in which a server answers whose cache is behind; all connections are reset before.
 
     Attributes:
         begins_after: seconds, from the job's creation on.
         seconds: how long; then it has caught up.
-        age: seconds by which it is behind at the beginning; None: to before the job was created.
         forgets: it refuses the versions that clients know as expired, so that they list anew.
     """
 
     begins_after: float
     seconds: float
-    age: float | None = None
     forgets: bool = False
 
 

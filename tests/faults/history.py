@@ -1,8 +1,9 @@
 """What a server knows of its own past: all of it, or less than its clients have seen.
 
-A server that is behind answers watches from an older version, as a replica of the API server does whose cache stands
-still; its real state at that version is asked for. A plain list is the newest state, as of a real server, which reads
-it from etcd or waits for its cache ("resourceVersion unset: most recent", Kubernetes API concepts).
+A server that is behind tells a watch nothing, as a replica of the API server does whose cache stands still. It has no
+old state for anybody who asks for the newest one ("resourceVersion unset: most recent", Kubernetes API concepts): a
+plain list is read from etcd, and a watch that begins with all there is waits for the cache, for at most three seconds
+(`waitUntilWatchCacheFreshAndForceAllEvents` in the API server's cacher).
 
 After a restore the versions that clients know are too large. A real server (v1.34) answers a list, or a watch that is
 to begin with all there is, with "Too large resource version" then; a mere watch from such a version stays open, and
@@ -21,14 +22,11 @@ from aiohttp import web
 from faults import answers
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from faults.api_server import ApiServer
 
 _SELECTORS = ("labelSelector", "fieldSelector")
-_OF_WATCH = (*_SELECTORS, "allowWatchBookmarks", "timeoutSeconds", "watch")
 _PATIENCE = 3.0
-"""Seconds that a server waits until it has come to the version that it was asked for, as a real one does."""
+"""Seconds that a server waits until its cache has come to the newest version, as a real one does."""
 
 
 class History:
@@ -50,17 +48,15 @@ class History:
 
 
 class Behind(History):
-    """It stands still at a version until it catches up.
+    """Its cache stands still until it catches up.
 
     Args:
         server: the real one.
-        version: at which it stands.
         forgets: it refuses to go on from any version as expired, as a server does that has just begun.
     """
 
-    def __init__(self, server: ApiServer, version: int, *, forgets: bool = False) -> None:
+    def __init__(self, server: ApiServer, *, forgets: bool = False) -> None:
         self._server = server
-        self._version = version
         self._forgets = forgets
         self._caught_up = asyncio.Event()
 
@@ -69,55 +65,28 @@ class Behind(History):
         self._caught_up.set()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Tell of a collection what there was; later than that it refuses to tell, or waits with what changes."""
-        if self._caught_up.is_set() or not is_of_collection(request) or is_plain_list(request):
+        """Have watches wait: for what changes, or for all there is."""
+        if self._caught_up.is_set() or not is_of_collection(request) or not is_watch(request):
             return None
-        if not wants_state(request):
-            return answers.refusal(HTTPStatus.GONE) if self._forgets else await self._watched(request)
-        if _version(request) > self._version:
+        if wants_state(request):
             return await self._waited(request)
-        listed = await self._state(request)
-        if isinstance(listed, web.Response) or not is_watch(request):
-            return listed if isinstance(listed, web.Response) else web.json_response(listed)
-        return await self._watched(request, answers.first_state(listed))
+        return answers.refusal(HTTPStatus.GONE) if self._forgets else await self._watched(request)
 
     async def _waited(self, request: web.BaseRequest) -> web.StreamResponse | None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._caught_up.wait()
                 return None
-        return await too_large(request, self._version)
+        return await too_large(request, 0, wanted=1)
 
-    async def _state(self, request: web.BaseRequest) -> dict[str, object] | web.Response:
-        """Return the list as it was; what the server said instead, if it refuses."""
-        keep = _SELECTORS if is_watch(request) else (*_SELECTORS, "limit")
-        query = {name: request.query[name] for name in keep if name in request.query}
-        exact = {**query, "resourceVersion": str(self._version), "resourceVersionMatch": "Exact"}
-        accept = request.headers.get("Accept", "").replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
-        async with self._asked(request, exact, Accept=accept) as upstream:
-            if upstream.ok:
-                listed: dict[str, object] = await upstream.json(content_type=None)
-                return listed
-            return web.Response(status=upstream.status, body=await upstream.read(), content_type="application/json")
-
-    async def _watched(self, request: web.BaseRequest, first: list[bytes] | None = None) -> web.StreamResponse:
-        """Tell the first lines at once, and what has changed since then when it has caught up."""
+    async def _watched(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Tell what has changed since the version that was asked for when it has caught up."""
         response = await opened(request)
-        for line in first or ():
-            await response.write(line)
         await self._caught_up.wait()
-        since = str(self._version) if first is not None else request.query.get("resourceVersion", "")
-        query = {name: request.query[name] for name in _OF_WATCH if name in request.query}
-        async with self._asked(request, {**query, "resourceVersion": since}) as upstream:
+        async with self._server.forward("GET", request.raw_path, dict(request.headers), b"") as upstream:
             async for chunk in upstream.content.iter_any():
                 await response.write(chunk)
         return response
-
-    def _asked(
-        self, request: web.BaseRequest, query: dict[str, str], **headers: str
-    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        target = str(request.rel_url.with_query(query))
-        return self._server.forward("GET", target, {**request.headers, **headers}, b"")
 
 
 class Restored(History):
@@ -169,11 +138,6 @@ def is_watch(request: web.BaseRequest) -> bool:
     return request.query.get("watch") in {"1", "true"}
 
 
-def is_plain_list(request: web.BaseRequest) -> bool:
-    """Whether a collection is listed as it is now, or the rest of a list is asked for."""
-    return not is_watch(request) and ("continue" in request.query or "resourceVersion" not in request.query)
-
-
 def wants_state(request: web.BaseRequest) -> bool:
     """Whether all there is is asked for: a list, or a watch that begins with one."""
     return not is_watch(request) or request.query.get("sendInitialEvents") == "true"
@@ -187,9 +151,9 @@ async def opened(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-async def too_large(request: web.BaseRequest, current: int) -> web.StreamResponse:
+async def too_large(request: web.BaseRequest, current: int, *, wanted: int = 0) -> web.StreamResponse:
     """Refuse a version that the server has not come to; in a watch by an event, as it is open by then."""
-    status = answers.too_large(_version(request), current)
+    status = answers.too_large(wanted or _version(request), current)
     if not is_watch(request):
         return web.json_response(status, status=HTTPStatus.GATEWAY_TIMEOUT, headers={"Retry-After": "1"})
     response = await opened(request)

@@ -130,9 +130,9 @@ class FaultProxy:
         await asyncio.sleep(refusals.seconds)
         self._refusals.remove(refusals)
 
-    async def fall_behind(self, lag: Lag, version: int) -> None:
-        """Be a server that stands still at this version, from now on, and return when it has caught up."""
-        self._history = behind = Behind(self._server, version, forgets=lag.forgets)
+    async def fall_behind(self, lag: Lag) -> None:
+        """Be a server whose cache stands still, from now on, and return when it has caught up."""
+        self._history = behind = Behind(self._server, forgets=lag.forgets)
         self.reset_all()
         await asyncio.sleep(lag.seconds)
         self._history = History()

@@ -138,9 +138,8 @@ def _of_server(dice: random.Random) -> dict[str, Any]:
 
 
 def _lag(dice: random.Random) -> Lag:
-    age = dice.choice((None, _spread(dice, 0.2, 4.0)))
     forgets = dice.random() < 2 / 3
-    return Lag(begins_after=_spread(dice, 0.0, 6.0), seconds=_spread(dice, 0.5, 4.0), age=age, forgets=forgets)
+    return Lag(begins_after=_spread(dice, 0.0, 6.0), seconds=_spread(dice, 0.5, 4.0), forgets=forgets)
 
 
 def _restore(dice: random.Random) -> Restore:

@@ -76,7 +76,7 @@ async def meanwhile(work: Any) -> AsyncIterator[None]:
 
 def behind(ask: Asking, *, seconds: float, forgets: bool = False) -> contextlib.AbstractAsyncContextManager[None]:
     """Have a server that is behind for so long."""
-    return meanwhile(ask.proxy.fall_behind(Lag(begins_after=0.0, seconds=seconds, forgets=forgets), 80))
+    return meanwhile(ask.proxy.fall_behind(Lag(begins_after=0.0, seconds=seconds, forgets=forgets)))
 
 
 @pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (401, "Unauthorized"), (403, "Forbidden")])
@@ -163,29 +163,15 @@ async def test_a_restore_may_pass() -> None:
         assert (await ask(f"{PODS}?resourceVersion=90"))[0] == 200
 
 
-async def test_a_server_that_is_behind_lists_what_there_was() -> None:
-    """It is the real server's state of that version, unless the newest one is asked for."""
-    async with asking((200, LISTED), (200, LISTED)) as ask, behind(ask, seconds=60.0):
-        code, listed = await ask(f"{PODS}?limit=500&labelSelector=a%3Db&resourceVersion=0")
-        await ask(f"{PODS}?limit=500")
-
-    assert (code, listed) == (200, LISTED)
-    assert ask.behind.requests[1] == f"GET {PODS}?limit=500 HTTP/1.1"
-    assert "resourceVersion=80&resourceVersionMatch=Exact" in ask.behind.requests[0]
-    assert "limit=500" in ask.behind.requests[0]
-    assert "labelSelector=a%3Db" in ask.behind.requests[0]
-
-
-async def test_a_server_that_is_behind_goes_on_with_what_has_changed_since() -> None:
-    """A watch begins with all there was, ends that with the bookmark, and tells the rest once it has caught up."""
+async def test_a_server_that_is_behind_has_no_old_state() -> None:
+    """Whoever asks for all there is is told the newest of it: by a list at once, by a watch when it has caught up."""
     async with asking((200, LISTED), (200, CHANGE)) as ask, behind(ask, seconds=0.3):
-        target = f"{PODS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5"
-        _, events = await ask(target)
+        listed = await ask(f"{PODS}?limit=500")
+        _, events = await ask(f"{PODS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 
-    assert [each["type"] for each in events] == ["ADDED", "BOOKMARK", "MODIFIED"]
-    assert events[0]["object"] == {"kind": "Pod", "apiVersion": "v1", **A_POD}
-    assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert "watch=true&resourceVersion=80" in ask.behind.requests[-1]
+    assert listed == (200, LISTED)
+    assert len(events) == 1
+    assert "sendInitialEvents=true" in ask.behind.requests[-1]
 
 
 async def test_a_server_that_is_behind_says_nothing_to_a_watch_of_later_changes() -> None:
@@ -205,10 +191,13 @@ async def test_a_server_that_is_behind_may_have_forgotten_all_versions() -> None
     assert (code, status["reason"]) == (410, "Expired")
 
 
-async def test_a_server_that_is_behind_has_not_come_to_a_later_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no older state will do, it waits a moment, and says that the version is too large."""
+async def test_a_server_that_is_behind_for_long_says_that_the_newest_version_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits a moment for its cache, and gives up in the watch that it has opened."""
     monkeypatch.setattr("faults.history._PATIENCE", 0.1)
-    async with asking() as ask, meanwhile(ask.proxy.fall_behind(Lag(begins_after=0.0, seconds=60.0), 80)):
-        code, status = await ask(f"{PODS}?resourceVersion=85&resourceVersionMatch=NotOlderThan")
+    async with asking() as ask, behind(ask, seconds=60.0):
+        _, [event] = await ask(f"{PODS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 
-    assert (code, status["message"]) == (504, "Timeout: Too large resource version: 85, current: 80")
+    assert event["type"] == "ERROR"
+    assert event["object"]["message"] == "Timeout: Too large resource version: 1, current: 0"

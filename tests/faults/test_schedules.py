@@ -63,7 +63,7 @@ def test_the_schedules_have_servers_that_refuse_and_forget() -> None:
 
     assert {each.code for each in refusals} == {400, 401, 403}
     assert {each.page for each in refusals} == {each.resets for each in refusals} == {True, False}
-    assert {schedule.lag.age is None for schedule in schedules if schedule.lag} == {True, False}
+    assert {schedule.lag.forgets for schedule in schedules if schedule.lag} == {True, False}
     assert {(each.drops, each.silent) for each in restores} == {(False, False), (True, False), (True, True)}
     assert {schedule.revocation.resets for schedule in schedules if schedule.revocation} == {True, False}
     assert any(schedule.other_after is not None for schedule in schedules)

@@ -61,7 +61,6 @@ class Trial:
         self._store = MemoryStore()
         self._lives = [Life()]
         self._written = 0
-        self._before = 0
         self._neighbours_error = ""
 
     async def run(self) -> Evidence:
@@ -163,18 +162,13 @@ class Trial:
 
     async def _once_there(self, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
         """Do it so long after there is a job."""
-        self._before = self._before or await self._server.version()
         while not self._witness.created(program.owner(self._schedule)):  # noqa: ASYNC110 - the witness tells nobody
             await asyncio.sleep(_MOMENT)
         await asyncio.sleep(seconds)
         await do()
 
     async def _lag(self, lag: Lag) -> None:
-        version = self._before
-        if lag.age is not None:
-            version = await self._server.version()
-            await asyncio.sleep(lag.age)
-        await self._proxy.fall_behind(lag, version)
+        await self._proxy.fall_behind(lag)
 
     async def _restore(self, restore: Restore) -> None:
         await self._proxy.be_restored(restore, await self._server.version())
