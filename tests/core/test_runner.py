@@ -407,6 +407,37 @@ async def test_who_comes_after_the_end_asks_why_the_master_did_not_start() -> No
     assert 'Failed to pull image "absent:1": not found' in conclusion.diagnosis.summary
 
 
+LEAVES = {"deletionTimestamp": "2026-11-20T12:00:50Z", "deletionGracePeriodSeconds": 30}
+IS_OVER = {"deletionTimestamp": "2026-11-20T12:00:21Z", "deletionGracePeriodSeconds": 0}
+"""The kubelet's last word: neither the grace nor the instant of asking is there any more."""
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [{MASTER: False, WORKER: False}, {MASTER: False, WORKER: True}, {MASTER: True, WORKER: True}],
+    ids=["both leave", "the deleted one is over", "both are over"],
+)
+async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_later_of_those_that_it_deletes(
+    seen: dict[str, bool],
+) -> None:
+    """It deletes the others within the same second, once the job has failed; the look before that is missed."""
+    backend, stopped = ScriptedBackend(), exited(143)
+    stopped["terminated"]["finishedAt"] = IS_OVER["deletionTimestamp"]
+    ends = [pod(name, stopped if over else RUNS, phase="Failed" if over else "Running") for name, over in seen.items()]
+    for each, over in zip(ends, seen.values(), strict=True):
+        each["metadata"] |= IS_OVER if over else LEAVES
+    about = {"metadata": {"name": "e"}, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
+    made = [{**about, "reason": "SuccessfulCreatePod", "message": f"Created pod: {name}"} for name in seen]
+    run = Observation(job=job("Running"), pods=[pod(name, RUNS) for name in seen], events=made)
+    backend.worlds = [run, Observation(job=job("Failed"), pods=ends, events=made)]
+    backend.told = [*made, {**about, "reason": "SuccessfulDeletePod", "message": f"Deleted pod: {MASTER}"}]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.cause, conclusion.diagnosis.replica) == (Cause.TERMINATED, WORKER)
+
+
 async def test_replicas_may_be_left_running_on_request() -> None:
     """Who looks into a hanging rank wants it to stay."""
     backend = ScriptedBackend()

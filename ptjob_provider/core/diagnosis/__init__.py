@@ -13,7 +13,7 @@ from ptjob_provider.core.diagnosis.root_cause import (
     diagnose,
     failed_replicas,
     failed_replicas_text,
-    lacks_reason,
+    needs_events,
     outputs_failed,
     timed_out,
 )

@@ -158,9 +158,14 @@ def _removed(
     )
 
 
-def lacks_reason(history: PodHistory) -> bool:
-    """Return whether a replica gave up waiting for the master, and no reason was observed."""
-    return not history.held_up and any(end.failed and end.container == WAITS_FOR_MASTER for end in history.terminations)
+def needs_events(history: PodHistory, status: JobStatus, *, ranks: Mapping[str, int]) -> bool:
+    """Return whether later events may change the diagnosis of a failed job.
+
+    Either a replica gave up waiting for the master and no reason was observed, or one was only stopped: the operator
+    deletes the others after it has failed the job, and reports that last.
+    """
+    gave_up = any(end.failed and end.container == WAITS_FOR_MASTER for end in history.terminations)
+    return (gave_up and not history.held_up) or diagnose(history, status, ranks=ranks).cause is Cause.TERMINATED
 
 
 def candidates_of(
@@ -198,7 +203,8 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
     Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
     and an end with a cause of its own follows within PROPAGATION. If the last ends are all consequences, the runs
     before them in the same crash loop are checked, and the first of the latest ones counts: earlier failures were
-    recovered from. Ties within one second: the replica whose previous run ended first, then the lower rank.
+    recovered from. Ties within one second: the replica whose previous run ended first, then the lower rank. Of
+    consequences alone, one whose pod the operator has not deleted comes first.
     """
     earlier_ends = _earlier_ends(candidates)
     ordered = sorted(
@@ -207,6 +213,7 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
     last = [one for one in ordered if not history.is_superseded(one.end)]
     causes = [one for one in last if not one.is_consequence]
     victims = [one for one in last if one.is_consequence and not one.end.stopped]
+    victims.sort(key=lambda one: one.end.replica in history.swept)
     if not causes:
         earlier = [one for one in ordered if not one.is_consequence and _is_in_loop(history, one.end)]
         return _latest(earlier) if earlier else next(iter(victims), None)

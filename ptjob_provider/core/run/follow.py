@@ -378,7 +378,7 @@ class _Follower:
             observation = await anext(watch)
         if observation.job is not None:
             await self._take(observation)
-            if diagnoses.lacks_reason(self.known.pods):
+            if diagnoses.needs_events(self.known.pods, self.known.status, ranks=self.submission.ranks):
                 reasons = await self.errors.answer(lambda: self.backend.reasons(self.ref))
                 await self._take(replace(observation, events=[*observation.events, *reasons]))
 
