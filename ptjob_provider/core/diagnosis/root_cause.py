@@ -213,7 +213,7 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
     last = [one for one in ordered if not history.is_superseded(one.end)]
     causes = [one for one in last if not one.is_consequence]
     victims = [one for one in last if one.is_consequence and not one.end.stopped]
-    victims.sort(key=lambda one: one.end.replica in history.swept)
+    victims.sort(key=lambda one: one.end.replica in history.operator_deleted)
     if not causes:
         earlier = [one for one in ordered if not one.is_consequence and _is_in_loop(history, one.end)]
         return _latest(earlier) if earlier else next(iter(victims), None)

@@ -28,7 +28,7 @@ _FIRST_FAILURES = 4
 """Number of first failures to keep: the first by the cluster's clocks may be a consequence, the cause is among
 these."""
 _SHORT = 400
-_LISTS = ("waiting", "held_up", "restart_counts", "removals", "swept", "notices", "leaving")
+_LISTS = ("waiting", "held_up", "restart_counts", "removals", "operator_deleted", "notices", "leaving")
 
 _T = TypeVar("_T")
 

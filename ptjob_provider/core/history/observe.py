@@ -342,10 +342,10 @@ def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Ma
     known = {one.pod_uid: one for one in history.removals}
     for one in [*_leaving(pods), *_gone(history, pods, now)]:
         known[one.pod_uid] = replace(one, asked_at=known.get(one.pod_uid, one).asked_at)
-    swept, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
+    deleted, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
     removals = (one for one in known.values() if present.get(one.replica, one.pod_uid) == one.pod_uid)
-    removals = (one for one in removals if one.replica not in swept)
-    return replace(history, hears_operator=True, removals=tuple(removals), swept=tuple(sorted(swept)))
+    removals = (one for one in removals if one.replica not in deleted)
+    return replace(history, hears_operator=True, removals=tuple(removals), operator_deleted=tuple(sorted(deleted)))
 
 
 def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:

@@ -190,7 +190,7 @@ class PodHistory:
         leaving: uids of the pods that are being deleted now.
         held_up: waits of other pods when an init container failed that may have waited for them.
         removals: deletions of running pods that the operator has not reported as its own.
-        swept: replicas whose pods the operator reports to have deleted.
+        operator_deleted: replicas whose pods the operator reports to have deleted.
         hears_operator: the operator's events are visible, so that a missing one is meaningful.
         restart_counts: per replica and container.
         restarts_told: restarts reported by the job's own status; 0 where it does not count.
@@ -212,7 +212,7 @@ class PodHistory:
     leaving: tuple[str, ...] = ()
     held_up: tuple[Waiting, ...] = ()
     removals: tuple[Removal, ...] = ()
-    swept: tuple[str, ...] = ()
+    operator_deleted: tuple[str, ...] = ()
     hears_operator: bool = False
     restart_counts: tuple[Restarts, ...] = ()
     restarts_told: int = 0
