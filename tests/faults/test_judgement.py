@@ -64,6 +64,11 @@ PODS = "/api/v1/namespaces/n/pods"
 DELETED = asked(0.0, method="DELETE", target=f"{JOBS}/s1-0a")
 
 
+SAYS_IT_SUCCEEDED = JobOutcome(
+    outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), diagnosis=Diagnosis.unknown()
+)
+
+
 def other(**more: Any) -> OtherEvidence:
     """Return what was seen of another installation, at first without anything wrong."""
     ended = JobOutcome(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED))
@@ -106,6 +111,7 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(neighbours_error="KeyError: 'x'"), "neighbour's follower died: KeyError"),
         (evidence(conclusion=None), "no conclusion"),
         (evidence(story=Story.FAILS), "nobody is to blame"),
+        (evidence(story=Story.FAILS, conclusion=SAYS_IT_SUCCEEDED), "not Failed"),
         (evidence(life(0, 9)), "ends after 9"),
         (evidence(life(0, 9, notices=["waited for"])), "ends after 9"),
         (evidence(life(0, 3), story=Story.IS_DELETED, written=5), "ends after 3"),
@@ -137,31 +143,3 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
 def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:
     """And it is named."""
     assert any(word in problem for problem in problems(seen)), problems(seen)
-
-
-def test_a_wrong_outcome_is_a_problem() -> None:
-    """A job that failed, of which it is said that it succeeded."""
-    blamed = Diagnosis.unknown()
-    wrong = JobOutcome(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), diagnosis=blamed)
-
-    assert "not Failed" in problems(evidence(story=Story.FAILS, conclusion=wrong))[0]
-
-
-def test_a_follower_that_was_killed_hands_over_an_older_cursor() -> None:
-    """Half of what it told; one that was asked to end, all of it; one that told nothing, what it began with."""
-    first = life(0, 8)
-
-    killed, ended = first.next(keeps_cursor=False), first.next(keeps_cursor=True)
-
-    assert (killed.began_after, killed.began_with) == ("run 0 line 3", first.lines[3].cursor)
-    assert (ended.began_after, ended.began_with) == ("run 0 line 7", first.lines[7].cursor)
-    assert killed.next(keeps_cursor=True) == killed
-
-
-def test_a_sentence_about_the_log_is_no_line_of_it() -> None:
-    """It stands among the notices, and does not move the place."""
-    sink = Life()
-
-    sink.line(line(0, "its pod is gone", notice=True))
-
-    assert (sink.lines, sink.notices) == ([], ["its pod is gone"])

@@ -68,16 +68,6 @@ async def test_a_deletion_that_a_watch_missed_is_told_after_it_was_too_old(serve
         assert len(lists_of(proxy, "pytorchjobs")) >= 2, by_kind(proxy.asked)
 
 
-async def test_a_watch_that_is_refused_as_too_old_lists_anew(server: ApiServer) -> None:
-    """410 instead of a stream."""
-    ref = await a_job(server)
-    async with watched(server, ref, *both_watches(harm=Harm.REFUSE, code=410)) as (proxy, watch):
-        await server.annotate_job(ref.name, "later")
-
-        await seen(watch, text_is("later"), "a change after the watch was refused")
-        assert len(lists_of(proxy, "pytorchjobs")) >= 2, by_kind(proxy.asked)
-
-
 async def test_an_expired_credential_is_loaded_anew_once(server: ApiServer) -> None:
     """401 to a watch and to a list: each is asked for again at once, and what happens is told."""
     ref = await a_job(server)
