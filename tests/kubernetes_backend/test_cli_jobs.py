@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +10,7 @@ import pytest
 import yaml
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import bare_environment, wait_until
+from cluster.shell import wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
@@ -82,21 +79,6 @@ def test_a_rendered_manifest_is_what_the_server_takes(terminal: Terminal) -> Non
     assert master["command"] == ["sh", "-c", "sleep 600"]
 
 
-def test_a_job_is_suspended_and_resumed(terminal: Terminal) -> None:
-    """Its pods go, and come again."""
-    terminal.ptjob("submit", "--name", "long", "--image", INIT_IMAGE, *SMALL, "sleep 600")
-    wait_until("its pod", lambda: terminal.pods() == ["long-master-0"], timeout=PATIENCE)
-
-    suspended = terminal.ptjob("suspend", "long")
-    wait_until("no pod", lambda: terminal.pods() == [], timeout=PATIENCE)
-    shown = terminal.ptjob("get", "long").output
-    terminal.ptjob("resume", "long")
-    wait_until("its pod again", lambda: terminal.pods() == ["long-master-0"], timeout=PATIENCE)
-
-    assert suspended.exit_code == 0
-    assert "Suspended" in shown
-
-
 def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
     """What the cluster says of pods that it does not make, and of those that do not start, and nobody has noted."""
     kubectl = ("--namespace", terminal.namespace, "create", "quota", "compute", "--hard=limits.memory=100Mi")
@@ -117,29 +99,3 @@ def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
 
     assert f"{name}-master-0: FailedMount" in said()
     assert f"{name}-worker-0: not created" in said()
-
-
-@pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
-def test_ctrl_c_leaves_the_job_unless_it_was_asked_to_delete_it(
-    terminal: Terminal, words: list[str], *, runs_on: bool
-) -> None:
-    """As for whoever looks with `kubectl logs -f` or `arena logs -f`."""
-    command = ["run", *words, "--name", "long", "--image", INIT_IMAGE, *SMALL, "echo begun; sleep 600"]
-    at_a_terminal = ["env", "--default-signal=INT"]  # a test run in the background has its processes ignore Ctrl-C
-    program = [*at_a_terminal, sys.executable, "-c", "from ptjob_provider.cli import main; main()", *command]
-    environment = bare_environment(terminal.kubeconfig.parent, KUBECONFIG=str(terminal.kubeconfig))
-    with subprocess.Popen(
-        program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-
-    assert process.returncode == 130
-    assert ("runs on; follow it: ptjob follow long" in said) is runs_on
-    if not runs_on:
-        wait_until("the job to be gone", lambda: terminal.ptjob("get", "long").exit_code == 3, timeout=PATIENCE)
-    else:
-        assert terminal.pods() == ["long-master-0"]

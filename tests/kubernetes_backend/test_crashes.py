@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.images import INIT_IMAGE
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
-from installed import ROOT
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
@@ -26,7 +20,6 @@ from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cluster.boot import Cluster
     from ptjob_provider.core.run.outcome import JobOutcome
@@ -172,61 +165,3 @@ def epochs(sink: ListSink) -> list[int]:
     """Return the epochs that rank 0 has told, in their order."""
     words = [line.replace("/", " ").replace(":", " ").split() for line in sink.lines if line.startswith("epoch")]
     return [int(found[1]) for found in words]
-
-
-SUBMIT_AND_DIE = """
-import asyncio, json, os, signal, sys
-from pathlib import Path
-from kubernetes_backend.test_crashes import FileStore, OWNER, sleeper
-from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
-from ptjob_provider.core.run.submit import ensure_submitted
-
-class KilledAfterTheCreate(KubernetesBackend):
-    async def submit(self, manifest):
-        await super().submit(manifest)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-kubeconfig, namespace, store = sys.argv[1:]
-backend = KilledAfterTheCreate(ClusterConfig(kube_config_path=kubeconfig))
-asyncio.run(ensure_submitted(backend, sleeper(namespace), owner=OWNER, store=FileStore(Path(store))))
-"""
-
-
-class FileStore:
-    """An attempt store that outlives a process, as Airflow's does."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def load(self) -> AttemptRecord | None:
-        """Return what was saved last."""
-        return AttemptRecord.from_dict(json.loads(self._path.read_text())) if self._path.exists() else None
-
-    def save(self, record: AttemptRecord) -> None:
-        """Keep the record."""
-        self._path.write_text(json.dumps(record.to_dict()))
-
-
-def sleeper(namespace: str) -> TrainingJob:
-    """Describe a job that sleeps."""
-    return TrainingJob.parse(name="sleeper", namespace=namespace, image=INIT_IMAGE, command=["sleep", "300"])
-
-
-async def test_a_submitter_killed_between_the_create_and_its_answer_leaves_one_job(
-    cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
-    """The next try finds the open intent, and the job behind it."""
-    store, backend = tmp_path / "store.json", KubernetesBackend(config_of(cluster.layout.kubeconfig))
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"}
-    arguments = [str(cluster.layout.kubeconfig), namespace, str(store)]
-    submitter = await asyncio.create_subprocess_exec(sys.executable, "-c", SUBMIT_AND_DIE, *arguments, env=env)
-    async with asyncio.timeout(PATIENCE):
-        assert await submitter.wait() == -signal.SIGKILL
-    intent: dict[str, Any] = json.loads(store.read_text())
-
-    submission = await ensure_submitted(backend, sleeper(namespace), owner=OWNER, store=FileStore(store))
-
-    jobs = await backend.list("PyTorchJob", namespace, {})
-    assert intent["uid"] is None
-    assert [JobRef.of(job) for job in jobs] == [submission.ref]
-    assert (submission.attempt, submission.adopted) == (1, True)

@@ -151,29 +151,6 @@ def test_the_master_that_a_failed_job_left_running_is_stopped_and_its_story_stay
     assert site.sweep("failed") == []
 
 
-@pytest.mark.parametrize(("state", "why"), [("success", "its task is success"), (None, "its task instance is gone")])
-def test_a_running_job_of_a_task_that_does_not_wait_is_deleted(site: Site, state: str | None, why: str) -> None:
-    """And nothing of it runs afterwards."""
-    ref = site.submit("sleep 600", replicas=2)
-    site.until_phase(ref, "Running")
-
-    assert site.sweep("deferred") == []
-    (finding,) = site.sweep(state)
-
-    assert (finding.job.ref, finding.stopped, finding.why) == (ref, True, why)
-    site.until_gone(ref)
-
-
-def test_a_time_to_live_that_is_given_after_the_end_is_kept_by_the_operator(site: Site) -> None:
-    """So a manifest's job without one need not stay for ever."""
-    ref = site.submit("true")
-    site.until_phase(ref, "Succeeded")
-
-    asyncio.run(site.backend.patch(ref, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}}))
-
-    site.until_gone(ref)
-
-
 def test_no_way_of_deleting_touches_a_claim(site: Site) -> None:
     """By a person, a killed task, a finished one, the maintenance, or time: claim and files are as they were."""
     for number, delete in enumerate((by_ptjob, by_on_kill, by_on_finish_action, by_a_sweep, by_its_time_to_live)):

@@ -12,7 +12,6 @@ import pytest
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
-from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import (
@@ -32,7 +31,7 @@ from kubernetes_backend.finished import (
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
-from ptjob_provider.core.outputs.contract import OutputCause, OutputReport, ResolvedOutputs, notes, problems
+from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs, problems
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 WRITE = ("python3", "-c", "open('/data/model.pt', 'w').write('parameters')")
 USER = 1000
 RESTRICTED_POD = {"runAsUser": USER, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 LARGE = 200 * 2**30
 """Bytes of a file that takes minutes to read, and as a sparse one no room."""
 
@@ -75,26 +73,6 @@ def test_what_a_training_wrote_comes_back_without_a_volume(cluster: Cluster, nam
     assert report.tfevents.last_step == max(scalar.step for scalar in last.values()) == 2
     outputs = ResolvedOutputs(model=MODEL, tfevents=TFEVENTS)
     assert problems(report, outputs, not_before=began(finished)) == ()
-
-
-def test_a_hardened_namespace_admits_the_probe_and_it_reads_as_the_jobs_user(
-    cluster: Cluster, hardened_namespace: str, digits_image: str
-) -> None:
-    """PodSecurity `restricted`, a quota and a limit range; the model can be read by the user that wrote it alone."""
-    volume = prepared_volume(cluster, hardened_namespace)
-    write = "import os; os.umask(0o077); open('/data/model.pt', 'w').write('parameters')"
-    container = {"securityContext": RESTRICTED_CONTAINER}
-    command = ("python3", "-c", write)
-
-    wanted = job(hardened_namespace, digits_image, *command, container=container, securityContext=RESTRICTED_POD)
-    finished = succeeded(cluster, wanted)
-    report = look(cluster, finished)
-
-    found = (volume / "model.pt").stat()
-    assert (found.st_uid, found.st_mode & 0o777) == (USER, 0o600)
-    assert report.model
-    assert report.model.sha256 == digest(volume / "model.pt")
-    assert report.model.problem == ""
 
 
 def test_files_that_the_jobs_user_may_not_read_are_named(cluster: Cluster, namespace: str, digits_image: str) -> None:
@@ -175,38 +153,6 @@ def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: s
     assert verified.result["model"]["sha256"] == digest(volume / "model.pt") == trained
 
 
-def test_a_storage_whose_clock_is_an_hour_behind_makes_outputs_stale(
-    cluster: Cluster, namespace: str, digits_image: str
-) -> None:
-    """Such a model cannot be told from an earlier training's: the instant comes back, and the verdict says so."""
-    volume = prepared_volume(cluster, namespace)
-    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
-    hour_before = began(finished).timestamp() - 3600
-
-    os.utime(volume / "model.pt", (hour_before, hour_before))
-    report = look(cluster, finished)
-
-    assert report.model
-    assert report.model.modified_at == hour_before
-    (found,) = problems(report, ResolvedOutputs(model=MODEL), not_before=began(finished))
-    assert found.cause is OutputCause.STALE
-
-
-def test_tfevents_without_any_scalar_are_said(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """A writer that was opened and never written to leaves a file that counts, and a word about it."""
-    writers = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
-    volume = prepared_volume(cluster, namespace)
-    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
-
-    writers.EventFileWriter(str(volume / "tb")).close()
-    report = look(cluster, finished, tfevents=TFEVENTS)
-
-    outputs = ResolvedOutputs(model=MODEL, tfevents=TFEVENTS)
-    assert problems(report, outputs, not_before=began(finished)) == ()
-    (note,) = notes(report, outputs)
-    assert "has no scalars" in note
-
-
 def test_a_full_quota_is_told_and_one_that_frees_itself_is_waited_for(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
@@ -242,29 +188,6 @@ async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> Out
     namespace = finished["metadata"]["namespace"]
     await asyncio.to_thread(cluster.kubectl, "delete", "resourcequota", "full", "--namespace", namespace)
     return await looking
-
-
-def test_an_image_that_cannot_be_pulled_is_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """With the runtime's own words, and what to set."""
-    prepared_volume(cluster, namespace)
-    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
-
-    with pytest.raises(OutputsNotVerified) as caught:
-        look(cluster, finished, options=ProbeOptions(image="python:3", image_prefix="127.0.0.1:9/mirror/", timeout=30))
-
-    assert "gave no answer within 30 s" in str(caught.value)
-    assert "127.0.0.1:9/mirror/python:3" in str(caught.value)
-    assert "set `[ptjob] probe_image`" in str(caught.value)
-
-
-def test_a_model_that_takes_too_long_to_read_is_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """The option for more time is named."""
-    volume = prepared_volume(cluster, namespace)
-    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
-    os.truncate(volume / "model.pt", LARGE)
-
-    with pytest.raises(OutputsNotVerified, match=r"was still reading; raise `\[ptjob\] probe_timeout`"):
-        look(cluster, finished, options=ProbeOptions(timeout=40))  # to begin reading, on a busy machine too
 
 
 def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
@@ -307,21 +230,6 @@ def until_it_is_there(cluster: Cluster, finished: Manifest) -> None:
     wait_until("the probe pod", lambda: probes(cluster, finished) or None, timeout=PATIENCE)
 
 
-def test_credentials_that_may_not_create_pods_are_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """With who may not do what, as the API server says it."""
-    prepared_volume(cluster, namespace)
-    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
-    rules = [{"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["get"]}]
-    kubeconfig = service_account(cluster, namespace, rules)
-
-    with pytest.raises(OutputsNotVerified) as caught:
-        look(cluster, finished, kubeconfig=kubeconfig)
-
-    assert "could not be created" in str(caught.value)
-    assert 'cannot create resource "pods"' in str(caught.value)
-    assert "let these credentials do that" in str(caught.value)
-
-
 def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Cluster, own_namespace: str) -> None:
     """It is placed and started on the tainted node, also after rank 0's pod has gone, when the template tells it.
 
@@ -339,19 +247,3 @@ def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Clu
             own_cluster.kubectl("delete", "pods", "--all", "--namespace", own_namespace)
     finally:
         own_cluster.kubectl("taint", "node", NODE, "training-")
-
-
-def test_a_probe_that_no_node_takes_is_told(own_cluster: Cluster, own_namespace: str) -> None:
-    """The scheduler's reason, and what to free or to change."""
-    prepared_volume(own_cluster, own_namespace)
-    own_cluster.kubectl("label", "node", NODE, "pool=training")
-    write = ("sh", "-c", "echo parameters > /data/model.pt")
-    finished = succeeded(own_cluster, job(own_namespace, INIT_IMAGE, *write, nodeSelector={"pool": "training"}))
-
-    own_cluster.kubectl("label", "node", NODE, "pool-")  # the scheduler hears of it while the pod goes
-    own_cluster.kubectl("delete", "pod", "train-master-0", "--namespace", own_namespace)
-    with pytest.raises(OutputsNotVerified) as caught:
-        look(own_cluster, finished, options=ProbeOptions(timeout=20))
-
-    assert "Unschedulable: 0/1 nodes are available" in str(caught.value)
-    assert "free 100m CPU and 128Mi on a node" in str(caught.value)

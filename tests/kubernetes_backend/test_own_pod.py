@@ -10,7 +10,7 @@ import pytest
 
 from cluster.tenants import service_account
 from cluster_world import config_of
-from ptjob_provider.core.errors import ClusterError, PermissionDenied
+from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.kubernetes import OwnPod, secret_values
 
 if TYPE_CHECKING:
@@ -78,17 +78,6 @@ async def test_what_a_pod_notes_is_found_by_the_pods_after_it(pods: Pods) -> Non
     await other.note("step-2", "succeeded")
 
     assert await second.notes("step-1") == ["failed"]
-
-
-async def test_a_pod_writes_on_no_other_of_its_name(pods: Pods) -> None:
-    """A later one may have it."""
-    pod = pods.own("again")
-    before = OwnPod(config=pod.config, namespace=pod.namespace, name=pod.name, uid="another")
-
-    with pytest.raises(ClusterError, match="another pod has the name now"):
-        await before.note("step-1", "failed")
-
-    assert await pod.notes("step-1") == []
 
 
 async def test_replicas_that_have_not_ended_are_found_by_their_labels(pods: Pods) -> None:

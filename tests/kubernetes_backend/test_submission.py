@@ -1,4 +1,4 @@
-"""The table of `core/run/submit.py` on a real API server: whatever is found there, one live job is ours afterwards."""
+"""What a real API server decides about a submission; the whole table is in tests/core/test_submission.py."""
 
 from __future__ import annotations
 
@@ -89,33 +89,6 @@ def site(cluster: Cluster, namespace: str) -> Site:
     return Site(cluster, namespace)
 
 
-async def test_nothing_there_means_attempt_one(site: Site) -> None:
-    """The job is created, and the record was saved before and after."""
-    submission = await site.submit()
-
-    assert (submission.attempt, submission.adopted) == (1, False)
-    assert [record.uid for record in site.store.history] == [None, submission.ref.uid]
-    assert await site.live() == [submission.ref.uid]
-
-
-async def test_a_second_try_adopts_the_running_job(site: Site) -> None:
-    """A restarted worker does not train twice."""
-    first = await site.submit()
-
-    second = await site.submit()
-
-    assert (second.ref, second.adopted) == (first.ref, True)
-    assert await site.live() == [first.ref.uid]
-
-
-async def test_a_second_try_adopts_the_job_that_finished_meanwhile(site: Site) -> None:
-    """What was achieved while nobody looked is kept."""
-    first = await site.submit("true")
-    await site.end_of(first.ref)
-
-    assert (await site.submit("true")).ref == first.ref
-
-
 async def test_an_intent_whose_create_did_arrive_is_adopted_finished_or_not(site: Site) -> None:
     """A worker was killed between the create and its answer: there is still one job."""
     first = await site.submit("true")
@@ -128,85 +101,11 @@ async def test_an_intent_whose_create_did_arrive_is_adopted_finished_or_not(site
     assert (await site.submit("true")).ref == first.ref
 
 
-async def test_an_intent_whose_create_never_arrived_is_repeated(site: Site) -> None:
-    """Same attempt, same name."""
-    first = await site.submit()
-    await site.backend.delete(first.ref)
-    await site.until(first.ref, lambda job: job is None)
-    site.store.save(site.store.history[0])
-
-    second = await site.submit()
-
-    assert (second.attempt, second.ref.name) == (1, first.ref.name)
-    assert second.ref.uid != first.ref.uid
-
-
 async def test_a_create_without_an_answer_that_was_done_is_adopted(site: Site) -> None:
     """The answer was lost; the job was not."""
     submission = await site.submit(backend=AnswersLost(site.config))
 
     assert await site.live() == [submission.ref.uid]
-
-
-async def test_another_specification_is_adopted_and_said(site: Site) -> None:
-    """What runs goes on; the caller warns."""
-    first = await site.submit("sleep 300")
-
-    second = await site.submit("sleep 301")
-
-    assert (second.ref, first.spec_changed, second.spec_changed) == (first.ref, False, True)
-
-
-async def test_a_lost_store_adopts_what_lives_and_repeats_what_ended(site: Site) -> None:
-    """A dag run that was deleted and made anew has no record; it must neither train twice at once nor not at all."""
-    first = await site.submit("while ! test -e /tmp/end; do sleep 0.2; done")
-    alive = await site.submit(store=MemoryStore())
-    await site.backend.delete(first.ref)
-    await site.until(first.ref, lambda job: job is None)
-    ended = await site.submit("true", store=MemoryStore())
-    await site.end_of(ended.ref)
-
-    anew = await site.submit("true", store=MemoryStore())
-
-    assert alive.ref == first.ref
-    assert (anew.attempt, anew.adopted) == (2, False)
-
-
-async def test_an_ended_attempt_is_followed_by_the_next_one(site: Site) -> None:
-    """Of another name, and told so."""
-    first = await site.submit("false")
-    await site.end_of(first.ref)
-    conclude_attempt(site.store)
-
-    second = await site.submit("false")
-
-    assert second.attempt == 2
-    assert second.ref.name != first.ref.name
-    pod = (await site.backend.get("PyTorchJob", site.namespace, second.ref.name))["spec"]["pytorchReplicaSpecs"]
-    env = pod["Master"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "PTJOB_ATTEMPT", "value": "2"} in env
-
-
-async def test_a_cleared_task_stops_its_old_job_before_the_next(site: Site) -> None:
-    """Never two at once."""
-    first = await site.submit()
-
-    second = await site.submit(clear_number=1)
-
-    assert second.attempt == 2
-    assert await site.backend.pods_gone(first.ref)
-    assert await site.live() == [second.ref.uid]
-
-
-async def test_a_job_that_was_deleted_in_between_is_followed_by_the_next_one(site: Site) -> None:
-    """Its uid is gone, whoever has the name now."""
-    first = await site.submit()
-    await site.backend.delete(first.ref)
-    await site.until(first.ref, lambda job: job is None)
-
-    second = await site.submit()
-
-    assert (second.attempt, second.adopted) == (2, False)
 
 
 async def test_a_job_that_is_being_deleted_is_waited_for(site: Site, cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING
@@ -126,37 +125,6 @@ async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
         await find_job(lab.backend, lab.namespace, submission.ref.name)
 
 
-async def test_a_deleted_job_is_told_as_such(lab: Lab) -> None:
-    """Somebody deletes it while it is followed."""
-    submission = await lab.submit("echo up; sleep 600 & wait")
-    following = asyncio.create_task(lab.follow(submission))
-    await lab.until(submission, JobPhase.RUNNING)
-
-    await asyncio.to_thread(
-        lab.cluster.kubectl, "delete", "trainjob", submission.ref.name, "--namespace", lab.namespace, "--wait=false"
-    )
-
-    conclusion = await following
-    assert (conclusion.outcome, conclusion.diagnosis and conclusion.diagnosis.cause) == (
-        Outcome.DELETED,
-        Cause.DELETED,
-    )
-
-
-async def test_a_job_that_was_suspended_once_runs_like_any_other(lab: Lab) -> None:
-    """`Suspended` stays as a condition that is False, and says no more than that."""
-    submission = await lab.submit("echo trained", suspend=True)
-    following = asyncio.create_task(lab.follow(submission))
-    await lab.until(submission, JobPhase.SUSPENDED)
-
-    await lab.backend.patch(submission.ref, kinds.named("TrainJob").suspended(suspend=False))
-
-    conclusion = await following
-    assert conclusion.outcome is Outcome.SUCCEEDED
-    assert lab.lines == ["trained"]
-    assert conclusion.status.started_at is not None
-
-
 async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """Trainer's webhook says so where the cluster's runtimes may not be looked up, which one line of the log says."""
     caplog.set_level(logging.INFO)
@@ -183,17 +151,6 @@ async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> 
         await lab.submit("true", runtime="nosuch")
 
     assert str(caught.value) == ("runtime: 'nosuch' is not allowed; allowed: TrainingRuntime/ours, torch-distributed")
-
-
-async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:
-    """Found again by its kind and name, and not trained twice."""
-    first = await lab.submit("sleep 600 & wait")
-
-    second = await lab.submit("sleep 600 & wait")
-
-    assert second.adopted
-    assert second.ref == first.ref
-    await stop_and_wait(lab.backend, first.ref)
 
 
 async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
