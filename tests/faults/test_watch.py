@@ -14,7 +14,7 @@ import pytest
 
 from cluster.images import INIT_IMAGE
 from faults.api_server import ANNOTATION
-from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Traffic
+from faults.fault import Fault, Harm, Lag, Outage, Traffic
 from faults.proxy import FaultProxy, by_kind
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -99,18 +99,6 @@ async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServ
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_an_event_that_was_cut_in_the_middle_is_not_lost(server: ApiServer, *, clean: bool) -> None:
-    """Half a line of JSON, and then the end or a reset: the watch goes on after the last whole event."""
-    ref = await a_job(server)
-    async with watched(server, ref, *both_watches(harm=Harm.TRUNCATE, clean=clean, after=0.3)) as (proxy, watch):
-        await until_harmed(proxy)
-
-        await server.annotate_job(ref.name, "cut")
-
-        await seen(watch, text_is("cut"), "the event of which half had come")
-
-
-@pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_a_list_that_was_cut_in_the_middle_is_asked_for_again(
     server: ApiServer, *, clean: bool, streamed: bool
@@ -170,33 +158,6 @@ async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
         assert OPEN <= len(asked) <= 2 * 7 * OPEN, by_kind(asked)
         await server.annotate_job(refs[0].name, "back")
         await seen(watches[0], text_is("back"), "a change after the outage")
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("page", [True, False])
-@pytest.mark.parametrize("code", [400, 401, 403])
-async def test_a_server_that_refuses_for_a_while_is_asked_again(server: ApiServer, code: int, *, page: bool) -> None:
-    """Every watch, list and look at the job: what happened meanwhile is told afterwards, and nobody is sent away."""
-    ref = await a_job(server)
-    async with watched(server, ref) as (proxy, watch):
-        changing = asyncio.create_task(server.annotate_job(ref.name, "meanwhile"))
-        await proxy.refuse(Refusals(begins_after=0.0, seconds=3.0, code=code, page=page, resets=True))
-
-        await changing
-        await seen(watch, text_is("meanwhile"), "a change while everything was refused")
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("drops", "silent"), [(False, False), (True, False), (True, True)])
-async def test_a_restored_server_is_listed_anew(server: ApiServer, *, drops: bool, silent: bool) -> None:
-    """The versions that were known are too large; what changes afterwards is told, even under a smaller version."""
-    ref = await a_job(server)
-    async with watched(server, ref) as (proxy, watch):
-        await proxy.be_restored(Restore(begins_after=0.0, drops=drops, silent=silent), await server.version())
-
-        await server.annotate_job(ref.name, "restored")
-
-        await seen(watch, text_is("restored"), "a change after the server was restored")
 
 
 async def test_a_server_that_has_forgotten_all_versions_and_is_behind_is_waited_for(server: ApiServer) -> None:
