@@ -172,23 +172,6 @@ def test_a_promotion_that_is_killed_before_any_of_its_steps_is_finished_by_the_n
     assert {len(each["left"]["history"]) for each in told} == {2, 3}
 
 
-def test_a_way_back_that_is_killed_before_any_of_its_steps_is_gone_once(
-    models: Mapping[str, Path], champion: Path
-) -> None:
-    """However often it is started again, it ends at the champion before, not at the one before that."""
-    promote(models["good"], champion)
-
-    told = rounds(champion, ROLLBACK, "--by", "run 1", "--champion_dir", champion)
-
-    sizes = {path.stat().st_size for path in models.values()}
-    assert len(told) > 8
-    for each in told:
-        assert each["code"] == 0
-        assert_whole(each["left"], sizes)
-        assert each["then"]["current"]["sha256"] == hash_of(models["fair"])
-        assert [decision["generation"] for decision in each["then"]["history"]] == [1, 2, 3, 4]
-
-
 def test_a_promotion_that_was_taken_back_is_not_made_again_by_a_retry(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from digits.programs import DIGITS, NEEDED, TRAIN, end, load, points, run, run_ranks, started_ranks
+from digits.programs import DIGITS, NEEDED, TRAIN, end, points, run, run_ranks, started_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,16 +66,6 @@ def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> No
     expected = {f"epoch-{epoch:04d}.pt" for epoch in range(1, EPOCHS + 1)}
     assert {path.name for path in trained.checkpoints.iterdir()} == expected
     assert [path.name for path in trained.model.parent.iterdir()] == ["model.pt"]
-
-
-def test_rank_0_tells_how_it_goes_and_the_other_is_silent(trained: Trained) -> None:
-    """The log of the replica that is followed has the epochs, steps, losses and accuracies."""
-    first, second = trained.ranks
-
-    assert "rank 0 of 2 on cpu, 718 of 1437 images per rank" in first.output
-    assert re.search(r"^epoch 1/12 step 15/45 loss=\d\.\d{4}$", first.output, re.MULTILINE)
-    assert re.search(r"^epoch 12/12 loss=\d\.\d{4} accuracy=0\.\d{4} in \d+\.\d s$", first.output, re.MULTILINE)
-    assert "epoch" not in second.output
 
 
 def test_without_the_exchange_of_gradients_the_training_fails(tmp_path: Path) -> None:
@@ -169,19 +159,3 @@ def test_the_evaluation_finds_the_accuracy_that_the_training_saw(trained: Traine
     seen = points(trained.log_dir, "held_out/accuracy")[EPOCHS]
     assert points(tmp_path, "held_out/accuracy") == {0: seen}
     assert f"held-out accuracy {seen:.4f}" in ended.output
-
-
-def test_the_ranks_of_an_epoch_see_different_images_and_together_all_but_a_remainder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With three ranks the shards of each epoch are disjoint, of equal size, and shuffled anew."""
-    module = load("data", monkeypatch)
-    train = module.load().train
-    samplers = [module.shard(train, rank=rank, world_size=3, seed=1) for rank in range(3)]
-
-    first = [set(sampler) for sampler in samplers]
-    samplers[0].set_epoch(1)
-
-    assert [len(share) for share in first] == [479, 479, 479]
-    assert len(set.union(*first)) == 3 * 479 == len(train)
-    assert set(samplers[0]) != first[0]
