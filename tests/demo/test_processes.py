@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from demo.processes import Component, end_processes, session_processes
+from demo.processes import Component
 from demo.stack import Stack, StackConfig, free_port, kept_secret, pid_file, stop_leftovers
 from ptjob_provider.core.local import devices
 
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLEEPS = "import time; time.sleep(600)"
-FORKS = """
-import os, sys, time
-if os.fork() == 0:            # a child whose own child outlives it, in the same session
-    if os.fork() == 0:
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-print("forked", flush=True)
-time.sleep(600)
-"""
-IGNORES_SIGTERM = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-)
 
 
 @pytest.fixture
@@ -60,60 +46,6 @@ def wait_for(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie does not, whoever reaps it meanwhile."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def test_an_orphan_of_a_component_is_found_and_killed_with_it(component: Callable[..., Component]) -> None:
-    """A process whose parent is gone is still the component's."""
-    one = component(FORKS, says="forked")
-    (orphan,) = [process for process in one.processes() if process.pid != one.pid]
-    parent = orphan.ppid()
-
-    one.kill()
-
-    assert parent != one.pid
-    assert not one.is_running
-    assert not is_alive(orphan)
-
-
-def test_orphans_are_found_after_the_component_itself_is_gone(component: Callable[..., Component]) -> None:
-    """Killing only the first process, as a crash does, hides nothing."""
-    one = component(FORKS, says="forked")
-    psutil.Process(one.pid).kill()
-    wait_for(lambda: not one.is_running)
-
-    left = session_processes(one.pid)
-    end_processes(left, grace=0)
-
-    assert len(left) == 1
-    assert session_processes(one.pid) == []
-
-
-def test_a_component_that_does_not_hear_sigterm_is_stopped_all_the_same(component: Callable[..., Component]) -> None:
-    """Stopping ends; how long it waits before is the caller's word."""
-    one = component(IGNORES_SIGTERM, says="deaf")
-
-    one.stop(grace=0.2)
-
-    assert not one.is_running
-
-
-def test_a_frozen_component_runs_on_where_it_was(component: Callable[..., Component]) -> None:
-    """Freezing and thawing reach all of its processes."""
-    one = component(FORKS, says="forked")
-
-    one.freeze()
-    wait_for(lambda: {process.status() for process in one.processes()} == {psutil.STATUS_STOPPED})
-    one.thaw()
-
-    wait_for(lambda: psutil.STATUS_STOPPED not in {process.status() for process in one.processes()})
-    assert one.is_running
 
 
 def leave_behind(home: Path, one: Component, *, starter: dict[str, float], created: float | None = None) -> None:
