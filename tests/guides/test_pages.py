@@ -26,9 +26,6 @@ NAMED = re.compile(r"((?:\w[\w.-]*/)+(?:[\w.-]+\.(?:py|md|yaml|mod)|Dockerfile)?
 GENERATED = {"cli", "causes", "component", "examples", "fields", "operators", "options", "result"}
 """Pages of the reference that are written from the code (`test_site.py` follows links to them)."""
 
-CITED = re.compile(r"\b(?:\w[\w-]*/)*\w[\w-]*\.md\b")
-"""`docs/reference/kinds.md`, and not the call `hashlib.md5(`."""
-
 BLOCK = re.compile(r"(?:^( *)```.*?^\1```$)|(?:(?<=\n\n)(?: {4}.*\n)+)", re.DOTALL | re.MULTILINE)
 """A block of code: fenced, or indented behind an empty line. What a program prints is a block of text."""
 
@@ -36,7 +33,6 @@ MARKER = re.compile(r"<!-- (?:tested: (\S+)|not tested: (\S.*)) -->\s*\Z")
 """Which test runs the block that follows, or why none does."""
 
 ROOTS = (ROOT / "ptjob_provider", ROOT)
-SOURCES = ("ptjob_provider", "tests", "benchmarks", "scripts", "demo", "dags", "pipelines", "docker")
 
 
 def anchors(page: Path) -> set[str]:
@@ -125,21 +121,6 @@ def test_the_architecture_has_a_sentence_for_each_folder() -> None:
     table = ARCHITECTURE.read_text().partition("## Folders")[2].partition("\n## ")[0]
 
     assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == folders - {"./"}
-
-
-def test_no_source_cites_a_document_that_is_not_here() -> None:
-    """Whoever reads the code has this repository and no other notes."""
-    files = [file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")]
-    places = [ROOT, DOCS, *DOCS.iterdir(), ROOT / "docker", ROOT / "tests"]
-    pages = (ROOT / "mkdocs.yml").read_text()  # generated ones, too
-    cited = [(file, name) for file in files for name in CITED.findall(file.read_text())]
-
-    assert {name for _, name in cited} > {"docs/reference/kinds.md", "promises.md"}
-    assert [
-        f"{file.relative_to(ROOT)}: {name}"
-        for file, name in cited
-        if not any((place / name).exists() for place in places) and f"/{name}" not in pages
-    ] == []
 
 
 def test_the_page_of_pipelines_names_what_a_steps_environment_may_set() -> None:
