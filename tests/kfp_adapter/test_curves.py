@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 import xml.etree.ElementTree as ET
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.kfp.curves import HEIGHT, WIDTH, _ticks, page
+from ptjob_provider.kfp.curves import HEIGHT, WIDTH, page
 from rows import each_row
 
 FINITE = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
@@ -78,17 +77,3 @@ def test_steps_are_told_in_whole_numbers(steps: list[int]) -> None:
     told = re.findall(r'text-anchor="middle">([^<]+)<', text)
     assert 2 <= len(told) <= 8
     assert [each for each in told if not float(each).is_integer()] == []
-
-
-@given(FINITE, FINITE)
-def test_ticks_enclose_the_values_and_are_few(one: float, other: float) -> None:
-    """Four or so, evenly spaced."""
-    low, high = sorted((one, other))
-
-    ticks = _ticks(low, high)
-
-    slack = 1e-6 * max(abs(low), abs(high), 1e-12)
-    assert ticks[0] <= low + slack
-    assert ticks[-1] >= high - slack
-    assert 2 <= len(ticks) <= 8
-    assert all(map(math.isfinite, ticks))

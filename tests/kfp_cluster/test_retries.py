@@ -72,50 +72,6 @@ def test_a_person_who_retries_a_run_does_not_train_again_what_has_succeeded(lab:
     lab.wait_until_gone(run)
 
 
-def test_a_job_that_a_person_deletes_fails_its_step_and_is_not_made_again(lab: Lab) -> None:
-    """The engine's retry says the same once more, from what the first try has noted on its pod."""
-    run = new_run("unwanted")
-    first, ref = running(lab, Try(run=run, retry=0))
-
-    lab.delete_job(ref)
-    codes = [first.wait(), lab.start(Try(run=run, retry=1)).wait()]
-
-    assert codes == [1, 1]
-    assert f"{ref} is gone: somebody deleted it" in first.log()
-    assert lab.ever_submitted(run) == {ref.uid}
-
-
-def test_a_job_that_was_stopped_is_followed_by_the_next_attempt(lab: Lab) -> None:
-    """Its object is gone; which attempt comes next is known all the same."""
-    run, pipeline = new_run("late"), lab.pipeline(timeout=5)
-
-    logs = []
-    for retry in (0, 1):
-        step = lab.start(Try(run=run, retry=retry), pipeline)
-        step.wait()
-        logs.append(step.log())
-
-    assert ["timed out" in log for log in logs] == [True, True]
-    assert [f", attempt {number}\n" in log for number, log in enumerate(logs, 1)] == [True, True]
-    assert len(lab.ever_submitted(run)) == 2
-
-
-def test_a_job_that_was_deleted_as_was_asked_is_not_trained_again(lab: Lab) -> None:
-    """The engine repeats a step whose outputs its launcher could not bring to their store."""
-    run = new_run("tidy")
-    pipeline = lab.pipeline(command=["echo", "trained"], on_finish_action="delete_job")
-
-    told = []
-    for retry in (0, 1):
-        step = lab.start(Try(run=run, retry=retry), pipeline)
-        assert step.wait() == 0, step.log()
-        told.append(step.published()["parameters"])
-        lab.wait_until_gone(run)
-
-    assert told[0] == told[1]
-    assert len(lab.ever_submitted(run)) == 1
-
-
 STOCK_ENGINES = [EngineStandIn(is_stock=True), EngineStandIn(is_stock=True, retries=2, same_name=False)]
 PLAIN = EngineStandIn(is_stock=False, retries=2)
 
@@ -179,25 +135,6 @@ def test_where_the_engine_repeats_no_step_that_is_killed_its_job_goes_with_its_p
     first.remove()
     lab.wait_until_gone(run)
     assert lab.ever_submitted(run) == {ref.uid}
-
-
-def test_a_step_that_is_killed_is_repeated_by_an_engine_without_defaults(lab: Lab) -> None:
-    """It adopts the job; one without `set_retry` is not repeated."""
-    run = new_run("adopts")
-    attempt = PLAIN.first(Try(run=run))
-    first, ref = running(lab, attempt)
-
-    first.kill()
-    first.wait()
-    again = PLAIN.after(attempt, Ended.FAILED)
-    assert again is not None
-    second = lab.start(again)
-    second.wait_for_notice("was adopted")
-    lab.release(ref)
-
-    assert second.wait() == 0, second.log()
-    assert lab.ever_submitted(run) == {ref.uid}
-    assert EngineStandIn(is_stock=False).after(Try(run=run), Ended.FAILED) is None
 
 
 def test_a_run_that_is_retried_after_its_time_to_live_trains_anew(lab: Lab) -> None:

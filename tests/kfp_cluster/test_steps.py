@@ -168,17 +168,6 @@ def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
     assert lab.ever_submitted(run) == {ref.uid}
 
 
-def test_a_retry_does_not_train_again_what_cannot_succeed(lab: Lab) -> None:
-    """It tells the same once more, from what is written on the job."""
-    run, pipeline = new_run("again"), lab.pipeline(command=["python", "-c", FAILS])
-    first, second = Try(run=run, retry=0), Try(run=run, retry=1)
-
-    codes = [lab.start(attempt, pipeline).wait() for attempt in (first, second)]
-
-    assert codes == [1, 1]
-    assert len(lab.ever_submitted(run)) == 1
-
-
 def test_the_iterations_of_a_loop_have_jobs_of_their_own(lab: Lab) -> None:
     """Two steps of one run and one task at the same time: what differs is the graph around them."""
     run = new_run("siblings")
