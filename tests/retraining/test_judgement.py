@@ -76,12 +76,3 @@ def test_a_batch_that_was_read_half_written_is_seen() -> None:
 
     for each in (half, other):
         assert faults(DROPPED, [*GOOD, each]) == ["training 3 has read other files of b3 than were dropped"]
-
-
-def test_a_note_is_read_as_it_was_written() -> None:
-    """What `train.py` writes."""
-    note = {"number": 3, "run_id": "r", "fate": "success", "new": ["b1"], "read": {"b1": FILES}}
-
-    found = Training.of(note, succeeded=True)
-
-    assert found == Training(number=3, run_id="r", succeeded=True, new=frozenset(["b1"]), read={"b1": FILES})
