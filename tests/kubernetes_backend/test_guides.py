@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import yaml
 
 from airflow_adapter.own_home import make_home
 from cluster.gpu import RESOURCE, gpus
-from cluster.shell import wait_until
 from cluster.tenants import service_account
 from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
@@ -155,36 +153,6 @@ def test_the_session_of_t9ks_tutorial_trains(
     assert f"pod/{T9K_JOB}-5b373-worker-0" in said[f"events {T9K_JOB}"]
     assert said[f"logs {T9K_JOB}"].splitlines() == log.splitlines()[-2:]
     assert {"model_state_dict.pt", "log/"} <= set(said["data ls"].split())
-
-
-def test_t9ks_tutorial_is_a_task_of_airflow(
-    platform: Terminal, cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
-    """The same file as `manifest=`, with one process and no card: the task waits, and has its log and its result."""
-    for _, *words in T9K.session("A session on T9k's platform")[:2]:
-        assert platform.ptjob(*words).exit_code == 0
-    changed = {"backend_without_gpu": "gloo", "gpus": 0, "nproc_per_node": 1, "container_resources": SMALLER}
-    changed["start_timeout"] = 120  # a task whose job gets no pods does not wait for ever
-    extra = {"kube_config_path": str(cluster.layout.kubeconfig), "namespace": namespace}
-    home = make_home(
-        tmp_path / "home",
-        AIRFLOW__PTJOB__BACKEND="kubernetes",
-        AIRFLOW_CONN_KUBERNETES_DEFAULT=json.dumps({"conn_type": "kubernetes", "extra": extra}),
-        FIELDS=json.dumps({"manifest": str(tmp_path / T9K.file), "shared_memory": "1Gi", **changed}),
-    )
-
-    with ThreadPoolExecutor() as threads:
-        task = threads.submit(home.run, shutil.copy(DAG, tmp_path))
-        wait_until(
-            "the job", lambda: bool(cluster.kubectl.list("pytorchtrainingjobs", namespace=namespace)), timeout=240
-        )
-        run_scripted(cluster, namespace)
-        log = task.result()
-
-    result = json.loads((home.seen / "result.json").read_text())
-    assert (result["phase"], result["job"]["kind"]) == ("Succeeded", "PyTorchTrainingJob")
-    assert f"worker: {SWITCHED}: {NO_GPU}" in log
-    assert accuracy(log) > 0.9
 
 
 def run_scripted(cluster: Cluster, namespace: str) -> Manifest:

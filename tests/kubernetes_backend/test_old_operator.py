@@ -24,7 +24,6 @@ from kubernetes_backend.scripted_controller import ScriptedController, crd, serv
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
@@ -80,12 +79,12 @@ class Tenant:
     namespace: str
     backend: KubernetesBackend
 
-    async def submit(self, script: str, *, store: MemoryStore | None = None, **fields: Any) -> Submission:
+    async def submit(self, script: str, **fields: Any) -> Submission:
         """Submit a job of two replicas that run a shell script."""
         command = ["sh", "-c", script]
         given = {"name": "digits", "image": INIT_IMAGE, "command": command, "workers": 2, "backoff_limit": 3}
         job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
-        return await ensure_submitted(self.backend, job, owner=OWNER, store=store or MemoryStore())
+        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
 
 
 @pytest.fixture
@@ -172,21 +171,6 @@ async def test_a_job_is_said_in_its_words_and_followed_to_its_end(
     assert sorted(pod["metadata"]["name"] for pod in seen.pods) == [
         f"{submission.ref.name}-{replica}" for replica in ("master-0", "worker-0")
     ]
-
-
-async def test_a_running_job_is_adopted_and_stopped(tenant: Tenant) -> None:
-    """What still runs of it is seen, so that no other attempt begins beside it."""
-    store = MemoryStore()
-    first = await tenant.submit("sleep 600 & wait", workers=1, store=store)
-    await asyncio.to_thread(ScriptedOldOperator(tenant.cluster, first.ref).make_pods)
-
-    second = await tenant.submit("sleep 600 & wait", workers=1, store=store)
-    runs = not await tenant.backend.pods_gone(first.ref)
-    await stop_and_wait(tenant.backend, first.ref)
-
-    assert (second.adopted, second.ref) == (True, first.ref)
-    assert runs
-    assert await tenant.backend.pods_gone(first.ref)
 
 
 async def test_what_the_old_crd_cannot_say_is_refused_by_its_name(tenant: Tenant) -> None:

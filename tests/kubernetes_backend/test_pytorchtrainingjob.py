@@ -13,9 +13,8 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.dry_run import dry_run, lost
-from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
-from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -25,7 +24,7 @@ from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import ensure_submitted, stop_and_wait
 from ptjob_provider.core.spec import TrainingJob
-from rbac import rules_of_kinds, rules_without
+from rbac import rules_of_kinds
 from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
@@ -139,14 +138,3 @@ async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: C
 
     assert len(jobs) > 40
     assert dropped == []
-
-
-@pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_of_the_role_is_needed(platform: Cluster, namespace: str, verb: str) -> None:
-    """Without it the error names it, as for PyTorchJobs."""
-    backend = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds())))
-    submission = await ensure_submitted(backend, job(namespace, "true"), owner=OWNER, store=MemoryStore())
-    service_account(platform, namespace, rules_without("pytorchtrainingjobs", verb, of=rules_of_kinds()))
-
-    with pytest.raises(PermissionDenied, match=f'cannot {verb} resource "pytorchtrainingjobs"'):
-        await everything(backend, submission.ref, job(namespace, "true", name="other"))

@@ -55,16 +55,16 @@ def permitted(cluster: Cluster, namespace: str, tmp_path: Path, *, kind: str = "
 
 
 class Looking:
-    """`ptjob tensorboard`, or another word, as a process of its own, which ends with the block at the latest."""
+    """`ptjob tensorboard` as a process of its own, which ends with the block at the latest."""
 
-    def __init__(self, terminal: Terminal, *words: str, word: str = "tensorboard") -> None:
+    def __init__(self, terminal: Terminal, *words: str) -> None:
         environment = bare_environment(
             terminal.kubeconfig.parent,
             KUBECONFIG=str(terminal.kubeconfig),
             AIRFLOW_HOME=str(terminal.kubeconfig.parent),
         )
         program = "from ptjob_provider.cli import main; main()"
-        command = [sys.executable, "-c", program, word, *words]
+        command = [sys.executable, "-c", program, "tensorboard", *words]
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster import binaries
-from cluster.images import INIT_IMAGE
 from cluster.shell import ClusterFailed
-from cluster.tenants import rules_everywhere, service_account
+from cluster.tenants import rules_everywhere
 from cluster.trainer import TRAINER_MODULE
-from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import ClusterInspector
 from ptjob_provider.core.run.cleanup import stop_and_wait
@@ -27,7 +25,7 @@ from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
-from rbac import rules_of_kinds, rules_without, runtime_rules
+from rbac import runtime_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,14 +168,3 @@ async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
         (event["involvedObject"]["kind"], event["reason"]) for event in told
     }
     await stop_and_wait(lab.backend, submission.ref)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_of_the_role_is_needed(lab: Lab, verb: str) -> None:
-    """Without it the error names it, as for PyTorchJobs."""
-    submission = await lab.submit("sleep 600 & wait", workers=1)
-    service_account(lab.cluster, lab.namespace, rules_without("trainjobs", verb, of=rules_of_kinds()))
-    another = TrainingJob.parse(name="other", kind="TrainJob", image=INIT_IMAGE, namespace=lab.namespace)
-
-    with pytest.raises(PermissionDenied, match=f'cannot {verb} resource "trainjobs"'):
-        await everything(lab.backend, submission.ref, another)
