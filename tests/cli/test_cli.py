@@ -116,11 +116,6 @@ def test_a_wide_list_asks_for_few_jobs_at_once_and_says_what_it_may_not_see(
     assert result.stderr.count("not all nodes are known: read pods in team: denied") == 1
 
 
-def test_a_list_of_names_can_be_given_to_other_commands(ended: Machine) -> None:
-    """`-o name` prints one name a line and nothing else."""
-    assert ended.ptjob("list", "-o", "name").stdout == "good\nbad\n"
-
-
 def test_a_list_for_programs_has_the_same_values_in_json_and_yaml(ended: Machine) -> None:
     """Programs get phases, instants and ids as data."""
     rows = json.loads(ended.ptjob("list", "-o", "json").stdout)
@@ -226,16 +221,6 @@ def test_a_tail_is_the_logs_last_lines(ended: Machine, tail: str, lines: list[st
     printed = ended.ptjob("logs", "good", "-t", tail).stdout.splitlines()
 
     assert (len(printed) if isinstance(lines, int) else printed) == lines
-
-
-def test_timestamps_come_before_the_lines(ended: Machine) -> None:
-    """A line can be compared with other logs."""
-    first = ended.ptjob("logs", "good", "--timestamps").stdout.splitlines()[0]
-
-    instant, _, text = first.partition(" ")
-    assert text == "rank 0 line 0"
-    assert instant.startswith("20")
-    assert instant.endswith("Z")
 
 
 def test_all_replicas_are_read_at_once_each_line_with_its_replica(ended: Machine) -> None:

@@ -148,17 +148,6 @@ def test_jobs_younger_than_asked_for_and_ended_ones_are_not_listed(ended: Machin
     assert ended.ptjob("orphans", "--older-than", "0s").stdout == ""
 
 
-def test_a_job_whose_task_waits_is_none_of_them(running: Machine, airflow: AirflowThatSays) -> None:
-    """Deferred tasks wait as much as running ones."""
-    airflow.state = "deferred"
-
-    shown = ask(running, airflow, "--delete")
-
-    assert (shown.exit_code, shown.stdout) == (0, "")
-    assert "no orphaned jobs of test in namespace default" in shown.stderr
-    assert running.ptjob("list", "-o", "name").stdout == "train\n"
-
-
 def test_a_job_whose_task_has_ended_is_shown_and_deleted_only_if_asked(
     running: Machine, airflow: AirflowThatSays
 ) -> None:
@@ -218,14 +207,6 @@ def test_an_answer_that_is_none_deletes_nothing(
     assert result.exit_code == 75
     assert "whether its task waits is not known" in result.output
     assert running.ptjob("list", "-o", "name").stdout == "train\n"
-
-
-def test_another_installations_jobs_are_not_asked_about(running: Machine, airflow: AirflowThatSays) -> None:
-    """Two Airflows may share a namespace."""
-    airflow.ids = {"ptjob_instance_staging": "here"}
-
-    assert ask(running, airflow).exit_code == 0
-    assert (TASK, "Bearer a-token") not in airflow.asked
 
 
 @each_row(

@@ -19,7 +19,6 @@ from cluster_world import PATIENCE, config_of
 from code_servers import PASSWORD, USER, Net
 from fakes import ListSink, MemoryStore
 from local_world import environment
-from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
@@ -207,36 +206,6 @@ async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> Non
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["by rsync"]
     assert (conclusion.result or {})["git_revision"] is None
-
-
-@pytest.mark.parametrize(
-    ("env", "words"),
-    [
-        ({"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": "wrong-pass"}, "the server wants other credentials"),
-        ({"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD, "GIT_SYNC_BRANCH": "nope"}, "no such branch"),
-    ],
-)
-async def test_what_keeps_the_code_away_is_the_diagnosis(
-    env: dict[str, str], words: str, place: Place, private_url: str
-) -> None:
-    """The first line says it, and that a retry would not help."""
-    conclusion, _, _ = await place.run(code=private_url, env=env)
-
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.CODE, False)
-    assert "could not fetch the code" in conclusion.diagnosis.summary
-    assert words in conclusion.diagnosis.summary
-    assert "wrong-pass" not in json.dumps(conclusion.to_dict())
-
-
-async def test_a_server_that_is_away_may_come_back(place: Place) -> None:
-    """A retry may help."""
-    address = f"http://{place.net.address}:9/mnist.git"
-
-    conclusion, _, _ = await place.run(code=address, env={"GIT_SYNC_MAX_SYNC_FAILURES": "0"})
-
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.CODE, True)
 
 
 @pytest.mark.cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.local import LocalBackend
-from worlds import STATE, condition, has_ended, held, is_running, terminations
+from worlds import STATE, condition, has_ended, held, terminations
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
@@ -167,13 +167,3 @@ async def test_an_init_container_that_fails_fails_the_pod(world: World) -> None:
     assert failed["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
     assert "waiting" in failed["status"]["containerStatuses"][0]["state"]
     assert condition(seen[-1].job, "Failed")
-
-
-async def test_a_job_that_waits_for_its_master_is_not_running(world: World) -> None:
-    """Running is said once rank 0 runs."""
-    ref = await world.submit(world.job("running", SLEEP))
-
-    seen = await world.observe(ref, is_running)
-    seen += await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
-
-    assert condition(seen[-1].job, "Running")["message"] == "PyTorchJob running is running."

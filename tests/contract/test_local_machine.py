@@ -89,20 +89,6 @@ async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
     await until(lambda: processes_of(ref) == [])
 
 
-async def test_a_job_of_a_killed_supervisor_can_be_deleted(machine: Callable[..., World], tmp_path: Path) -> None:
-    """Its processes go, and its name is free."""
-    world = machine()
-    ref = await world.submit(world.job("orphan", ESCAPE))
-    await world.line(ref, "orphan-master-0", "up")
-    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
-
-    await world.backend.delete(ref)
-
-    assert await world.gone(ref) < 5
-    assert processes_of(ref) == []
-    await world.run(world.job("orphan", "pass"))
-
-
 async def test_a_supervisor_that_is_told_to_end_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
     """SIGTERM, as at shutdown: nothing is left, and the job says why."""
     world = machine()
@@ -405,19 +391,6 @@ async def test_outputs_are_looked_at_in_their_claims(machine: Callable[..., Worl
         await world.backend.inspect_outputs(ref, ResolvedOutputs(model=output("out/passwd")), since=EPOCH)
 
 
-async def test_a_claim_outlives_its_jobs(machine: Callable[..., World], tmp_path: Path) -> None:
-    """No way of deleting a job touches it."""
-    world = machine()
-    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/c"}]}
-    pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "keep"}}]}
-    ref, _ = await world.run(world.job("writes", ["sh", "-c", "echo kept > /c/file"], container=mounts, pod=pod))
-
-    await world.backend.delete(ref)
-    await world.gone(ref)
-
-    assert (tmp_path / "root/claims/default/keep/file").read_text() == "kept\n"
-
-
 async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machine: Callable[..., World]) -> None:
     """The launcher finds its place in the variables, and four ranks add up over gloo."""
     pytest.importorskip("torch")
@@ -437,27 +410,6 @@ async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machin
     assert condition(seen[-1].job, "Succeeded"), await world.text(ref, "torchrun-master-0")
     text = await world.text(ref, "torchrun-master-0")
     assert [line for line in text if line.startswith("world")] == ["world 4 sum 6.0"] * 2
-
-
-async def test_an_elastic_torchrun_meets_at_the_jobs_own_port(machine: Callable[..., World]) -> None:
-    """Two workers without a master find each other by the rendezvous that the policy names."""
-    pytest.importorskip("torch")
-    world = machine()
-    program = """
-        import os, torch.distributed as dist
-        dist.init_process_group("gloo")
-        os.write(1, f"world {dist.get_world_size()}\\n".encode())  # whole: others may write to this pipe, too
-        dist.barrier()
-        dist.destroy_process_group()
-    """
-    run = ["sh", "-c", f"cat > t.py <<'END'\n{textwrap_dedent(program)}\nEND\ntorchrun t.py"]
-    policy = {"minReplicas": 2, "maxReplicas": 2, "rdzvBackend": "c10d", "rdzvPort": 29400, "nProcPerNode": 1}
-
-    ref, seen = await world.run(world.job("elastic", worker=run, workers=2, spec={"elasticPolicy": policy}))
-
-    text = await world.text(ref, "elastic-worker-0")
-    assert condition(seen[-1].job, "Succeeded"), text
-    assert "world 2" in text
 
 
 @pytest.mark.soak
@@ -481,20 +433,6 @@ async def test_a_supervisor_that_cannot_start_leaves_no_job(machine: Callable[..
     with pytest.raises(ClusterUnavailable, match="default/none: its supervisor could not be started"):
         await world.submit(world.job("none", "pass"))
 
-    assert list((tmp_path / "root/jobs/default").iterdir()) == []
-
-
-async def test_a_time_to_live_ends_a_job_that_nobody_asks_for(machine: Callable[..., World], tmp_path: Path) -> None:
-    """The next call that lists jobs removes it, and what an interrupted removal left."""
-    world = machine()
-    await world.run(world.job("old", "pass", ttlSecondsAfterFinished=0))
-    (tmp_path / "root/trash/other.job.1").mkdir(parents=True, exist_ok=True)
-
-    async with asyncio.timeout(PATIENCE):
-        while await world.backend.list("PyTorchJob", "default", {}):  # noqa: ASYNC110 - the port has no event for it
-            await asyncio.sleep(0.05)
-
-    assert list((tmp_path / "root/trash").iterdir()) == []
     assert list((tmp_path / "root/jobs/default").iterdir()) == []
 
 

@@ -38,13 +38,6 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
     assert await world.text(ref, "retry-master-0") == [f"run {run}" for run in range(world.first_kept_run, 3)]
 
 
-async def test_no_policy_means_on_failure(world: World) -> None:
-    """The operator's default."""
-    _, seen = await world.run(world.job("default", FAIL_TWICE.format(code=1), policy=None, **STATE), is_held=True)
-
-    assert condition(seen[-1].job, "Succeeded")
-
-
 async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> None:
     """The job itself says Running for ever; the pod says why it does not."""
     ref = await world.submit(world.job("loop", "raise SystemExit(4)", policy="OnFailure"))
