@@ -35,10 +35,3 @@ def pytorchjobs() -> dict[Path, dict[str, Any]]:
     files = sorted(folder().glob("examples/pytorch*/**/*.yaml"))
     documents = [(file, list(yaml.safe_load_all(file.read_text()))) for file in files]
     return {file: found[0] for file, found in documents if [each["kind"] for each in found] == ["PyTorchJob"]}
-
-
-def crd_schema() -> dict[str, Any]:
-    """Return what the API server allows in a PyTorchJob."""
-    crd = yaml.safe_load((folder() / "manifests/base/crds/kubeflow.org_pytorchjobs.yaml").read_text())
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found

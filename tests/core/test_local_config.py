@@ -86,12 +86,3 @@ def test_only_what_every_program_needs_is_inherited() -> None:
 def test_secrets_are_not_shown() -> None:
     """By whoever prints the configuration."""
     assert "hidden" not in repr(LocalConfig(root=ROOT, secrets={"s": {"k": "hidden"}}))
-
-
-def test_the_package_has_only_its_public_names() -> None:
-    """They are loaded when they are asked for."""
-    import ptjob_provider.core.local as package  # noqa: PLC0415 - its attributes are the subject
-
-    assert [getattr(package, name).__name__ for name in package.__all__] == package.__all__
-    with pytest.raises(AttributeError, match="Nothing"):
-        _ = package.Nothing

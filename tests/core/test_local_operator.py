@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ptjob_provider.core.local.operator import (
@@ -62,50 +62,11 @@ def after(one: dict[str, Any], *passes: list[dict[str, Any]], now: datetime = NO
     return outcome
 
 
-def test_a_job_has_succeeded_when_its_master_has() -> None:
-    """Workers may still run; they count as succeeded in the next pass."""
-    outcome = after(job(), [pod("master-0", "Succeeded"), pod("worker-0")])
-    again = reconcile(job(), outcome.status, [pod("master-0", "Succeeded"), pod("worker-0")], NOW)
-
-    assert message(outcome.status, "Succeeded") == "PyTorchJob j is successfully completed."
-    assert outcome.status["completionTime"] == "2026-11-20T10:00:00.000000Z"
-    assert outcome.delete == ()
-    assert again.status["replicaStatuses"]["Worker"]["succeeded"] == 1
-    assert "active" not in again.status["replicaStatuses"]["Worker"]
-
-
 def test_a_master_that_succeeded_is_seen_before_a_worker_that_failed() -> None:
     """Where the operator's map order would decide."""
     outcome = after(job(), [pod("master-0", "Succeeded"), pod("worker-0", "Failed", code=1)])
 
     assert types(outcome.status) == ["Created", "Succeeded"]
-
-
-def test_a_finished_job_without_active_replicas_keeps_its_counts() -> None:
-    """Nothing is counted twice."""
-    pods = [pod("master-0", "Succeeded"), pod("worker-0", "Pending")]
-
-    outcome = after(job(), pods, pods, pods)
-
-    assert outcome.status["replicaStatuses"]["Master"]["succeeded"] == 1
-    assert "succeeded" not in outcome.status["replicaStatuses"]["Worker"]
-
-
-def test_a_pod_without_an_exit_code_is_made_again() -> None:
-    """It was not the program that failed."""
-    evicted = pod("worker-0", "Failed", code=1)
-    evicted["status"]["containerStatuses"] = []
-
-    assert after(job(worker="ExitCode"), [pod("master-0"), evicted]).delete == ("j-worker-0",)
-
-
-def test_a_permanent_exit_code_fails_the_job_without_a_completion_time() -> None:
-    """As the operator does it: such a job is never removed by its time to live."""
-    outcome = after(job(worker="ExitCode"), [pod("master-0"), pod("worker-0", "Failed", code=127)])
-
-    assert message(outcome.status, "Failed") == 'job "j" is failing because "Worker" replica(s) failed.'
-    assert "completionTime" not in outcome.status
-    assert outcome.delete == ()
 
 
 def test_a_pod_that_is_being_deleted_counts_as_failed() -> None:
@@ -146,18 +107,6 @@ def test_a_backoff_limit_of_zero_allows_no_failed_pod() -> None:
     assert message(known.status, "Failed") == "PyTorchJob j is failed because 1 Worker replica(s) failed."
 
 
-def test_a_resumed_job_starts_its_clock_again() -> None:
-    """Suspended stays in the list, as false, and new pods are made."""
-    asleep = after(job(suspend=True), [])
-
-    outcome = reconcile(job(), asleep.status, [], NOW + timedelta(hours=1))
-
-    (suspended,) = [one for one in outcome.status["conditions"] if one["type"] == "Suspended"]
-    assert (suspended["status"], suspended["reason"]) == ("False", "PyTorchJobResumed")
-    assert outcome.status["startTime"] == "2026-11-20T11:00:00.000000Z"
-    assert len(outcome.create) == 2
-
-
 def through(*kinds: str) -> dict[str, Any]:
     status: dict[str, Any] = {}
     for kind in kinds:
@@ -186,22 +135,6 @@ def test_conditions_follow_each_other_as_in_the_operator(
     assert [(each["type"], each["status"]) for each in status["conditions"]] == conditions
     assert has(status, "Running") is (("Running", "True") in conditions)
     assert is_finished(status) is bool({"Succeeded", "Failed"} & {*kinds})
-
-
-def test_a_condition_has_the_operators_reason_and_both_times() -> None:
-    """Unless it is given another reason; an instant is in UTC whatever zone it came in."""
-    (condition,) = with_condition({}, "Created", "made", now=NOW)["conditions"]
-
-    assert condition == {
-        "type": "Created",
-        "status": "True",
-        "reason": "PyTorchJobCreated",
-        "message": "made",
-        "lastUpdateTime": "2026-11-20T10:00:00.000000Z",
-        "lastTransitionTime": "2026-11-20T10:00:00.000000Z",
-    }
-    assert with_condition({}, "Failed", "", now=NOW, reason="Lost")["conditions"][0]["reason"] == "Lost"
-    assert instant(NOW.astimezone(timezone(timedelta(hours=2)))) == "2026-11-20T10:00:00.000000Z"
 
 
 def test_only_a_change_of_truth_is_a_transition() -> None:

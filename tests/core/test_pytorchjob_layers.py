@@ -84,13 +84,6 @@ def test_a_manifest_wins_over_templates() -> None:
         assert role["template"]["metadata"]["labels"]["team"] == "vision"
 
 
-def test_an_installation_that_adds_nothing_changes_nothing() -> None:
-    """A manifest is submitted as it was written."""
-    manifest = recorded(MANIFEST)
-
-    assert render(manifest=manifest, installation=Installation()) == render(manifest=manifest)
-
-
 @pytest.mark.parametrize(
     ("template", "policy", "restart"),
     [

@@ -40,15 +40,6 @@ def test_a_ttl_of_0_is_a_ttl() -> None:
     assert policy == {"cleanPodPolicy": "Running", "backoffLimit": 0, "ttlSecondsAfterFinished": 0, "suspend": False}
 
 
-@pytest.mark.parametrize("given_size", ["0", False])
-def test_shared_memory_can_be_left_to_the_runtime(given_size: Any) -> None:
-    """Without it there is no volume at all."""
-    rendered = render(shared_memory=given_size).manifest
-
-    assert "volumes" not in pod(rendered)
-    assert mounted(rendered) == {}
-
-
 def test_a_claim_at_dev_shm_is_the_users_choice() -> None:
     """The default gives way to a volume at the same path."""
     assert list(mounted(render(volumes=["ram:/dev/shm"]).manifest).values()) == [
@@ -81,16 +72,6 @@ def test_claims_are_mounted_once_each_under_names_that_volumes_can_have() -> Non
 
 
 # typed fields over a manifest
-
-
-def test_a_manifest_gets_none_of_the_typed_defaults() -> None:
-    """Restart policy, clean-up, Istio and /dev/shm are as the user wrote them, or did not."""
-    rendered = over("manifest-elastic")
-
-    assert "runPolicy" not in rendered["spec"]
-    assert "restartPolicy" not in rendered["spec"]["pytorchReplicaSpecs"]["Worker"]
-    assert "annotations" not in rendered["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
-    assert "volumes" not in pod(rendered, "Worker")
 
 
 @pytest.mark.parametrize(

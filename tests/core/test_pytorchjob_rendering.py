@@ -294,13 +294,6 @@ def test_the_users_own_variables_of_our_names_are_overridden_where_we_say_someth
     assert variables(declared) == {"PTJOB_ATTEMPT": "1", "PTJOB_MODEL_PATH": "/runs/m.pt"}
 
 
-def test_only_the_training_container_is_told() -> None:
-    """A sidecar's environment is left alone."""
-    rendered = render(manifest=recorded("manifest-rich")).manifest
-
-    assert "env" not in pod(rendered)["containers"][0]
-
-
 def test_a_container_keeps_its_last_lines_unless_it_says_otherwise() -> None:
     """Every container of every pod, init containers and sidecars too; an explicit policy stays."""
     rendered = render(manifest=recorded("manifest-rich")).manifest

@@ -213,18 +213,6 @@ async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
     }
 
 
-async def test_where_nobody_measures_nothing_is_noted() -> None:
-    """No request more than without it."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"))]
-
-    conclusion = await follow(backend, submission(), sink=ListSink())
-
-    assert conclusion.result is not None
-    assert conclusion.result["usage"] is None
-    assert backend.patches == []
-
-
 async def test_what_somebody_elses_job_used_is_told_but_not_noted() -> None:
     """Nothing of it is changed."""
     backend = ScriptedBackend()
@@ -765,20 +753,6 @@ async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_j
 
     texts = [change["metadata"]["annotations"][RECORD_ANNOTATION] for change in backend.patches]
     assert [from_text(text).waiting[0].reason for text in texts] == kept
-
-
-async def test_how_every_job_starts_is_not_worth_a_line() -> None:
-    """A reason that goes away at once is not said."""
-    backend, sink = ScriptedBackend(), ListSink()
-    creating = {"waiting": {"reason": "ContainerCreating"}}
-    backend.worlds = [
-        Observation(job=job("Created"), pods=[pod(MASTER, creating, phase="Pending")]),
-        Observation(job=job("Succeeded")),
-    ]
-
-    await follow(backend, submission(), sink=sink, clock=lambda: NOON)
-
-    assert not any("waits" in text for text in sink.notices)
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((2, 1), ""), ((1, 2), "1 of 2 placed")], ids=["shrinks", "grows"])

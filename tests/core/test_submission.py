@@ -375,13 +375,6 @@ async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error(
         await submit(backend, MemoryStore(), exact_name=True)
 
 
-async def test_a_submission_survives_its_way_through_json() -> None:
-    """The trigger follows what the operator submitted."""
-    submission = await submit(ScriptedBackend(), MemoryStore())
-
-    assert Submission.from_dict(submission.to_dict()) == submission
-
-
 def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
     """There may be no store."""
     store = MemoryStore()
@@ -578,15 +571,6 @@ async def test_a_job_that_no_served_kind_can_be_made_as_is_refused(fields: dict[
         await submit(backend, MemoryStore(), job=job)
 
     assert backend.created == 0
-
-
-async def test_no_kind_that_is_known_is_served() -> None:
-    """All that were tried are named."""
-    backend = ScriptedBackend()
-    backend.served = set()
-
-    with pytest.raises(KindNotServed, match=r"PyTorchJob is not.* TrainJob is not.* PyTorchTrainingJob is not served"):
-        await submit(backend, MemoryStore())
 
 
 async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:

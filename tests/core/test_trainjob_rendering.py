@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,9 +13,6 @@ from ptjob_provider.core.kinds import TRAINJOB, trainjob
 from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.kinds.trainjob.render import (
-    _OF_JOB,
-    _OF_PODS,
-    _WHY_NOT,
     STEP,
     pod_template_of,
     replicated_jobs,
@@ -253,17 +249,6 @@ def test_a_pod_template_is_refused_where_the_runtime_decides(pod: Manifest) -> N
         rendered(**BASE, pod_template=pod)
 
 
-def test_every_field_of_a_job_has_a_place_or_is_refused() -> None:
-    """One that is added to jobs is refused here until somebody says where it goes."""
-    known = _OF_JOB | _OF_PODS | set(_WHY_NOT) | {"clean_pod_policy"}
-    unclassified = {field.name for field in fields(TrainingJob)} - known
-
-    for name in unclassified:
-        with pytest.raises(InvalidSpec, match=f"^{name}:"):
-            rendered(**{**BASE, name: "1"})
-    assert known <= {field.name for field in fields(TrainingJob)}
-
-
 def test_a_manifest_keeps_what_is_not_known_here() -> None:
     """It gets our labels, the attempt's variables and nothing else."""
     found = rendered(manifest=OWN, exact_name=True)
@@ -370,26 +355,6 @@ def test_the_installation_is_under_every_job() -> None:
     assert variables(found)["SITE"] == "b"
     pod = of_pods(found)["spec"]
     assert (pod["nodeSelector"], pod["schedulingGates"]) == ({"zone": "a"}, [{"name": "gate"}])
-
-
-def test_the_hash_is_of_what_was_asked_for() -> None:
-    """Not of the attempt; another image is another specification."""
-    hashes = [
-        TRAINJOB.render(TrainingJob.parse(**{**BASE, **more}), owner=OWNER, attempt=attempt).spec_hash
-        for more, attempt in (({}, 1), ({}, 2), ({"image": "digits:2"}, 1))
-    ]
-
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
-def test_a_job_that_is_owned_goes_with_its_owner() -> None:
-    """As of every kind."""
-    reference: dict[str, str | bool] = {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
-    owner = Owner(instance="test", ids={}, labels={}, reference=reference)
-
-    found = TRAINJOB.render(TrainingJob.parse(**BASE), owner=owner, attempt=1).manifest
-
-    assert found["metadata"]["ownerReferences"] == [reference]
 
 
 def test_a_kind_is_the_manifests_or_is_named() -> None:
