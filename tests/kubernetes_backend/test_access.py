@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from cluster.tenants import service_account
-from cluster_world import config_of
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import paths
@@ -100,14 +99,6 @@ async def test_a_token_without_an_end_is_kept_until_it_is_refused(door: Door) ->
     assert door.count() == 2
 
 
-async def test_a_token_that_is_refused_again_is_an_error(door: Door) -> None:
-    """Once, not in a loop."""
-    with pytest.raises(PermissionDenied, match="401 Unauthorized"):
-        await ask(door.config(user=door.plugin("worn-out", expires=FAR)), door.namespace)
-
-    assert door.count() == 2
-
-
 async def test_a_plugin_that_hands_out_old_tokens_is_not_run_for_each_request(door: Door) -> None:
     """Its clock may be wrong; the token may still do."""
     await ask(door.config(user=door.plugin(door.token, expires=PAST)), door.namespace, times=5)
@@ -162,14 +153,6 @@ async def test_a_kubeconfig_as_text_is_as_good_as_a_file(door: Door) -> None:
     assert door.token not in repr(config)
 
 
-async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Before anything is asked."""
-    config = ClusterConfig(kube_config_path=str(tmp_path / "absent"))
-
-    with pytest.raises(InvalidSpec, match="absent"):
-        await ask(config, "default")
-
-
 async def test_a_context_that_is_not_there_is_named(door: Door) -> None:
     """Before anything is asked."""
     door.config()
@@ -199,14 +182,6 @@ async def test_a_proxy_of_the_kubeconfig_is_used(door: Door) -> None:
         await ask(door.config(**{"proxy-url": url}), door.namespace)
 
     assert len(served) == 1
-
-
-async def test_everybody_in_a_loop_shares_one_client(cluster: Cluster) -> None:
-    """One connection pool for each cluster, however many jobs are followed."""
-    config = config_of(cluster.layout.kubeconfig)
-
-    async with shared_client(config) as one, shared_client(config_of(cluster.layout.kubeconfig)) as other:
-        assert one is other
 
 
 @contextlib.asynccontextmanager

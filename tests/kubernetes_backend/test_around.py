@@ -55,17 +55,6 @@ def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Term
     assert "if it is wanted: the ClusterRole of deploy/components/cluster-view" in result.output
 
 
-def test_a_check_up_fails_without_a_right_that_jobs_need(bare: Terminal) -> None:
-    """Named, with the file that gives it."""
-    service_account(bare.cluster, bare.namespace, rules()[:1])
-
-    result = bare.ptjob("doctor")
-
-    assert result.exit_code == 1
-    assert "missing: pods get, pods list, pods watch" in result.output
-    assert "have the Role of deploy/base bound to you" in result.output
-
-
 def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
     """Real ones: the pod of the training-operator, the class that claims get."""
     checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}
@@ -73,21 +62,6 @@ def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal)
     assert checks["training-operator"]["is_good"] is True
     assert checks["storage classes"]["said"].endswith("is the default")
     assert checks["`ptjob top node`"]["said"] == "allowed"
-
-
-@pytest.mark.parametrize(
-    ("command", "missing"),
-    [
-        (("top", "node"), 'list resource "nodes"'),
-        (("data", "create", "datasets", "--size", "1Gi"), 'create resource "persistentvolumeclaims"'),
-    ],
-)
-def test_without_the_right_the_missing_one_is_named(bare: Terminal, command: tuple[str, ...], missing: str) -> None:
-    """A sentence, not a trace; nothing else fails."""
-    result = bare.ptjob(*command)
-
-    assert result.exit_code == 1
-    assert f"cannot {missing}" in result.output
 
 
 def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:

@@ -10,7 +10,6 @@ import pytest
 import upstream
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend.dry_run import dry_run, lost
-from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.manifest import load_manifest
@@ -66,25 +65,3 @@ def test_a_manifest_arrives_as_it_was_written(story: str, arrived: Arrived) -> N
     file = DATA / f"manifest-{story}.yaml"
 
     assert lost_on_the_way(file, load_manifest(file), arrived) == []
-
-
-def test_a_field_that_the_crd_does_not_know_is_refused_by_its_name(
-    arrived: Arrived,
-) -> None:
-    """A misspelt field is not dropped in silence: the API server's list of them is the error."""
-    with pytest.raises(InvalidSpec) as error:
-        arrived(DATA / "manifest-rich.yaml")
-
-    for path in ("metadata.x-unknown", "spec.x-future", "Master.template.spec.x-pod", "containers[1].x-container"):
-        assert path in str(error.value)
-
-
-def test_the_comparison_sees_what_is_lost() -> None:
-    """A field that is gone, a list that is shorter and another type are each named by their path."""
-    sent = {"a": {"b": [{"c": 1}, {"c": 2}], "d": [1, 2], "e": "5", "f": None}}
-
-    assert list(lost(sent, {"a": {"b": [{"c": 1}, {"more": 2}], "d": [1], "e": 5}, "added": 1})) == [
-        ".a.b[1].c: sent 2, found None",
-        ".a.d: sent [1, 2], found [1]",
-        ".a.e: sent '5', found 5",
-    ]

@@ -10,8 +10,6 @@ import pytest
 import yaml
 
 import code_servers
-from cluster.images import INIT_IMAGE
-from cluster.shell import ClusterFailed
 from cluster.sync_image import SYNC
 from cluster.tenants import service_account
 from code_servers import PASSWORD, USER, Net
@@ -89,19 +87,3 @@ async def test_a_runtime_that_cannot_fetch_code_is_known_before_anything_is_crea
         await lab.submit("true", code="https://git.example/team/mnist.git", runtime=OURS)
 
     assert await lab.backend.list("TrainJob", lab.namespace, {}) == []
-
-
-def test_the_server_itself_lets_no_job_add_an_init_container(lab: Lab) -> None:
-    """It knows no image there, in its newest words; so the code's container is asked of the runtime."""
-    pod = {"spec": {"initContainers": [{"name": CONTAINER, "image": INIT_IMAGE}]}}
-    node = {"name": "node", "template": {"spec": {"template": pod}}}
-    patch = {"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
-    job = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "adds", "namespace": lab.namespace},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, "runtimePatches": [patch]},
-    }
-
-    with pytest.raises(ClusterFailed, match=r"unknown field .*initContainers\[0\]\.image"):
-        lab.cluster.kubectl("create", "--validate=strict", "--filename", "-", stdin=json.dumps(job))
