@@ -114,22 +114,3 @@ def test_it_is_a_program_of_its_own(root: Path, tmp_path: Path) -> None:
     program(other, "unpack", "deep/er", "here", given=packed)
 
     assert json.loads(program(other, "list", "deep/er/here"))[0]["name"] == "log"
-
-
-def test_the_same_is_done_in_this_process(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So that its branches are seen to be tested."""
-    claim_files.main(["list", str(root), ""])
-
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["model.pt", "runs/"]
-
-
-def test_streams_are_those_of_the_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing writes to stdout, unpacking reads from stdin."""
-    out = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
-    claim_files.main(["pack", str(root), "runs"])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out.getvalue())))
-
-    claim_files.main(["unpack", str(root), "copy", "again"])
-
-    assert (root / "copy" / "again" / "log").read_text() == "x"
