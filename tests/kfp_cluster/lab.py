@@ -30,7 +30,7 @@ from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.kfp.component import pytorchjob_op
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
@@ -68,9 +68,7 @@ class Lab:
     image: str
     seen: JobsSeen
 
-    def pipeline(
-        self, *, on_task: Mapping[str, str] | None = None, as_user: int | None = None, **fields: Any
-    ) -> dict[str, Any]:
+    def pipeline(self, *, as_user: int | None = None, **fields: Any) -> dict[str, Any]:
         """Compile a pipeline with one training, by default one that waits; its job is named for its run."""
         run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
         waits = {"name": f"{STEM}{run}", "image": self.image, "command": ["sh", "-c", WAITS], "workers": 1}
@@ -78,8 +76,6 @@ class Lab:
 
         def pipeline():  # noqa: ANN202 - kfp reads annotations, which are texts here
             task = pytorchjob_op(step_image=self.image, **asked)
-            for name, value in (on_task or {}).items():
-                task.set_env_variable(name, value)
             if as_user is not None:
                 kubernetes.set_security_context(task, run_as_user=as_user, run_as_group=as_user)
 

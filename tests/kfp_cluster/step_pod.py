@@ -38,7 +38,7 @@ class Try:
 
     Attributes:
         run: the run's id.
-        graph: the id of the graph around the task, which differs between the iterations of a loop.
+        graph: the id of the graph around the task.
         retry: which of the engine's retries KFP tells the step that this is. None: its author has asked for none.
         number: which try of its node Argo writes on the pod. None: Argo repeats none.
         alive: for how many seconds after SIGTERM the container goes on.

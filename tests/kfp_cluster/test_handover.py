@@ -76,15 +76,3 @@ def test_a_step_that_may_not_read_the_claim_says_so_before_it_trains(lab: Lab) -
     assert f"user {IMAGES_USER} may not enter the claim at /mnt/own-claim (drwxr-x---, user 0, group 0)" in said
     assert said.endswith("kubernetes.set_security_context(task, run_as_user=0)")
     assert lab.ever_submitted(run) == set()
-
-
-def test_an_artifact_at_an_address_that_is_no_bucket_stops_the_next_step(lab: Lab) -> None:
-    """What Kubeflow's launcher would say, if a model's artifact had its address on the claim."""
-    pipeline = lab.example("digits_reference")
-    artifact = {"uri": "pvc://digits/m.pt", "metadata": {}, "content": None}
-    upstream = {TASK: {"parameters": {}, "artifacts": {"trained_model": artifact}}}
-
-    step = lab.start(Try(run=new_run("elsewhere"), task="check", upstream=upstream), pipeline)
-
-    assert step.wait() == 1
-    assert 'unsupported Cloud bucket: "pvc://digits/m.pt"' in step.log()

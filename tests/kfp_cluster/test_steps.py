@@ -168,34 +168,6 @@ def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
     assert lab.ever_submitted(run) == {ref.uid}
 
 
-def test_the_iterations_of_a_loop_have_jobs_of_their_own(lab: Lab) -> None:
-    """Two steps of one run and one task at the same time: what differs is the graph around them."""
-    run = new_run("siblings")
-    steps = [lab.start(Try(run=run, graph=graph)) for graph in ("3", "4")]
-    for step in steps:
-        step.wait_for_line("waiting")
-    jobs = {owners(job)[0]: JobRef.of(job) for job in lab.jobs(run)}
-
-    for ref in jobs.values():
-        lab.release(ref)
-
-    assert [step.wait() for step in steps] == [0, 0]
-    assert set(jobs) == {step.uid for step in steps}
-    assert [step.published()["parameters"]["job_name"] for step in steps] == [jobs[step.uid].name for step in steps]
-    assert lab.ever_submitted(run) == {ref.uid for ref in jobs.values()}
-
-
-def test_what_is_set_on_the_task_is_set_on_the_job(lab: Lab) -> None:
-    """A variable that the driver hands over as the task's settings reaches the training, not the step."""
-    run = new_run("settings")
-    pipeline = lab.pipeline(command=["sh", "-c", 'echo "settings: $FROM_TASK"'], on_task={"FROM_TASK": "yes"})
-
-    step = lab.start(Try(run=run), pipeline)
-
-    assert step.wait() == 0, step.log()
-    assert "settings: yes" in step.log().splitlines()
-
-
 def test_with_the_stock_role_alone_a_training_goes_on(lab: Lab) -> None:
     """What the documentation adds tells why a pod does not start; the log says once that it is not known."""
     run, account = new_run("stock"), "stock"

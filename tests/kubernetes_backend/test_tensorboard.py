@@ -202,20 +202,3 @@ def test_what_stands_beside_a_job_goes_with_it(
     assert [pod["status"]["phase"] for pod in pods] == ["Pending"]
     wait_until("the Deployment to go", lambda: not names(terminal, "deployments"), timeout=PATIENCE)
     wait_until("the Service to go", lambda: not names(terminal, "services"), timeout=PATIENCE)
-
-
-def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(
-    terminal: Terminal, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line, and the file that has the Role."""
-    service_account(terminal.cluster, terminal.namespace, rules())
-
-    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
-    done = terminal.ptjob("submit", "--name", "curves", "--image", INIT_IMAGE, *words, "sleep 600")
-
-    assert done.exit_code == 0, done.output
-    (said,) = [each.getMessage() for each in caplog.records if "is without its TensorBoard" in each.getMessage()]
-    assert 'cannot create resource "services"' in said
-    assert said.endswith("see deploy/components/tensorboard")
-    assert names(terminal, "pytorchjobs") == ["curves"]
-    assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
