@@ -581,13 +581,6 @@ def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
     assert len(facts.scalars) == probe_outputs.MAX_TAGS
 
 
-def test_the_check_sum_is_that_of_the_format() -> None:
-    """CRC-32C of the usual check word, masked as TFRecord does it."""
-    crc = 0xE3069283
-
-    assert probe_outputs._masked_crc32c(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
     """Old and new style, double precision, groups of scalars, and everything that is no scalar beside them."""
     pytest.importorskip("tensorboard")
