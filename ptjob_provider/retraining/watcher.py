@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.retraining.batches import Listing
 
-_URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
+_URL = re.compile(r"(?!file:|local:|https?:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
 _SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase", re.IGNORECASE)
 
 
@@ -33,9 +33,10 @@ def source(value: Any) -> str:
     found = str(value) if isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol") else ""
     if found.startswith("/") or _URL.fullmatch(found):
         return found
-    raise InvalidSpec.of(
-        "source", value, "give a directory's absolute path or a URL such as 's3://bucket/incoming', without templates"
-    )
+    allowed = "allowed: a directory's absolute path, or a URL such as 's3://bucket/incoming', without templates"
+    if found.startswith(("http://", "https://")):
+        allowed += "; a listing over http and https has no times and no etags, so that a rewritten file is never seen"
+    raise InvalidSpec.of("source", value, allowed)
 
 
 def connection(value: Any) -> str | None:
@@ -48,7 +49,9 @@ def storage_options(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise InvalidSpec.of("storage_options", type(value).__name__, "give a dict of fsspec's options by their names")
+        raise InvalidSpec.of(
+            "storage_options", type(value).__name__, "allowed: a dict of fsspec's options by their names"
+        )
     for name in _names(value):
         if _SECRET.search(name):
             raise InvalidSpec(f"storage_options: {name!r} is not allowed; secrets belong in a connection: conn_id=…")
@@ -62,14 +65,14 @@ def storage_options(value: Any) -> dict[str, Any] | None:
 def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
     """Return the value if it is one of these."""
     if value not in allowed:
-        raise InvalidSpec.of(field, value, "give " + " or ".join(map(repr, allowed)))
+        raise InvalidSpec.of(field, value, "allowed: " + " or ".join(map(repr, allowed)))
     return str(value)
 
 
 def text(field: str, value: Any) -> str:
     """Return a text if it is not empty."""
     if not isinstance(value, str) or not value:
-        raise InvalidSpec.of(field, value, "give a text")
+        raise InvalidSpec.of(field, value, "allowed: a text")
     return value
 
 
@@ -80,7 +83,7 @@ def marker(value: Any, batch: str) -> str | None:
             raise InvalidSpec.of("marker", value, "a file has no marker, it settles; leave it out, or batch='folder'")
         return None
     if value is not None and (not isinstance(value, str) or not value or "/" in value):
-        raise InvalidSpec.of("marker", value, "give the name of a file in the batch's folder, or None")
+        raise InvalidSpec.of("marker", value, "allowed: the name of a file in the batch's folder, or None")
     return value
 
 
@@ -88,7 +91,7 @@ def seconds(field: str, value: Any, *, least: float) -> float:
     """Return a number of seconds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value < least:
-        raise InvalidSpec.of(field, value, f"give seconds, {least:g} or more")
+        raise InvalidSpec.of(field, value, f"allowed: seconds, {least:g} or more")
     return float(value)
 
 

@@ -470,23 +470,25 @@ async def test_a_watcher_that_fails_by_itself_begins_anew(
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"source": "incoming"}, r"source: 'incoming' is not allowed; give a directory's absolute path or a URL"),
+    ({"source": "incoming"}, r"source: 'incoming' is not allowed; allowed: a directory's absolute path, or a URL"),
+    ({"source": "http://files/incoming"}, "allowed: .*; a listing over http and https has no times and no etags"),
+    ({"source": "https://files/incoming"}, "allowed: .*; a listing over http and https has no times and no etags"),
     ({"source": 7}, "source: 7 is not allowed"),
     ({"source": "file://incoming"}, "source: 'file://incoming' is not allowed"),
-    ({"conn_id": ""}, "conn_id: '' is not allowed; give a text"),
-    ({"storage_options": "x"}, "storage_options: .* give a dict"),
+    ({"conn_id": ""}, "conn_id: '' is not allowed; allowed: a text"),
+    ({"storage_options": "x"}, "storage_options: .* allowed: a dict"),
     ({"storage_options": {"secret": "s"}}, "'secret' is not allowed; secrets belong in a connection"),
     ({"storage_options": {"client_kwargs": {"aws_session_token": "s"}}}, "'aws_session_token' is not allowed"),
     ({"storage_options": {"when": object()}}, "only JSON values are allowed"),
-    ({"batch": "folders"}, "batch: 'folders' is not allowed; give 'folder' or 'file'"),
+    ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: 'folder' or 'file'"),
     ({"pattern": ""}, "pattern: '' is not allowed"),
-    ({"marker": "a/b"}, "marker: 'a/b' is not allowed; give the name of a file in the batch's folder, or None"),
+    ({"marker": "a/b"}, "marker: 'a/b' is not allowed; allowed: the name of a file in the batch's folder, or None"),
     ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
-    ({"settle_seconds": -1}, "settle_seconds: -1 is not allowed; give seconds, 0 or more"),
-    ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; give seconds, 1 or more"),
+    ({"settle_seconds": -1}, "settle_seconds: -1 is not allowed; allowed: seconds, 0 or more"),
+    ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; allowed: seconds, 1 or more"),
     ({"poll_seconds": "60"}, "poll_seconds: '60' is not allowed"),
     ({"poll_seconds": float("nan")}, "poll_seconds: nan is not allowed"),
-    ({"events": "all"}, "events: 'all' is not allowed; give 'each' or 'together'"),
+    ({"events": "all"}, "events: 'all' is not allowed; allowed: 'each' or 'together'"),
 ]
 
 
