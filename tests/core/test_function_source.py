@@ -495,7 +495,7 @@ def test_a_name_that_is_in_this_process_only_is_refused(tmp_path: Path) -> None:
     module = loaded(tmp_path, "def train(): return hidden\n")
     module.hidden = 3  # type: ignore[attr-defined]
 
-    with pytest.raises(InvalidSpec, match=r"'hidden' is there in this process only, not in .*case.py"):
+    with pytest.raises(InvalidSpec, match=r"'hidden' exists only in this process, .*case.py does not define it"):
         from_function(module.train)
 
 
@@ -547,7 +547,9 @@ def test_hidden_state_of_a_notebook_is_refused() -> None:
 
     train.__globals__["In"][2] = ""
 
-    with pytest.raises(InvalidSpec, match="'rate' is there in this process only, not in <notebook>: a cell"):
+    with pytest.raises(
+        InvalidSpec, match="'rate' exists only in this process, <notebook> does not define it: a changed cell"
+    ):
         from_function(train)
 
 

@@ -97,7 +97,7 @@ def test_the_nightly_dag_trains_and_reports(shell: Shell) -> None:
     assert done.returncode == 0, done.stdout
     ((day, loss),) = re.findall(r"model pvc://models/(\S+)/model\.pt, loss (\d+\.\d+)", done.stdout)
     assert float(loss) < 0.1
-    assert (shell.folder / "airflow" / "ptjob" / "claims" / "default" / "models" / day / "model.pt").is_file()
+    assert (shell.folder / "airflow" / "ptjob" / "claims" / "trainings" / "models" / day / "model.pt").is_file()
 
 
 @pytest.mark.usefixtures("first_run")
@@ -108,3 +108,4 @@ def test_the_failure_is_told_as_the_page_shows_it(shell: Shell) -> None:
     done = shell.run("See a failure", **settings(shell))
 
     assert re.search(rf"failed: (master|worker)-0 \(rank [01]\){re.escape(shown)}", done.stdout), done.stdout
+    assert "raise ValueError" not in (shell.folder / "train.py").read_text()

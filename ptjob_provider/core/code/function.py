@@ -353,7 +353,7 @@ class _Collector:
         if name == "__file__":
             self._refuse(name, "is a path of this machine", "pass the path as an argument", user)
         if name in self._module.values:
-            why = f"is there in this process only, not in {self._module.file}: a cell that was changed, or exec"
+            why = f"exists only in this process, {self._module.file} does not define it: a changed cell, or exec"
             self._refuse(name, why, "assign it at the top level, and run that again", user)
         self._refuse(name, f"is defined nowhere in {self._module.file}", "define or import it", user)
 
