@@ -63,13 +63,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "local",
     ),
     "kind": _option(
-        "Kind of jobs that name none: ``PyTorchJob``, ``TrainJob`` or ``PyTorchTrainingJob``. If the cluster does not "
-        "serve it, the next of these that it serves. Jobs that exist keep their kind. Empty: the first that it serves.",
+        "Kind of each job that names none: ``PyTorchJob``, ``TrainJob`` or ``PyTorchTrainingJob``. If the cluster does "
+        "not serve it, the next one in this list that it serves is used. Jobs that exist keep their kind. Empty: the "
+        "first that it serves.",
         "",
         "TrainJob",
     ),
     "instance": _option(
-        "Name of this Airflow installation. Every Airflow that shares a namespace needs another name: jobs of another "
+        "Name of this Airflow installation. Airflows that share a namespace need different names: jobs of another "
         "name are neither adopted nor stopped. Empty: an id that the first task creates and stores as the Variable "
         "``ptjob_instance_...``. Change it only while no training runs.",
         "",
@@ -82,8 +83,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "python:3.13-alpine",
     ),
     "sync_image": _option(
-        "Image that fetches the code of jobs with ``code``, unless a job names one: this package's, one that was "
-        "built from its ``docker/sync``, or git-sync 3 or 4 (which has no rsync). Empty: this package's.",
+        "Image that fetches the code of jobs with ``code``, unless the job names one. Empty: this package's. Also "
+        "possible: your own build of ``docker/sync``, or git-sync 3 or 4 (without rsync).",
         "",
         "registry.example.com/ptjob/sync:1",
     ),
@@ -128,8 +129,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "https://grafana.example.com/explore?var-namespace={namespace}&var-job={name}",
     ),
     "tensorboard_url": _option(
-        "Address of a job's TensorBoard, for the task's *TensorBoard* button, such as your ingress; ``{namespace}``, "
-        "``{name}`` and ``{uid}`` are replaced. Empty: the address of its Service.",
+        "Address of a job's TensorBoard, for example at your ingress, for the task's *TensorBoard* button; "
+        "``{namespace}``, ``{name}`` and ``{uid}`` are replaced. Empty: the address of its Service.",
         "",
         "https://tensorboard.example.com/{namespace}/{name}/",
     ),

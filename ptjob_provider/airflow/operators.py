@@ -110,7 +110,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     Args:
         name: Readable beginning of the job's name. None: the manifest's name, else the task id.
-        namespace: Where the job runs. None: the manifest's namespace, else the connection's, else `default`.
+        namespace: Where the job runs. None: the manifest's namespace, else the connection's, else the namespace of
+            Airflow's pod, else `default`.
         image: Container image of every replica. None: the manifest's; required without a manifest.
         command: Program and its first arguments, as a list; it replaces the image's entrypoint. None: the image's
             entrypoint.

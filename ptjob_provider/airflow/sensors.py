@@ -65,7 +65,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         job_name: the job's full name, such as another task's XCom `job_name`. Required.
         kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`, in any case. None: the first of these that has a job of
             this name, `[ptjob] kind` before the others.
-        namespace: the job's namespace. None: the connection's, else `default`.
+        namespace: the job's namespace. None: the connection's, else that of Airflow's pod, else `default`.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Default `kubernetes_default`.
         in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in. None:
             the connection's value.

@@ -79,7 +79,7 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
 
 
 def with_image(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's fields with the workers' image for all pods if nothing else sets one, as in a guide of Arena's.
+    """Use the workers' image for all pods if nothing else names an image, as Arena's guide does.
 
     A manifest, a pod template or the master's own image sets one; `parse` refuses a job without one.
     """

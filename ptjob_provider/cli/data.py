@@ -77,7 +77,7 @@ def claim_row(claim: Manifest) -> dict[str, Any]:
     type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
     help="Access mode of the claim.  [default: ReadWriteMany]",
 )
-@click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
+@click.option("--storage-class", metavar="NAME", help="Storage class of the claim.  [default: the cluster's]")
 @target_options
 @pass_target
 def create(target: Target, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:

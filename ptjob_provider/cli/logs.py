@@ -205,7 +205,7 @@ def _may_have_run(snapshot: Snapshot, pod: str) -> bool:
 
 
 def _known_cause(snapshot: Snapshot) -> Diagnosis | None:
-    """Return the diagnosis; None for one without a cause, which does not explain a missing log either."""
+    """Return the diagnosis if its cause is known, else None: an unknown cause does not explain a missing log."""
     return snapshot.diagnosis if snapshot.diagnosis and snapshot.diagnosis.cause is not Cause.UNKNOWN else None
 
 

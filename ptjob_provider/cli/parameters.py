@@ -74,16 +74,14 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
 def output_option(command: C) -> C:
     """Add `-o`; `wide`, which Arena and kubectl have, is a table."""
     return _output(
-        "Output format for programs; the default and wide are for people.",
+        "Output format; wide: the same as the default.  [default: a table]",
         callback=lambda _, __, value: None if value == "wide" else value,
     )(command)
 
 
 def wide_output_option(command: C) -> C:
     """Add `-o` for a command in which `wide` shows more."""
-    return _output(
-        "Output format for programs; the default is for people, wide adds the nodes (one more request per job)."
-    )(command)
+    return _output("Output format; wide: the table with nodes (one more request per job).  [default: a table]")(command)
 
 
 def program_output_option(text: str, **how: Any) -> Callable[[C], C]:
@@ -206,7 +204,7 @@ def kind_option(command: C) -> C:
     return _kept("--kind", read=_kind, metavar="KIND", shell_complete=kinds, help=text)(command)
 
 
-all_namespaces_option = _kept("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+all_namespaces_option = _kept("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 
 name_argument = click.argument("name", shell_complete=job_names)
 names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=job_names)

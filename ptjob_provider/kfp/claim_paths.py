@@ -34,7 +34,7 @@ def mount_path(claim: str) -> str:
 
 
 def mount_path_of_value(value: str) -> str:
-    """Return the mount path of a claim whose name is a pipeline's value, from the name of that value."""
+    """Return the mount path of a claim whose name is known only when the pipeline runs; `value` names its source."""
     return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
 
 

@@ -88,7 +88,7 @@ def _read(match: re.Match[str], values: Mapping[str, Any]) -> Any:
     have another type.
     """
     kind, name = match.groups()
-    if name not in values:  # a constant, or a text of the author's
+    if name not in values:  # not a pipeline value: a marked constant, or the author's own text that looks like a mark
         return float(name) if kind == "float" else match[0]
     value = values[name] if isinstance(values[name], str) else unmarked(values[name])
     if kind == "float" and type(value) is int:

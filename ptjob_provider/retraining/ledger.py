@@ -323,7 +323,7 @@ def _engine(url: str) -> sa.Engine:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
         raise InvalidSpec(
-            "ledger: this is no address of a database; such as postgresql+psycopg2://… or sqlite:///…"
+            "ledger: not a database address; give one such as postgresql+psycopg2://… or sqlite:///…"
         ) from None
     kind = parsed.get_backend_name()
     if kind not in _INSERTS:

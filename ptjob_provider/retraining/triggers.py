@@ -5,12 +5,12 @@
         watchers=[AssetWatcher(name="arrivals", trigger=DataArrivalTrigger("s3://bucket/incoming", conn_id="store"))],
     )
 
-Importing this module loads no file system and no client.
+For a claim that no triggerer mounts:
 
     incoming = Asset("digits-incoming", watchers=[AssetWatcher(name="arrivals", trigger=ClaimArrivalTrigger("digits"))])
 
-For claims that no triggerer mounts. One watch of a namespace's claims serves all triggers of a triggerer. The trigger
-never writes to a claim and never reads its files. Importing this module loads no client.
+One watch of a namespace's claims serves all triggers of a triggerer. `ClaimArrivalTrigger` never writes to a claim and
+never reads its files. Importing this module loads no file system and no client.
 """
 
 from __future__ import annotations

@@ -340,7 +340,9 @@ def test_an_ignore_file_with_a_line_that_is_no_pattern_is_refused(tmp_path: Path
     """What was to stay behind might travel."""
     made = write(tmp_path / name, {"train.py": "", name: f"*.pt\n{line}\n"})
 
-    with pytest.raises(InvalidSpec, match=rf"{name}: (Invalid git pattern|bad char).*; allowed: patterns of .git"):
+    with pytest.raises(
+        InvalidSpec, match=rf"{name}: a line is no pattern of .gitignore \((Invalid git pattern|bad char).*; correct it"
+    ):
         packed(made)
 
 

@@ -326,7 +326,7 @@ def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("no address", "no address of a database"),
+        ("no address", "not a database address"),
         ("mysql://me:secret-word@host/db", "postgresql and sqlite can keep it"),
         ("postgresql+pg8000://me:secret-word@host/db", "driver of postgresql\\+pg8000 is not installed"),
         ("postgresql+unheard://me:secret-word@host/db", "driver of postgresql\\+unheard is not installed"),

@@ -402,7 +402,7 @@ def _spec_of(file: Path, lines: Sequence[str]) -> GitIgnoreSpec | None:
     try:
         return GitIgnoreSpec.from_lines(lines)
     except (ValueError, re.error) as error:
-        raise InvalidSpec(f"{file}: {error}; allowed: patterns of .gitignore; correct that line") from None
+        raise InvalidSpec(f"{file}: a line is no pattern of .gitignore ({error}); correct it") from None
 
 
 def _lines(file: Path) -> list[str]:

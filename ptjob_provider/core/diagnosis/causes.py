@@ -316,7 +316,7 @@ class Diagnosis:
 
 
 def while_it_is_there(advice: str) -> str:
-    """Return the advice for a job that still exists: without the outlook for a retry, which is another job.
+    """Return the advice for a job that still exists, without its part about a retry.
 
     The operator and the kubelet look again for a missing object until they find it.
     """

@@ -68,7 +68,7 @@ def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) ->
     """Call the function, and return the exit code; an exception is printed as if the author's file had been run."""
     is_rank0 = next((environ[name] for name in _RANKS if environ.get(name)), "0") == "0"
     if is_rank0 and (model := environ.get(MODEL)):
-        with contextlib.suppress(OSError):  # a claim that it may not write to: the function says so
+        with contextlib.suppress(OSError):  # no write permission: the function itself reports it
             Path(model).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ptjob-function-") as folder:
         try:

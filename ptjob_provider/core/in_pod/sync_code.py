@@ -354,8 +354,8 @@ def _ssh(options: SyncOptions, folder: Path) -> list[str]:
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
     if key := _key(options):
         own = folder / "key"
-        own.touch(mode=0o600)
-        own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")  # ssh requires a key file readable by its owner only
+        own.touch(mode=0o600)  # ssh requires a key file that only its owner can read
+        own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")
         words += ["-i", str(own), "-oIdentitiesOnly=yes"]
     known = Path(
         options.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or options.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS

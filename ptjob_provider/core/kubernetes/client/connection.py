@@ -96,14 +96,16 @@ def _trust(endpoint: Endpoint) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
     except (OSError, ValueError) as error:
         raise InvalidSpec(
-            f"certificate-authority: {endpoint.ca_file} is not allowed; a PEM file: {_why(error)}"
+            f"certificate-authority: {endpoint.ca_file} cannot be used ({_why(error)}); give a PEM file"
         ) from error
     if endpoint.cert_file:
         try:
             context.load_cert_chain(endpoint.cert_file, keyfile=endpoint.key_file)
         except (OSError, ValueError) as error:
-            allowed = f"a PEM file with a client certificate and its key: {_why(error)}"
-            raise InvalidSpec(f"client-certificate: {endpoint.cert_file} is not allowed; {allowed}") from error
+            advice = "give a PEM file with the certificate and its key"
+            raise InvalidSpec(
+                f"client-certificate: {endpoint.cert_file} cannot be used ({_why(error)}); {advice}"
+            ) from error
     if not endpoint.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -241,7 +241,10 @@ class JobInformer:
         return job if job["metadata"]["uid"] == ref.uid else None
 
     async def _list_pods(self, cache: JobCache) -> None:
-        """Read the pods that the watch has not delivered: the job has ended, is not ours, or the events are late."""
+        """Read the job's pods from the API server.
+
+        The watch does not deliver those of an ended or foreign job, or is late.
+        """
         ref = cache.ref
         query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name, older=self._is_older)}
         for pod in await _until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
