@@ -73,7 +73,7 @@ class AirflowTasks:
 
     def __init__(self, url: str, *, token: str = "", user: str = "", password: str = "") -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise InvalidSpec.of("--airflow-url", url, "an address that begins with http:// or https://")
+            raise InvalidSpec.of("--airflow-url", url, "allowed: an address that begins with http:// or https://")
         self._url = url.rstrip("/")
         self._token = token
         self._login = {"username": user, "password": password} if user else None

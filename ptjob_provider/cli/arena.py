@@ -52,7 +52,9 @@ def without_type(words: Sequence[str]) -> list[str]:
         InvalidSpec: the type is not PyTorch's.
     """
     if words and words[0] in OTHER_TYPES:
-        raise InvalidSpec.of("submit", words[0], "pytorch, or nothing: PyTorch trainings are what is submitted here")
+        raise InvalidSpec.of(
+            "submit", words[0], "allowed: pytorch, or nothing; PyTorch trainings are what is submitted here"
+        )
     return list(words[1:] if words and words[0] in TYPES else words)
 
 
@@ -73,7 +75,9 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
         return ["sh", "-c", words[0]] if _SHELL_LINE.search(words[0]) else [words[0]]
     if re.search(r"\s", words[0]):
         raise InvalidSpec.of(
-            "command", words[0], "the last word if it is a line for a shell; flags stand before the training's command"
+            "command",
+            words[0],
+            "allowed: one line for a shell and no words after it; flags stand before the training's command",
         )
     return list(words)
 
@@ -152,5 +156,7 @@ def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 def _folder(text: str) -> tuple[str, str]:
     host, _, path = text.partition(":")
     if not host.startswith("/"):
-        raise InvalidSpec.of("--data-dir", text, "/path/on/the/node or /path/on/the/node:/path/in/the/container")
+        raise InvalidSpec.of(
+            "--data-dir", text, "allowed: /path/on/the/node or /path/on/the/node:/path/in/the/container"
+        )
     return host, path or host

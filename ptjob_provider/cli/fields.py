@@ -178,7 +178,7 @@ def pair(name: str, text: str) -> tuple[str, str]:
         rule = "KEY=VALUE, or a map in YAML such as '{KEY: value}'"
         if name.endswith("-env"):
             raise InvalidSpec(f"{name}: not a pair; allowed: {rule}")
-        raise InvalidSpec.of(name, text, rule)
+        raise InvalidSpec.of(name, text, f"allowed: {rule}")
     return key, value
 
 
@@ -194,7 +194,9 @@ def toleration(name: str, text: str) -> dict[str, str]:
     rest, _, effect = rest.partition(":")
     key, equals, value = rest.partition("=")
     if not key:
-        raise InvalidSpec.of(name, text, "all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML")
+        raise InvalidSpec.of(
+            name, text, "allowed: all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML"
+        )
     short = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
     return {**short, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
 

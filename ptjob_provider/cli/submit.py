@@ -321,7 +321,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
         command = arena.program(words, given.get("shell"))
         if command is not None:
             if "command" in described:
-                rule = "left out where the program stands behind the flags"
+                rule = "leave it out: the program stands behind the flags"
                 raise InvalidSpec.of("--command", described["command"], rule)
             described["command"] = command
         job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))
@@ -348,7 +348,7 @@ def _in_file(filename: str | None) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except (OSError, ValueError) as error:  # also a NUL in the name
         why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InvalidSpec.of("--filename", filename, f"{_A_FILE} ({why})") from None
+        raise InvalidSpec.of("--filename", filename, f"allowed: {_A_FILE} ({why})") from None
     except yaml.YAMLError as error:
         raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
     if content is None:

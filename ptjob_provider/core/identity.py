@@ -161,7 +161,8 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
     """
     if len(name) > max_length or not _DNS_1035.fullmatch(name):
         rule = (
-            f"lower-case letters, digits and '-', beginning with a letter, at most {max_length} characters (DNS-1035)"
+            "allowed: lower-case letters, digits and '-', beginning with a letter, at most "
+            f"{max_length} characters (DNS-1035)"
         )
         raise InvalidSpec.of(field, name, rule)
     return name

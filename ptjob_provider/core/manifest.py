@@ -65,7 +65,7 @@ def load_object(source: object, *, field: str) -> Manifest:
     plain = _plain(loaded, field, _Budget(field))
     if not isinstance(plain, dict):
         raise InvalidSpec.of(
-            field, source, "a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
+            field, source, "allowed: a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
         )
     return plain
 
@@ -88,7 +88,7 @@ def _text(source: object, field: str) -> str:
     if isinstance(source, PathLike):
         return _read(Path(source), field)
     if not isinstance(source, str):
-        raise InvalidSpec.of(field, source, "a map, a YAML text or a path")
+        raise InvalidSpec.of(field, source, "allowed: a map, a YAML text or a path")
     line = source.strip()
     return _read(Path(line), field) if line.endswith(_FILE_SUFFIXES) and "\n" not in line else source
 
@@ -99,12 +99,12 @@ def _read(path: Path, field: str) -> str:
             return file.read(MAX_BYTES + 1).decode()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InvalidSpec.of(field, str(path), f"a file that can be read ({why})") from error
+        raise InvalidSpec.of(field, str(path), f"allowed: a file that can be read ({why})") from error
 
 
 def _parse(text: str, field: str) -> Any:
     if len(text.encode()) > MAX_BYTES:
-        raise InvalidSpec.of(field, text, f"at most {MAX_BYTES} bytes")
+        raise InvalidSpec.of(field, text, f"allowed: at most {MAX_BYTES} bytes")
     loader = _Loader(text, field)
     try:
         node = loader.get_single_node()
@@ -218,12 +218,12 @@ def _plain(value: Any, path: str, budget: _Budget, depth: int = 0) -> Any:
         return [_plain(item, f"{path}[{index}]", budget, depth + 1) for index, item in enumerate(value)]
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise InvalidSpec.of(path, value, "a text, a whole or finite number, true, false, null, a list or a map")
+    raise InvalidSpec.of(path, value, "allowed: a text, a whole or finite number, true, false, null, a list or a map")
 
 
 def _key(key: object, path: str) -> str:
     if not isinstance(key, str):
-        raise InvalidSpec.of(path, key, "texts as keys: quote it")
+        raise InvalidSpec.of(path, key, "allowed: texts as keys; quote it")
     return key
 
 

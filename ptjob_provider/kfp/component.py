@@ -106,7 +106,9 @@ class Values:
 
     def _mark(self, field: str, channel: PipelineChannel, *, in_text: bool = False) -> str:
         if isinstance(channel, PipelineArtifactChannel):
-            raise InvalidSpec.of(field, channel.full_name, "parameters and output parameters, such as model_uri")
+            raise InvalidSpec.of(
+                field, channel.full_name, "allowed: parameters and output parameters, such as model_uri"
+            )
         for name, known in self.channels.items():
             if known.pattern == channel.pattern:
                 return mark_of(name, channel.channel_type, in_text=in_text)
@@ -163,7 +165,7 @@ def known_image(name: str) -> str:
         InvalidSpec: a pipeline's value is a part of it, which nothing would replace: only a whole name may be one.
     """
     if _CHANNEL.search(name) or _is_open(name):
-        allowed = "an image's name, or a pipeline's value that is the whole of it"
+        allowed = "allowed: an image's name, or a pipeline's value that is the whole of it"
         raise InvalidSpec.of("step_image", name, allowed)
     return name
 
@@ -182,7 +184,7 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
         assert rendered.outputs.model is not None  # noqa: S101 - it is declared
         if is_object_name(rendered.outputs.model.claim):
             return rendered.outputs.model.claim
-    allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
+    allowed = "allowed: a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
     raise InvalidSpec.of("model_artifact", "copy", allowed)
 
 
@@ -202,7 +204,7 @@ def _input(name: str, value: Any, values: Values) -> Any:
     elif name == "code":
         value = CodeSource.as_map(value)
         if CodeSource.is_folder(value):
-            raise InvalidSpec.of("code", value["folder"], "an address: a step runs where this folder is not")
+            raise InvalidSpec.of("code", value["folder"], "allowed: an address; a step runs where this folder is not")
     return marked(value) if name in _STRUCTURED else marked(_text(value))
 
 

@@ -129,7 +129,7 @@ def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
         fields["name"] = stem_of(task_name)
     if values.get("env_objects") is not None:
         if fields["env"] is not None:
-            raise InvalidSpec.of("env_objects", "set", "left out where env is set")
+            raise InvalidSpec.of("env_objects", "set", "leave it out: env is set")
         fields["env"] = values["env_objects"]
     return TrainingJob.parse(**fields)
 
@@ -137,7 +137,9 @@ def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
 def _id(name: str, value: Any) -> str:
     """Read one id; a placeholder that was not replaced is refused, because it would be the same in every run."""
     if is_unset(value) or "{{" in str(value):
-        raise InvalidSpec.of(name, value, f"the placeholder of Kubeflow Pipelines for it: {_PLACEHOLDERS[name][0]}")
+        raise InvalidSpec.of(
+            name, value, f"allowed: the placeholder of Kubeflow Pipelines for it: {_PLACEHOLDERS[name][0]}"
+        )
     return str(value)
 
 
@@ -207,7 +209,7 @@ def _seconds(name: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InvalidSpec.of(name, value, "a number of seconds above 0")
+        raise InvalidSpec.of(name, value, "allowed: a number of seconds above 0")
     return seconds
 
 

@@ -327,7 +327,7 @@ def _engine(url: str) -> sa.Engine:
         ) from None
     kind = parsed.get_backend_name()
     if kind not in _INSERTS:
-        raise InvalidSpec.of("ledger", f"{parsed.drivername}://…", "postgresql and sqlite can keep it")
+        raise InvalidSpec.of("ledger", f"{parsed.drivername}://…", "allowed: postgresql, sqlite")
     if kind == "sqlite":
         return _sqlite(parsed)
     patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": _PATIENCE * 1000}

@@ -329,7 +329,7 @@ def _address(conn_id: str) -> str:
     if conn.conn_type == "sqlite":
         return f"sqlite:///{conn.host}"
     if conn.conn_type not in {"postgres", "postgresql"}:
-        raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "postgres and sqlite can keep it")
+        raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "allowed: postgres, sqlite")
     more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _OF_CONNECTION}
     url = URL.create("postgresql", conn.login, conn.password, conn.host, conn.port, conn.schema, more)
     return url.render_as_string(hide_password=False)

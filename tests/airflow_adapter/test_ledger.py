@@ -413,5 +413,5 @@ def test_a_connection_to_something_else_is_refused(monkeypatch: pytest.MonkeyPat
     """By its type."""
     monkeypatch.setenv("AIRFLOW_CONN_LEDGER", json.dumps({"conn_type": "mysql", "host": "db"}))
 
-    with pytest.raises(InvalidSpec, match="the connection ledger: 'mysql' is not allowed; postgres and sqlite can"):
+    with pytest.raises(InvalidSpec, match="the connection ledger: 'mysql' is not allowed; allowed: postgres, sqlite"):
         DataLedger("ledger").open()

@@ -324,7 +324,7 @@ def test_the_author_has_the_last_word_on_a_retry(
 def test_an_exception_that_is_none_fails_the_dags_parsing() -> None:
     """Nobody learns of a slip when the night's training has failed."""
     with pytest.raises(
-        InvalidSpec, match=r"never_retry_on\[0\]: 'out-of-memory' is not allowed; a cause \(python_except"
+        InvalidSpec, match=r"never_retry_on\[0\]: 'out-of-memory' is not allowed; allowed: a cause \(python_except"
     ):
         operator(never_retry_on=["out-of-memory"])
 

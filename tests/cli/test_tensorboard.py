@@ -90,7 +90,7 @@ def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> No
 
     assert address == f"http://127.0.0.1:{port}/"
     assert second.exit_code == 2
-    assert f"--port: {port} is not allowed; a port that is free" in second.output
+    assert f"--port: {port} is not allowed; allowed: a port that is free" in second.output
 
 
 def test_a_looker_that_is_killed_leaves_no_tensorboard(machine: Machine) -> None:

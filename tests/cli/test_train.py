@@ -172,8 +172,11 @@ REFUSED = {
     "a time": ({"timeout": "2h"}, r"timeout: '2h' is not allowed; allowed: seconds above 0, or a timedelta"),
     "a time of no end": ({"timeout": math.inf}, r"timeout: inf is not allowed; allowed: seconds above 0"),
     "a time in the past": ({"timeout": timedelta(-1)}, r"timeout: .* is not allowed; allowed: seconds above 0"),
-    "a number of restarts": ({"crash_loop_limit": -1}, r"crash_loop_limit: -1 is not allowed; a whole number"),
-    "a word for a switch": ({"delete_on_interrupt": "no"}, r"delete_on_interrupt: 'no' is not allowed; true or false"),
+    "a number of restarts": ({"crash_loop_limit": -1}, r"crash_loop_limit: -1 is not allowed; allowed: a whole number"),
+    "a word for a switch": (
+        {"delete_on_interrupt": "no"},
+        r"delete_on_interrupt: 'no' is not allowed; allowed: true or false",
+    ),
     "no image": ({"backend": "kubernetes"}, r"image: None is not allowed; required"),
 }
 

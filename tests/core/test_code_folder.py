@@ -145,7 +145,7 @@ async def test_a_users_volume_that_is_called_like_a_folders_is_left_alone(folder
     (made,) = backend.jobs.values()
     (pod,) = pods(Rendered(manifest=made, outputs=ResolvedOutputs.from_dict({}), spec_hash=""))
     assert own in pod["volumes"]
-    with pytest.raises(InvalidSpec, match=r"volumes: 'code-archive' is not allowed; another name"):
+    with pytest.raises(InvalidSpec, match=r"volumes: 'code-archive' is not allowed; allowed: another name"):
         render(job_of(folder, volumes=[own]))
 
 

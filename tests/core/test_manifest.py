@@ -108,7 +108,7 @@ def test_tuples_in_a_map_become_lists() -> None:
         (HEAD + "kind: PyTorchJob\n", "line 3: the key 'kind' is there twice"),
         (HEAD + "a: {b: 1, b: 2}", "line 3: the key 'b' is there twice"),
         (HEAD + "? [a]\n: b", "a key must be a text"),
-        (HEAD + "8: b", "texts as keys: quote it"),
+        (HEAD + "8: b", "texts as keys; quote it"),
         (HEAD + "a: [", "line 3"),
         (HEAD + "a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
         (HEAD + "a: !!binary aGk=", "manifest.a: b'hi' is not allowed"),

@@ -218,7 +218,7 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
 @each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
 def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
     """Said by its path."""
-    with pytest.raises(InvalidSpec, match=rf"template.{field}: 'set' is not allowed; left to each job"):
+    with pytest.raises(InvalidSpec, match=rf"template.{field}: 'set' is not allowed; leave it to each job"):
         installed(**{field: "x"})
 
 
@@ -231,7 +231,7 @@ def test_a_variable_of_the_operator_is_no_templates() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"labels": "x"}, "template.labels: 'x' is not allowed; a map"),
+        ({"labels": "x"}, "template.labels: 'x' is not allowed; allowed: a map"),
         ({"image_pull_policy": "Sometimes"}, "template.image_pull_policy: 'Sometimes' is not allowed"),
     ],
 )

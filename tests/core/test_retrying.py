@@ -79,10 +79,10 @@ def test_an_end_without_an_exception_has_a_cause_alone() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("OSError", r"never_retry_on: 'OSError' is not allowed; a list"),
+        ("OSError", r"never_retry_on: 'OSError' is not allowed; allowed: a list"),
         (
             ["out-of-memory"],
-            r"never_retry_on\[0\]: 'out-of-memory' is not allowed; a cause \(python_exception, .*OSError",
+            r"never_retry_on\[0\]: 'out-of-memory' is not allowed; allowed: a cause \(python_exception, .*OSError",
         ),
         (["OSError", "oserror"], r"never_retry_on\[1\]: 'oserror' is not allowed"),
         ([3], r"never_retry_on\[0\]: 3 is not allowed"),

@@ -174,7 +174,7 @@ async def test_only_a_port_that_is_taken_is_called_so() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
-            with pytest.raises(InvalidSpec, match=f"--port: {port} is not allowed; a port that is free"):
+            with pytest.raises(InvalidSpec, match=f"--port: {port} is not allowed; allowed: a port that is free"):
                 await enter(client, asked(port=port))
 
     async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:

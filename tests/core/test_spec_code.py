@@ -82,8 +82,8 @@ def test_every_part_can_be_said() -> None:
         ("git@git.example:.", "code.git.*ends in the name of a repository"),
         ({}, "one of git, rsync and folder"),
         ({"git": HTTPS, "rsync": "h::m/p"}, "one of git, rsync and folder"),
-        ({"folder": ".", "branch": "main"}, "code.branch.*left out for folder"),
-        ({"folder": ".", "secret": "hub"}, "code.secret.*left out for folder"),
+        ({"folder": ".", "branch": "main"}, "code.branch.*leave it out beside folder"),
+        ({"folder": ".", "secret": "hub"}, "code.secret.*leave it out beside folder"),
         ({"rsync": "h::m/p", "branch": "main"}, "code.branch"),
         ({"git": HTTPS, "revison": "x"}, "did you mean revision"),
         ({"git": HTTPS, "branch": "--upload-pack=x"}, "code.branch"),
@@ -108,7 +108,7 @@ def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
 
 def test_an_installation_has_no_code_of_its_own() -> None:
     """It belongs to one job."""
-    with pytest.raises(InvalidSpec, match="left to each job"):
+    with pytest.raises(InvalidSpec, match="leave it to each job"):
         job_template({"code": HTTPS}, field="job_template")
 
 

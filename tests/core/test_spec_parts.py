@@ -44,10 +44,13 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
         ({"init_containers": [{"image": "a"}]}, "init_containers[0].name: None is not allowed"),
         ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
         ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
-        ({"volumes": [{"name": "a"}, {"name": "a"}]}, "volumes[1].name: 'a' is not allowed; one volume per name"),
+        (
+            {"volumes": [{"name": "a"}, {"name": "a"}]},
+            "volumes[1].name: 'a' is not allowed; allowed: one volume per name",
+        ),
         (
             {"volume_mounts": [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a/"}]},
-            "volume_mounts[1].mountPath: '/a' is not allowed; one mount per path",
+            "volume_mounts[1].mountPath: '/a' is not allowed; allowed: one mount per path",
         ),
     ],
 )
@@ -81,22 +84,22 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
 @each_row(
     ("written", "told"),
     [
-        ("runs", "volumes[1]: 'runs' is not allowed; claim:/path"),
+        ("runs", "volumes[1]: 'runs' is not allowed; allowed: claim:/path"),
         (":/runs", "volumes[1]: ':/runs'"),
         ("runs:data", "volumes[1]: 'runs:data'"),
         ("runs:/a:rox", "volumes[1]: 'runs:/a:rox'"),
-        ("Runs:/a", "volumes[1].claim: 'Runs' is not allowed; the name of a PersistentVolumeClaim"),
+        ("Runs:/a", "volumes[1].claim: 'Runs' is not allowed; allowed: the name of a PersistentVolumeClaim"),
         ("r" * 254 + ":/a", "volumes[1].claim"),
-        ("runs:/", "volumes[1].mount_path: '/' is not allowed; an absolute path other than '/'"),
+        ("runs:/", "volumes[1].mount_path: '/' is not allowed; allowed: an absolute path other than '/'"),
         ("runs:/a/../b", "volumes[1].mount_path: '/a/../b'"),
-        ("runs/../x:/a", "volumes[1].sub_path: '../x' is not allowed; a path inside the claim"),
+        ("runs/../x:/a", "volumes[1].sub_path: '../x' is not allowed; allowed: a path inside the claim"),
         ({"claim": "runs", "mount_path": "/r", "sub_path": "/abs"}, "volumes[1].sub_path: '/abs'"),
         ({"claim": "runs", "mount_path": "/a:b"}, "volumes[1].mount_path: '/a:b'"),
         ({"claim": "runs"}, "volumes[1].mount_path: None is not allowed; required"),
         ({"mount_path": "/a"}, "volumes[1].claim: None is not allowed; required"),
         ({"claim": "runs", "mount": "/a"}, "volumes[1].mount: there is no such field; did you mean mount_path?"),
-        (7, "volumes[1]: 7 is not allowed; a map"),
-        ("other:/data/", "volumes[1].mount_path: '/data' is not allowed; one mount per path"),
+        (7, "volumes[1]: 7 is not allowed; allowed: a map"),
+        ("other:/data/", "volumes[1].mount_path: '/data' is not allowed; allowed: one mount per path"),
     ],
 )
 def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, told: str) -> None:
@@ -146,9 +149,9 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
 @each_row(
     ("env", "told"),
     [
-        ({"1A": "x"}, "env.1A: '1A' is not allowed; a name of letters"),
+        ({"1A": "x"}, "env.1A: '1A' is not allowed; allowed: a name of letters"),
         ({"A B": "x"}, "env.A B: 'A B'"),
-        ({"A": True}, "env.A: a bool is not allowed; a text, a number"),
+        ({"A": True}, "env.A: a bool is not allowed; allowed: a text, a number"),
         ({"A": None}, "env.A: a NoneType is not allowed"),
         ({"A": ["hidden"]}, "env.A: a list is not allowed"),
         ({"A": {"secret": "hub"}}, "env.A: ['secret'] is not allowed"),
@@ -157,7 +160,7 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
         ({"A": {"secret": "", "key": "k"}}, "env.A.secret: '' is not allowed"),
         ([{"name": "A", "val": "x"}], "env[0].val: there is no such field; did you mean value?"),
         ([{"value": "x"}], "env[0].name: None"),
-        ([{"name": "A", "valueFrom": "x"}], "env[0].valueFrom: 'x' is not allowed; a map"),
+        ([{"name": "A", "valueFrom": "x"}], "env[0].valueFrom: 'x' is not allowed; allowed: a map"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
@@ -194,25 +197,25 @@ def test_requests_and_limits_are_read_apart() -> None:
         ),
         (
             {"container_resources": {"requests": {"gpu": 1}}},
-            "container_resources.requests.gpu: 'gpu' is not allowed; a device resource",
+            "container_resources.requests.gpu: 'gpu' is not allowed; allowed: a device resource",
         ),
         ({"container_resources": {"limits": {"memory": "4"}}}, "container_resources.limits.memory: '4'"),
         ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
         (
             {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
-            "container_resources.requests.cpu: '2' is not allowed; at most its limit, 1500m",
+            "container_resources.requests.cpu: '2' is not allowed; allowed: at most its limit, 1500m",
         ),
         (
             {"cpu": 1, "container_resources": {"limits": {"cpu": 2}}},
-            "cpu: '1' is not allowed; either cpu or cpu in `container_resources`",
+            "cpu: '1' is not allowed; allowed: either cpu or cpu in `container_resources`",
         ),
         (
             {"gpus": 1, "container_resources": {"limits": {"nvidia.com/gpu": 2}}},
-            "gpus: 1 is not allowed; either gpus or nvidia",
+            "gpus: 1 is not allowed; allowed: either gpus or nvidia",
         ),
         (
             {"worker": {"memory": "1Gi", "container_resources": {"requests": {"memory": "1Gi"}}}},
-            "worker.memory: '1Gi' is not allowed; either memory",
+            "worker.memory: '1Gi' is not allowed; allowed: either memory",
         ),
     ],
 )
@@ -330,11 +333,20 @@ def test_an_elastic_policy_is_read_in_the_crds_words() -> None:
         ({"elastic_policy": {"rdzv_backend": "zeus"}}, "allowed: c10d, etcd, etcd-v2"),
         (
             {"elastic_policy": {"rdzv_port": 70000}},
-            "elastic_policy.rdzv_port: 70000 is not allowed; a whole number, at least 1, at most 65535",
+            "elastic_policy.rdzv_port: 70000 is not allowed; allowed: a whole number, at least 1, at most 65535",
         ),
-        ({"elastic_policy": {"min_replicas": 2}, "workers": 1}, "workers: 1 is not allowed; between elastic_policy's"),
-        ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers: 3 is not allowed; between elastic_policy's"),
-        ({"elastic_policy": {}, "master": {"cpu": 1}}, "master: 'set' is not allowed; left out of an elastic job"),
+        (
+            {"elastic_policy": {"min_replicas": 2}, "workers": 1},
+            "workers: 1 is not allowed; allowed: between elastic_policy's",
+        ),
+        (
+            {"elastic_policy": {"max_replicas": 2}, "workers": 3},
+            "workers: 3 is not allowed; allowed: between elastic_policy's",
+        ),
+        (
+            {"elastic_policy": {}, "master": {"cpu": 1}},
+            "master: 'set' is not allowed; leave it out: all pods of an elastic job",
+        ),
     ],
 )
 def test_an_elastic_job_that_could_never_begin_is_refused(values: dict[str, Any], told: str) -> None:

@@ -67,13 +67,13 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
 @each_row(
     ("fields", "why"),
     [
-        ({"tfevents": None, "tensorboard": True}, "together with `tfevents` or `logdir`"),
+        ({"tfevents": None, "tensorboard": True}, "set `tfevents` or `logdir`, too"),
         ({"tensorboard": {"logdir": "/training_logs"}}, r"below /runs \(pvc://runs/team\)"),
         ({"tensorboard": {"logdir": "/scratch"}, "volumes": [{"name": "s", "emptyDir": {}}],
           "volume_mounts": [{"name": "s", "mountPath": "/scratch"}], "tfevents": None}, r"\(it mounts none\)"),
         ({"tensorboard": {"logdir": "/runs/scratch/tb"}, "volumes": ["runs/team:/runs", {"name": "s", "emptyDir": {}}],
           "volume_mounts": [{"name": "s", "mountPath": "/runs/scratch"}], "tfevents": None}, "it may go with the pod"),
-        ({"tensorboard": {"logdir": "logs"}}, "a relative path needs working_dir"),
+        ({"tensorboard": {"logdir": "logs"}}, "a relative path needs an absolute working_dir"),
         ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "the path has no '..'"),
         ({"tensorboard": {"logdir": "pvc:///x"}}, "pvc://claim/path"),
         ({"tensorboard": "yes"}, "true, false, or a map of logdir, image, service_type"),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _TYPE = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*")
 _ALLOWED = (
-    f"a cause ({', '.join(Cause)}), or the type of an exception, such as OSError, 'botocore.exceptions.ClientError' or "
-    "'socket.gaierror'"
+    f"allowed: a cause ({', '.join(Cause)}), or the type of an exception, such as OSError, "
+    "'botocore.exceptions.ClientError' or 'socket.gaierror'"
 )
 
 

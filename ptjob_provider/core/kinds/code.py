@@ -133,13 +133,17 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
         InvalidSpec: the folder is not packed, or there is no command.
     """
     if not isinstance(code, PackedCode):
-        raise InvalidSpec.of("code", code.folder, "an address: a folder can only travel from the machine that has it")
+        raise InvalidSpec.of(
+            "code", code.folder, "allowed: an address; a folder can only travel from the machine that has it"
+        )
     pod, training = template["spec"], find_container(template, container)
     command = training.get("command") or []
     if in_command and not command:
-        raise InvalidSpec.of("command", None, "a command: a TrainJob unpacks the folder of `code` in front of it")
+        raise InvalidSpec.of("command", None, "give a command; a TrainJob unpacks the folder of `code` in front of it")
     if taken := {each["name"] for each in pod.get("volumes") or []} & {_FOLDER_VOLUME, _ARCHIVE_VOLUME}:
-        raise InvalidSpec.of("volumes", min(taken), "another name: the volumes of the folder of `code` are called so")
+        raise InvalidSpec.of(
+            "volumes", min(taken), "allowed: another name; the volumes of the folder of `code` are called so"
+        )
     folder = training.get("workingDir") or FOLDER
     python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
     unpack = [python, "-I", f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", code.digest, folder]

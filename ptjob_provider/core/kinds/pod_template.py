@@ -503,14 +503,14 @@ def check_labels(path: str, meta: Mapping[str, Any]) -> None:
     annotations = pods.annotation_map(f"{path}.annotations", _texts(f"{path}.annotations", meta))
     size = sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > _MAX_ANNOTATIONS:
-        raise InvalidSpec.of(f"{path}.annotations", f"{size} bytes", f"at most {_MAX_ANNOTATIONS} in all")
+        raise InvalidSpec.of(f"{path}.annotations", f"{size} bytes", f"allowed: at most {_MAX_ANNOTATIONS} in all")
 
 
 def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
     pairs = meta.get(path.rpartition(".")[2]) or {}
     for key, value in pairs.items():
         if value is not None and not isinstance(value, str):
-            raise InvalidSpec.of(f"{path}.{key}", value, "a text: quote it")
+            raise InvalidSpec.of(f"{path}.{key}", value, "allowed: a text; quote it")
     return {key: value or "" for key, value in pairs.items()}
 
 
@@ -566,7 +566,7 @@ def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None
     """
     value = owner.get(name)
     if value is not None and not isinstance(value, kind):
-        raise InvalidSpec.of(path, value, _WORDS[kind])
+        raise InvalidSpec.of(path, value, f"allowed: {_WORDS[kind]}")
 
 
 def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -578,7 +578,7 @@ def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str,
     optional(owner, name, f"{path}.{name}", list)
     for index, item in enumerate(owner.get(name) or []):
         if not isinstance(item, Mapping):
-            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, _WORDS[Mapping])
+            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, f"allowed: {_WORDS[Mapping]}")
         yield f"{path}.{name}[{index}]", item
 
 

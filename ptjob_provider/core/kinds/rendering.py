@@ -347,7 +347,7 @@ def planned(
     elif outputs.tfevents is not None:
         claim, path = outputs.tfevents.claim, outputs.tfevents.path
     else:
-        raise InvalidSpec.of("tensorboard", "true", "set together with `tfevents` or `logdir`: a folder to show")
+        raise InvalidSpec.of("tensorboard", "true", "set `tfevents` or `logdir`, too: the folder that it shows")
     plan = TensorBoardPlan(claim=claim, path=path, image=requested.image or image)
     return plan.served_as(requested.service_type) if requested.service_type else plan
 

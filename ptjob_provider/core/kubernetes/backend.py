@@ -95,7 +95,7 @@ class KubernetesBackend:
             try:
                 ref = JobRef.of(await _send_or_adapt(client, manifest, lambda words: client.post(path, words)))
             except JobNotFound as error:  # the namespace does not exist
-                allowed = "a namespace that exists on the cluster"
+                allowed = "allowed: a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
             except ClusterError as error:
                 if error.code == HTTPStatus.NOT_FOUND:

@@ -50,6 +50,6 @@ class ClusterConfig:
         if len(chosen) > 1:
             raise InvalidSpec.of(chosen[1], "set", f"leave it out, or leave out {chosen[0]}: one way to the cluster")
         if self.max_log_streams < 1:
-            raise InvalidSpec.of("max_log_streams", self.max_log_streams, "a whole number, 1 or more")
+            raise InvalidSpec.of("max_log_streams", self.max_log_streams, "allowed: a whole number, 1 or more")
         if self.usage_interval < 0:
-            raise InvalidSpec.of("usage_interval", self.usage_interval, "seconds, or 0 for never")
+            raise InvalidSpec.of("usage_interval", self.usage_interval, "allowed: seconds, or 0 for never")

@@ -74,7 +74,7 @@ class ProbeOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout < math.inf:
-            raise InvalidSpec.of("probe_timeout", self.timeout, "a positive number of seconds")
+            raise InvalidSpec.of("probe_timeout", self.timeout, "allowed: a positive number of seconds")
 
 
 def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:

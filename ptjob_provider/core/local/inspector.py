@@ -149,7 +149,7 @@ class LocalInspector:
         try:
             port = free_port(what.port, _HOST)
         except OSError as error:
-            raise InvalidSpec.of("--port", what.port, f"a port that is free ({error.strerror})") from error
+            raise InvalidSpec.of("--port", what.port, f"allowed: a port that is free ({error.strerror})") from error
         process = await _start_tensorboard(folder, port)
         try:
             await _until_it_listens(process, port, what.timeout)

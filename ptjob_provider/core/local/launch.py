@@ -58,7 +58,7 @@ class Stores:
         absent = [key for key in keys if key not in (values or {})]
         if not ref.get("optional") and (values is None or absent):
             known = ", ".join(sorted(store)) or "none"
-            rule = f"this machine has it not; configured here ([ptjob] local_secrets, local_config_maps): {known}"
+            rule = f"this machine does not have it; configured here ([ptjob] local_secrets, local_config_maps): {known}"
             raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
         return values or {}
 

@@ -278,7 +278,9 @@ def _absolute(text: str, *, field: str, working_dir: str | None) -> str:
     if not text or _CONTROL.search(text) or _OTHER_SCHEME.match(text):
         raise InvalidSpec.of(field, text, "allowed: pvc://claim/path, or a path as the training code sees it")
     if not text.startswith("/") and not (working_dir or "").startswith("/"):
-        raise InvalidSpec.of(field, text, "a relative path needs working_dir, as an absolute path; or give it absolute")
+        raise InvalidSpec.of(
+            field, text, "a relative path needs an absolute working_dir; set that, or give an absolute path"
+        )
     return _normal(posixpath.join(working_dir or "", text))
 
 

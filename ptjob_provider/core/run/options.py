@@ -83,7 +83,7 @@ class Options:
         try:
             timeout = float(self.text("probe_timeout"))
         except ValueError:
-            raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "seconds") from None
+            raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "allowed: seconds") from None
         return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
 
     def usage_interval(self) -> float:
@@ -147,7 +147,7 @@ class Options:
         with contextlib.suppress(ValueError):
             if 0 <= (found := float(text)) < math.inf:
                 return found
-        raise InvalidSpec.of(self.title(name), text, allowed)
+        raise InvalidSpec.of(self.title(name), text, f"allowed: {allowed}")
 
     def _path(self, name: str) -> Path | None:
         text = self.text(name)
@@ -158,7 +158,7 @@ class Options:
 
         fields = {"context": value} if isinstance(value, str) else value
         if not isinstance(fields, dict) or "context" not in fields or not set(fields) <= {"context", "python"}:
-            allowed = "a directory, or a map with context and python"
+            allowed = "allowed: a directory, or a map with context and python"
             raise InvalidSpec.of(self.title("local_images"), {image: value}, allowed)
         return ImageReplacement(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
 

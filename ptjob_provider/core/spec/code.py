@@ -24,7 +24,9 @@ _RSYNC = r"rsync://[^\s/]+/\S+|[^\s/:-][^\s/:]*::?\S+"
 _REF = r"(?!-)[^\s~^:?*\[\\]+"
 _OF_GIT = ("branch", "revision", "submodules", "depth")
 _SOURCES = ("git", "rsync", "folder")
-_ALLOWED = "an address such as https://host/team/repository.git, git@host:team/repository.git or host::module/path"
+_ALLOWED = (
+    "allowed: an address such as https://host/team/repository.git, git@host:team/repository.git or host::module/path"
+)
 
 
 def is_sync_variable(name: str) -> bool:
@@ -57,7 +59,7 @@ def _address(pattern: str) -> parsers.Reader[str]:
 def _ref(field: str, value: Any) -> str:
     name = parsers.text(field, value)
     if not re.fullmatch(_REF, name):
-        raise InvalidSpec.of(field, value, "the name of a branch, a tag or a commit")
+        raise InvalidSpec.of(field, value, "allowed: the name of a branch, a tag or a commit")
     return name
 
 
@@ -95,11 +97,11 @@ class CodeSource:
         source = parse_into(cls, given, prefix=f"{field}.")
         named = [part for part in _SOURCES if getattr(source, part) is not None]
         if len(named) != 1:
-            raise InvalidSpec.of(field, sorted(given), "one of git, rsync and folder")
+            raise InvalidSpec.of(field, sorted(given), "allowed: one of git, rsync and folder")
         excluded = {"git": (), "rsync": _OF_GIT, "folder": (*_OF_GIT, "secret", "image")}
         for part in excluded[named[0]]:
             if getattr(source, part) is not None:
-                raise InvalidSpec.of(f"{field}.{part}", getattr(source, part), f"left out for {named[0]}")
+                raise InvalidSpec.of(f"{field}.{part}", getattr(source, part), f"leave it out beside {named[0]}")
         return source
 
     @staticmethod
@@ -135,8 +137,8 @@ class CodeSource:
             return None
         folder = place / Path(self.folder).expanduser()
         if not folder.is_dir():
-            allowed = f"a folder of this machine, or {_ALLOWED}"
-            raise InvalidSpec.of("code", self.folder, f"there is no folder {folder.absolute()}; allowed: {allowed}")
+            allowed = f"{_ALLOWED}, or a folder of this machine"
+            raise InvalidSpec.of("code", self.folder, f"there is no folder {folder.absolute()}; {allowed}")
         return folder
 
     @property

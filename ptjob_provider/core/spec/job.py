@@ -74,7 +74,7 @@ class ElasticPolicy:
         policy = parse_into(cls, parsers.mapping(field, value), prefix=f"{field}.")
         if policy.min_replicas and policy.max_replicas and policy.min_replicas > policy.max_replicas:
             raise InvalidSpec.of(
-                f"{field}.min_replicas", policy.min_replicas, f"at most max_replicas, {policy.max_replicas}"
+                f"{field}.min_replicas", policy.min_replicas, f"allowed: at most max_replicas, {policy.max_replicas}"
             )
         return policy
 
@@ -91,7 +91,7 @@ class ElasticPolicy:
         """
         lowest, highest = self.min_replicas or 1, self.max_replicas or parsers.MAX_PODS
         if not lowest <= workers <= highest:
-            raise InvalidSpec.of("workers", workers, "between elastic_policy's min_replicas and max_replicas")
+            raise InvalidSpec.of("workers", workers, "allowed: between elastic_policy's min_replicas and max_replicas")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,9 @@ class TensorBoard:
         try:
             return cls() if parsers.boolean(field, value) else None
         except InvalidSpec:
-            raise InvalidSpec.of(field, value, "true, false, or a map of logdir, image, service_type") from None
+            raise InvalidSpec.of(
+                field, value, "allowed: true, false, or a map of logdir, image, service_type"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +178,7 @@ def check_asked_once(fields_of: TrainingJob | RoleFields, prefix: str, *, gpu: s
             and fields_of.container_resources is not None
             and resource in fields_of.container_resources
         ):
-            allowed = f"either {name} or {resource} in `container_resources`"
+            allowed = f"allowed: either {name} or {resource} in `container_resources`"
             raise InvalidSpec.of(f"{prefix}{name}", getattr(fields_of, name), allowed)
 
 
@@ -223,7 +225,7 @@ def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
     """
     for name in values:
         if name in _OF_ONE_JOB:
-            raise InvalidSpec.of(f"{field}.{name}", "set", "left to each job")
+            raise InvalidSpec.of(f"{field}.{name}", "set", "leave it to each job")
     kind, version = next(iter(KINDS.items()))  # with a manifest, even an empty one, no field is required
     try:
         return TrainingJob.parse(**values, manifest={"apiVersion": version, "kind": kind})
@@ -263,7 +265,7 @@ def _nproc(field: str, value: Any) -> int | str:
     try:
         return parsers.integer(1)(field, value)
     except InvalidSpec:
-        raise InvalidSpec.of(field, value, "a whole number, at least 1, or auto, cpu, gpu") from None
+        raise InvalidSpec.of(field, value, "allowed: a whole number, at least 1, or auto, cpu, gpu") from None
 
 
 def _seconds(minimum: int) -> parsers.Reader[int]:
@@ -511,14 +513,14 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         if self.elastic_policy is not None and self.master is not None:
-            raise InvalidSpec.of("master", "set", "left out of an elastic job: all its pods are workers; use `worker`")
+            raise InvalidSpec.of("master", "set", "leave it out: all pods of an elastic job are workers; use `worker`")
         gpu = self.gpu_resource or DEFAULT_GPU
         for part, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
             if part is not None:
                 check_asked_once(part, prefix, gpu=gpu)
         named = (self.manifest or {}).get("kind", self.kind)
         if self.kind is not None and self.kind != named:
-            raise InvalidSpec.of("kind", self.kind, f"left out, or the manifest's: {named}")
+            raise InvalidSpec.of("kind", self.kind, f"allowed: the manifest's, {named}; or leave it out")
         if self.manifest is None:
             self._check_complete()
 

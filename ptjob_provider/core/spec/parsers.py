@@ -39,7 +39,7 @@ def is_unset(value: object) -> bool:
 def text(field: str, value: Any) -> str:
     """Parse a non-empty text."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidSpec.of(field, value, "a text that is not empty")
+        raise InvalidSpec.of(field, value, "allowed: a text that is not empty")
     return value.strip()
 
 
@@ -68,7 +68,7 @@ def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
         number = _whole(value)
         if number is None or not minimum <= number <= maximum:
             limit = "" if maximum == MAX_INT32 else f", at most {maximum}"
-            raise InvalidSpec.of(field, value, f"a whole number, at least {minimum}{limit}")
+            raise InvalidSpec.of(field, value, f"allowed: a whole number, at least {minimum}{limit}")
         return number
 
     return read
@@ -80,20 +80,20 @@ def boolean(field: str, value: Any) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
         return value.strip().lower() == "true"
-    raise InvalidSpec.of(field, value, "true or false")
+    raise InvalidSpec.of(field, value, "allowed: true or false")
 
 
 def sequence(field: str, value: Any) -> Sequence[Any]:
     """Parse a list or tuple; a text is refused, since it may mean one item or several."""
     if not isinstance(value, list | tuple):
-        raise InvalidSpec.of(field, value, "a list")
+        raise InvalidSpec.of(field, value, "allowed: a list")
     return value
 
 
 def mapping(field: str, value: Any) -> Mapping[str, Any]:
     """Parse a map with text keys."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InvalidSpec.of(field, value, "a map with texts as keys")
+        raise InvalidSpec.of(field, value, "allowed: a map with texts as keys")
     return value
 
 
@@ -103,14 +103,14 @@ def argument(field: str, value: Any) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise InvalidSpec.of(field, value, "a text or a number")
+    raise InvalidSpec.of(field, value, "allowed: a text or a number")
 
 
 def arguments(field: str, value: Any) -> tuple[str, ...]:
     """Parse a program's arguments."""
     if isinstance(value, str):
         raise InvalidSpec.of(
-            field, value, 'a list such as ["python", "train.py"]; a shell line is written ["sh", "-c", "…"]'
+            field, value, 'allowed: a list such as ["python", "train.py"]; a shell line is written ["sh", "-c", "…"]'
         )
     return tuple(argument(f"{field}[{index}]", item) for index, item in enumerate(sequence(field, value)))
 
@@ -215,7 +215,7 @@ def env_source(path: str, value: Any) -> Mapping[str, Any]:
         check_known(f"{path}.{key}", key, (*_SOURCES, *short, "prefix"))
     source = {short.get(key, key): _reference(f"{path}.{key}", key, item) for key, item in given.items()}
     if sum(name in source for name in _SOURCES) != 1:
-        raise InvalidSpec.of(path, sorted(given), '{"secret": NAME}, {"config_map": NAME} or an EnvFromSource')
+        raise InvalidSpec.of(path, sorted(given), 'allowed: {"secret": NAME}, {"config_map": NAME} or an EnvFromSource')
     return source
 
 

@@ -74,7 +74,7 @@ def cpu_quantity(field: str, value: Any) -> str:
     """Parse cores: `4`, `0.5` or `500m`."""
     cores = quantity(field, value)
     if amount(cores) < Decimal("0.001"):
-        raise InvalidSpec.of(field, value, "cores such as 4, 0.5 or 500m, at least 1m")
+        raise InvalidSpec.of(field, value, "allowed: cores such as 4, 0.5 or 500m, at least 1m")
     return cores
 
 
@@ -82,7 +82,7 @@ def memory_quantity(field: str, value: Any) -> str:
     """Parse bytes: `4Gi`, `512Mi`; less than 1Mi has a forgotten unit (`4`) or a wrong one (`512m`)."""
     size = quantity(field, value)
     if amount(size) < _MEBIBYTE:
-        raise InvalidSpec.of(field, value, "bytes with a unit such as 4Gi or 512Mi, at least 1Mi")
+        raise InvalidSpec.of(field, value, "allowed: bytes with a unit such as 4Gi or 512Mi, at least 1Mi")
     return size
 
 
@@ -97,7 +97,7 @@ def device_name(field: str, value: Any) -> str:
     """Parse the name of a device plugin's resource such as `nvidia.com/gpu`."""
     name = parsers.text(field, value)
     if not _EXTENDED.fullmatch(name):
-        raise InvalidSpec.of(field, value, "a device resource such as nvidia.com/gpu")
+        raise InvalidSpec.of(field, value, "allowed: a device resource such as nvidia.com/gpu")
     return name
 
 
@@ -109,7 +109,7 @@ def check_within(field: str, requests: Mapping[str, str], limits: Mapping[str, s
     """
     for name, request in requests.items():
         if name in limits and amount(request) > amount(limits[name]):
-            raise InvalidSpec.of(f"{field}.requests.{name}", request, f"at most its limit, {limits[name]}")
+            raise InvalidSpec.of(f"{field}.requests.{name}", request, f"allowed: at most its limit, {limits[name]}")
 
 
 def amount(quantity_text: str) -> Decimal:
@@ -127,7 +127,7 @@ def _matched(field: str, value: Any) -> re.Match[str]:
     if match is None or len(match[0]) > _MAX_QUANTITY:
         meant = _meant(text)
         advice = f"; did you mean {meant}?" if meant else ""
-        raise InvalidSpec.of(field, value, f"a Kubernetes quantity such as 4, 0.5, 500m or 4Gi{advice}")
+        raise InvalidSpec.of(field, value, f"allowed: a Kubernetes quantity such as 4, 0.5, 500m or 4Gi{advice}")
     return match
 
 
@@ -153,7 +153,7 @@ def _amount_of(path: str, name: str, value: Any) -> str:
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _REFERENCES = {"secret": "secretKeyRef", "config_map": "configMapKeyRef"}
-_ALLOWED = 'a text, a number, {"secret": NAME, "key": KEY} or {"config_map": NAME, "key": KEY}'
+_ALLOWED = 'allowed: a text, a number, {"secret": NAME, "key": KEY} or {"config_map": NAME, "key": KEY}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,9 @@ def _from_wire(path: str, item: Any) -> EnvVar:
 
 def _check_name(path: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise InvalidSpec.of(path, name, "a name of letters, digits, '_', '-' and '.', not beginning with a digit")
+        raise InvalidSpec.of(
+            path, name, "allowed: a name of letters, digits, '_', '-' and '.', not beginning with a digit"
+        )
 
 
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -255,16 +257,18 @@ def _matching(pattern: re.Pattern[str], allowed: str) -> parsers.Reader[str]:
     return read
 
 
-namespace = _matching(_NAMESPACE, "at most 63 lower-case letters, digits and '-', a letter or digit at both ends")
-label_value = _matching(_VALUE, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
-qualified_name = _matching(_KEY, "a name such as team or example.com/team")
+namespace = _matching(
+    _NAMESPACE, "allowed: at most 63 lower-case letters, digits and '-', a letter or digit at both ends"
+)
+label_value = _matching(_VALUE, "allowed: at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
+qualified_name = _matching(_KEY, "allowed: a name such as team or example.com/team")
 """Parser of the key of a label, or of a name of the same form."""
 
 
 def _object_name(field: str, value: Any, *, what: str) -> str:
     name = parsers.text(field, value)
     if not is_object_name(name):
-        raise InvalidSpec.of(field, value, f"the name of a {what} (lower-case letters, digits, '-', '.')")
+        raise InvalidSpec.of(field, value, f"allowed: the name of a {what} (lower-case letters, digits, '-', '.')")
     return name
 
 
@@ -330,14 +334,14 @@ def claim_name(field: str, value: Any) -> str:
 def _mount_path(field: str, value: Any) -> str:
     path = absolute_path(field, value)
     if path == "/" or ":" in path:
-        raise InvalidSpec.of(field, value, "an absolute path other than '/', without ':'")
+        raise InvalidSpec.of(field, value, "allowed: an absolute path other than '/', without ':'")
     return path
 
 
 def _sub_path(field: str, value: Any) -> str:
     path = parsers.text(field, value)
     if path.startswith("/") or ".." in path.split("/"):
-        raise InvalidSpec.of(field, value, "a path inside the claim, without a leading '/' and without '..'")
+        raise InvalidSpec.of(field, value, "allowed: a path inside the claim, without a leading '/' and without '..'")
     return posixpath.normpath(path)
 
 
@@ -387,9 +391,9 @@ def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
     items = parsers.sequence(field, value)
     parsed = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
     paths = [each.mount_path if isinstance(each, VolumeMount) else None for each in parsed]
-    _check_distinct(field, "mount_path", paths, "one mount per path")
+    _check_distinct(field, "mount_path", paths, "allowed: one mount per path")
     names = [each.name if isinstance(each, PodVolume) else None for each in parsed]
-    _check_distinct(field, "name", names, "one volume per name")
+    _check_distinct(field, "name", names, "allowed: one volume per name")
     return parsed
 
 
@@ -400,7 +404,7 @@ def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
         InvalidSpec: one lacks a name or a path, or two share a path.
     """
     mounts = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(parsers.sequence(field, value)))
-    _check_distinct(field, "mountPath", [each["mountPath"] for each in mounts], "one mount per path")
+    _check_distinct(field, "mountPath", [each["mountPath"] for each in mounts], "allowed: one mount per path")
     return mounts
 
 
@@ -426,7 +430,7 @@ def absolute_path(field: str, value: Any) -> str:
     """Parse an absolute path of the container, without `..`; a trailing slash is dropped."""
     path = parsers.text(field, value)
     if not path.startswith("/") or ".." in path.split("/"):
-        raise InvalidSpec.of(field, value, "an absolute path without '..'")
+        raise InvalidSpec.of(field, value, "allowed: an absolute path without '..'")
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
@@ -440,7 +444,8 @@ def _parts(field: str, value: str) -> dict[str, Any]:
     match = _SHORT.fullmatch(value.strip())
     if match is None:
         allowed = (
-            "claim:/path, claim:/path:ro, claim/sub/path:/path, or a map of claim, mount_path, sub_path, read_only"
+            "allowed: claim:/path, claim:/path:ro, claim/sub/path:/path, or a map of claim, mount_path, sub_path, "
+            "read_only"
         )
         raise InvalidSpec.of(field, value, allowed)
     read_only = True if match["mode"] == "ro" else None

@@ -81,7 +81,7 @@ def render(attempt: Attempt) -> Rendered:
     """
     job, installation = attempt.job, attempt.installation
     if job.runtime is not None:
-        raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
+        raise InvalidSpec.of("runtime", job.runtime, "leave it out, a PyTorchJob has none; or set kind=TrainJob")
     requested = with_name(_requested(job, installation.template), attempt)
     validate(requested)
     made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
@@ -144,7 +144,7 @@ def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | No
         is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
         roles = _resized(roles, job.workers, elastic=is_elastic)
     if job.master is not None and "Master" not in roles:
-        raise InvalidSpec.of("master", "set", "left out: the manifest has no Master; use `worker`")
+        raise InvalidSpec.of("master", "set", "leave it out: the manifest has no Master; use `worker`")
     return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in roles.items()}
 
 
@@ -314,9 +314,9 @@ def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
 def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
     count, path = replica.get("replicas"), f"{ROLES_PATH}.{role}.replicas"
     if role == "Master" and (count != 1 or isinstance(count, bool)):
-        raise InvalidSpec.of(path, count, "must be written, and be 1 (the webhook's rule)")
+        raise InvalidSpec.of(path, count, "allowed: 1; it must be written (the webhook's rule)")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_PODS):
-        raise InvalidSpec.of(path, count, f"a whole number, at least 1, at most {MAX_PODS}")
+        raise InvalidSpec.of(path, count, f"allowed: a whole number, at least 1, at most {MAX_PODS}")
 
 
 def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
@@ -340,7 +340,7 @@ def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
 
 def _quantity(path: str, size: Any) -> str:
     if isinstance(size, float):
-        raise InvalidSpec.of(path, size, f'a text or a whole number: write it as "{size}"')
+        raise InvalidSpec.of(path, size, f'allowed: a text or a whole number; write it as "{size}"')
     return quantity(path, size)
 
 
@@ -358,13 +358,17 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
     _check_word("spec.runPolicy.managedBy", run.get("managedBy"), _MANAGERS)
     nproc = spec.get("nprocPerNode")
     if nproc is not None and not (isinstance(nproc, str) and _NPROC.fullmatch(nproc)):
-        raise InvalidSpec.of("spec.nprocPerNode", nproc, 'a text: "auto", "cpu", "gpu" or a number such as "2", quoted')
+        raise InvalidSpec.of(
+            "spec.nprocPerNode", nproc, 'allowed: a text: "auto", "cpu", "gpu" or a number such as "2", quoted'
+        )
     if elastic is None:
         return
     if "Worker" not in roles:
         raise InvalidSpec.of(f"{ROLES_PATH}.Worker", None, "required by spec.elasticPolicy")
     if nproc is not None and elastic.get("nProcPerNode") is not None:
-        raise InvalidSpec.of("spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "not beside spec.nprocPerNode")
+        raise InvalidSpec.of(
+            "spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "leave it out: spec.nprocPerNode is set"
+        )
     _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
 
 

@@ -84,7 +84,9 @@ def _longest_name(requested: Manifest) -> int:
     if room < SHORTEST_NAME:
         shorter = len(str(longest["type"])) - (SHORTEST_NAME - room)
         raise InvalidSpec.of(
-            "spec.replicaSpecs.type", longest["type"], f"at most {shorter} characters: it is part of its pods' names"
+            "spec.replicaSpecs.type",
+            longest["type"],
+            f"allowed: at most {shorter} characters; it is part of its pods' names",
         )
     return room
 
@@ -202,7 +204,9 @@ def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
         return roles
     others = sum(count(each) for each in roles[:-1])
     if workers <= others:
-        raise InvalidSpec.of("workers", workers, f"more than {others}: the roles before the last one have as many")
+        raise InvalidSpec.of(
+            "workers", workers, f"allowed: more than {others}; the roles before the last one have as many"
+        )
     return [*roles[:-1], {**roles[-1], "replicas": workers - others}]
 
 
@@ -307,7 +311,9 @@ def as_arguments(container: Manifest) -> Manifest:
         return container
     beginning = _beginning(command)
     if not beginning:
-        raise InvalidSpec.of("command", command, "torchrun, script and options: T9k starts its processes by torchrun")
+        raise InvalidSpec.of(
+            "command", command, "allowed: torchrun, script and options; T9k starts its processes by torchrun"
+        )
     rest = {name: part for name, part in container.items() if name != "command"}
     return {**rest, "args": [*command[beginning:], *(container.get("args") or [])]}
 

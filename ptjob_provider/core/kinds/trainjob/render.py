@@ -155,7 +155,9 @@ def render(attempt: Attempt) -> Rendered:
 def _check_fields(job: TrainingJob) -> None:
     """Reject fields without a place in a TrainJob; new fields are rejected until they get one here."""
     if job.clean_pod_policy not in {None, "Running"}:
-        raise InvalidSpec.of("clean_pod_policy", job.clean_pod_policy, "a TrainJob's end stops what runs: Running")
+        raise InvalidSpec.of(
+            "clean_pod_policy", job.clean_pod_policy, "allowed: Running; a TrainJob's end stops the pods that still run"
+        )
     for field in fields(job):
         if field.name in _OF_JOB | _OF_PODS | {"clean_pod_policy"} or getattr(job, field.name) is None:
             continue
@@ -200,7 +202,7 @@ def _processes(number: int | str) -> Manifest:
     if number == "auto":
         return {}
     if isinstance(number, str):
-        raise InvalidSpec.of("nproc_per_node", number, "a number, or auto: Trainer counts by itself since 2.2")
+        raise InvalidSpec.of("nproc_per_node", number, "allowed: a number, or auto; Trainer counts by itself since 2.2")
     return {"numProcPerNode": number}
 
 
@@ -386,7 +388,7 @@ def reference(text: str | None) -> Manifest | None:
         return None
     kind, slash, name = text.rpartition("/")
     if slash and kind not in {_OF_CLUSTER, _OF_NAMESPACE}:
-        raise InvalidSpec.of("runtime", text, f"NAME, {_OF_NAMESPACE}/NAME or {_OF_CLUSTER}/NAME")
+        raise InvalidSpec.of("runtime", text, f"allowed: NAME, {_OF_NAMESPACE}/NAME or {_OF_CLUSTER}/NAME")
     return {"kind": kind, "name": name} if slash else {"name": name}
 
 

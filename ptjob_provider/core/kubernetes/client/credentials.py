@@ -132,7 +132,7 @@ class Credentials:
         expiry = getattr(loader, "exec_plugin_expiry", None)
         endpoint = _endpoint(configuration)
         if not _HOST.fullmatch(endpoint.host):
-            allowed = f"https://HOST:PORT {_NO_CONFIGURATION}"
+            allowed = f"allowed: https://HOST:PORT {_NO_CONFIGURATION}"
             raise InvalidSpec(f"{self._source}: server: {endpoint.host!r} is not allowed; {allowed}")
         return endpoint, expiry.timestamp() if expiry else None
 
@@ -185,7 +185,7 @@ def _described(error: Exception, source: str, context: str | None) -> str:
     """Describe an invalid kubeconfig without its values, which may be secrets."""
     text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
     if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
-        return f"context: {context!r} is not allowed; a context of {source}: kubectl config get-contexts"
+        return f"context: {context!r} is not allowed; allowed: a context of {source}: kubectl config get-contexts"
     if isinstance(error, OSError):
         return f"{source}: {error.strerror or text}"
     if isinstance(error, yaml.YAMLError):

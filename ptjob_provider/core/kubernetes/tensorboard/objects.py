@@ -146,7 +146,9 @@ def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bo
     trainer, spec = pod_template.find_container(rank0, kind.CONTAINER), rank0["spec"]
     image = plan.image or trainer.get("image")
     if not image:
-        raise InvalidSpec.of("tensorboard.image", None, "an image with TensorBoard: the job's own is in its runtime")
+        raise InvalidSpec.of(
+            "tensorboard.image", None, "give an image with TensorBoard: the job's own is in its runtime"
+        )
     python = "python3" if plan.image else python_of(trainer)
     contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     place = placement(rank0, trainer, on_its_node=False) if is_held_by_one_node else platform(rank0)

@@ -81,7 +81,9 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
     except OSError as error:
-        raise InvalidSpec.of("--port", local_port, f"a port that is free ({error.strerror or error})") from error
+        raise InvalidSpec.of(
+            "--port", local_port, f"allowed: a port that is free ({error.strerror or error})"
+        ) from error
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
