@@ -121,7 +121,7 @@ class LineSplitter:
 
     def _take_certain(self) -> list[Piece]:
         size = self._max_piece
-        text = self._pending.removesuffix("\r")  # it may belong to the line's end
+        text = self._pending.removesuffix("\r")  # a carriage return may be half of the line's end
         certain = max(len(text) - 1, 0) // size * size
         self._pending = self._pending[certain:]
         return [Piece(text=text[start : start + size], continues=True) for start in range(0, certain, size)]

@@ -64,7 +64,7 @@ class Termination:
         self._stopped.set()
 
     async def run(self, work: Coroutine[None, None, T]) -> T:
-        """Return what the work returns.
+        """Run the work until it ends or the step is terminated, and return its result.
 
         Raises:
             Terminated: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was

@@ -85,7 +85,7 @@ def observe(
     newest = {pod.name: pod for pod in parsed}
     for pod in parsed:
         if newest[pod.name] is not pod and _is_recorded(history, pod):
-            continue  # another pod is this replica now, and its restarts are counted
+            continue  # a newer pod has taken its place, and that one's restarts are counted
         history = _with_restarts(history, pod)
         history = _with_returned(_with_revision(_with_terminations(history, pod, now), pod), pod)
     for end in reported_ends(events, container):

@@ -255,7 +255,7 @@ class _Probe:
         for pause in _pauses():
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
-            except JobAlreadyExists:  # created by the same request, whose answer was lost: the name is random
+            except JobAlreadyExists:  # this request made it before its answer was lost: the name is random
                 return
             except PermissionDenied:
                 self.is_requested = False

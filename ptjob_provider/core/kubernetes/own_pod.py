@@ -45,7 +45,7 @@ class OwnPod:
         return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
 
     async def try_number(self) -> int | None:
-        """Return the number of Argo's retry that this pod runs, 0 for the first; None if Argo does not retry it.
+        """Return the number of this pod's try among Argo's retries, 0 for the first; None if Argo retries nothing.
 
         Raises:
             ClusterError: the pod cannot be read.

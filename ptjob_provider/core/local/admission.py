@@ -144,7 +144,7 @@ _SYNC = ("python3", "-I", sync_code.__file__)
 
 
 def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
-    """Return the supervisor's setup, and the announcements, as Events about the job.
+    """Return the supervisor's setup, and Events about the job that announce what does not apply here.
 
     Raises:
         InvalidSpec: a name, a path or a reference is invalid, or a path leaves its volume.

@@ -311,7 +311,7 @@ class Pod:
         return bool(due)
 
     def remove(self, longest_grace: float) -> None:
-        """Begin its removal: send its processes SIGTERM, kill them after its grace, and start nothing any more."""
+        """Begin the pod's removal: send SIGTERM, kill what runs after the grace period, and start nothing any more."""
         if not self.is_going:
             grace = self.object["spec"].get("terminationGracePeriodSeconds")
             self._kill_at = time.monotonic() + min(longest_grace if grace is None else grace, longest_grace)

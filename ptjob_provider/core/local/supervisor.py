@@ -204,7 +204,7 @@ def main(path: str) -> int:
     files = JobFiles(Path(path))
     setup = Setup.from_dict(json.load(sys.stdin))
     if os.fork():
-        os._exit(0)  # the parent need not wait, and the orphan dies with nobody
+        os._exit(0)  # the submitter need not wait, and the child outlives it
     files.supervisor_lock.write_text(str(os.getpid()))
     _detach(files.supervisor_log)  # the submitter waits for this: the supervisor must be known by then
     processes.adopt_orphans()

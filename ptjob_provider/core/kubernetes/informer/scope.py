@@ -104,7 +104,7 @@ def by_uid(uid: str) -> str:
 
 
 def by_name(kind: str, name: str) -> str:
-    """Return the selector of the events about an object known by name only; includes its predecessors' events."""
+    """Return the selector of events about an object known by name only; events of its predecessors match, too."""
     return f"involvedObject.kind={kind},involvedObject.name={name}"
 
 

@@ -37,7 +37,7 @@ class LogStreams:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[StreamSlot]:
-        """Queue for a stream; on exit the slot is released, and a stream goes to the longest waiting reader."""
+        """Queue for a stream; on exit, give the stream to the reader that has waited longest."""
         slot = StreamSlot(self)
         self._waiting[slot] = None
         self._hand_out()
