@@ -28,9 +28,10 @@ from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
 from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.local.config import NO_IMAGE
-from ptjob_provider.core.run.cleanup import OnFinishAction, stop_and_wait
+from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import CodeSource, TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import MAX_INT32, boolean, integer
 from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, nearest
 from ptjob_provider.core.outputs.contract import check_place
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, check_each, integer, text, word
 from ptjob_provider.core.wire import to_wire
 

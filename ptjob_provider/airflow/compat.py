@@ -1,4 +1,4 @@
-"""Import what differs between the supported versions of Airflow; no other module knows versions.
+"""Import what differs between the supported versions of Airflow; only `compat_triggers` knows versions, too.
 
 Each part says which floor of `apache-airflow` in pyproject.toml makes it needless. Then the part is deleted, and its
 users import from Airflow directly. What users notice: docs/reference/airflow-versions.md.
@@ -11,16 +11,13 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseHook, Variable
+from airflow.sdk import Variable
 from airflow.sdk.execution_time.comms import GetTaskStates, GetVariable, GetXCom, SetXCom
-from asgiref.sync import sync_to_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
     from datetime import datetime
 
-    from airflow.sdk import Connection
-    from pydantic import JsonValue
 
 __all__ = [
     "AirflowException",
@@ -32,12 +29,8 @@ __all__ = [
     "GetTaskStates",
     "GetXCom",
     "SetXCom",
-    "SharedStreamProducer",
     "TaskDeferralError",
-    "amask_secret",
     "conf",
-    "get_async_connection",
-    "get_async_extra_dejson",
 ]
 
 AIRFLOW = tuple(int(part) for part in version("apache-airflow-core").split(".")[:2])
@@ -108,30 +101,6 @@ _IS_3_3 = AIRFLOW >= (3, 3)
 if _IS_3_3:
     from airflow.sdk.execution_time.comms import GetVariableKeys
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
-    from airflow.sdk.log import amask_secret
-    from airflow.triggers.shared_stream import SharedStreamProducer
-else:
-    from airflow.sdk.log import mask_secret
-
-    class SharedStreamProducer:  # type: ignore[no-redef]
-        """Base of a class that an older Airflow never makes: it runs each trigger by `run`."""
-
-    async def amask_secret(secret: JsonValue, name: str | None = None) -> None:
-        """Mask a secret without blocking the event loop, on which the supervisor is told."""
-        await sync_to_async(mask_secret)(secret, name)
-
-
-try:
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-except ImportError:  # the providers of Airflow 3.1's and 3.2's own constraints
-
-    async def get_async_connection(conn_id: str) -> Connection:  # type: ignore[misc]
-        """Return a connection without blocking the event loop."""
-        return await sync_to_async(BaseHook.get_connection)(conn_id)
-
-    async def get_async_extra_dejson(conn: Connection) -> dict[str, Any]:
-        """Return a connection's extras without blocking the event loop."""
-        return await sync_to_async(lambda: conn.extra_dejson)()
 
 
 HAS_ON_KILL = _IS_3_3

@@ -15,12 +15,11 @@ from uuid import uuid4
 
 from airflow.sdk import Variable
 
-from ptjob_provider.airflow import compat, supervisor
+from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import conf
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
-from ptjob_provider.core.kinds.pod_template import with_changes
 from ptjob_provider.core.run.options import Options
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.wire import to_wire
@@ -142,6 +141,8 @@ def known() -> Instance | None:
 
 async def read_in_trigger() -> Instance | None:
     """Return this installation, in a triggerer; None if Airflow did not respond in time, or there is no id."""
+    from ptjob_provider.airflow import supervisor  # noqa: PLC0415 - loads what follows jobs; a DAG file does not
+
     if name := option("instance"):
         return Instance(name)
     return instance_of(await supervisor.variables_from_trigger(KEY_PREFIX) or ())
@@ -192,6 +193,8 @@ def _mutated(pod: Manifest) -> Manifest:
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # noqa: PLC0415 - loads a client
     from airflow.settings import pod_mutation_hook  # noqa: PLC0415 - as above
+
+    from ptjob_provider.core.kinds.pod_template import with_changes  # noqa: PLC0415 - as above
 
     try:
         model = PodGenerator.deserialize_model_dict(pod)

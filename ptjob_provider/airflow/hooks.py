@@ -20,13 +20,8 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 
 from ptjob_provider.airflow import supervisor
-from ptjob_provider.airflow.compat import (
-    AirflowNotFoundException,
-    amask_secret,
-    answered,
-    get_async_connection,
-    get_async_extra_dejson,
-)
+from ptjob_provider.airflow.compat import AirflowNotFoundException, answered
+from ptjob_provider.airflow.compat_triggers import amask_secret, get_async_connection, get_async_extra_dejson
 from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend

@@ -1,11 +1,12 @@
 """`PyTorchJobOperator`: run a distributed PyTorch training job as one task.
 
 The operator maps its arguments to a `TrainingJob`. `task_session` runs one try; `core` decides about the
-job. Importing this module loads no Kubernetes client, because DAG files are parsed all day.
+job. DAG files are parsed all day, so importing this module loads what checks arguments; methods import what runs a job.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
@@ -15,30 +16,27 @@ from airflow.sdk import BaseOperator
 from ptjob_provider.airflow import config
 from ptjob_provider.airflow.arguments import READERS, check_arguments, check_fields, is_checked_later
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
-from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
-from ptjob_provider.airflow.outcome import JobEvent, failure_told, push_result
 from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
-from ptjob_provider.airflow.task_session import JobExecution, Waiting, airflow_errors
-from ptjob_provider.airflow.triggers import PyTorchJobTrigger
-from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Limits, Retrying
+from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.identity import Owner, stem_of
-from ptjob_provider.core.manifest import dump_manifest
-from ptjob_provider.core.run.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from ptjob_provider.airflow.connection import Place
+    from ptjob_provider.airflow.outcome import Told
+    from ptjob_provider.airflow.task_session import JobExecution
+    from ptjob_provider.core.diagnosis import Retrying
+    from ptjob_provider.core.run.orphans import LeaveRunning
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.retraining.operators import DataLedger
 
@@ -335,7 +333,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             self.limits: dict[str, Any] = {
                 name: READERS[name](name, limit) for name, limit in limits.items() if limit is not None
             }
-        self._retrying = Retrying.of(retry_on, never_retry_on)
+        self._retry_rules = (retry_on, never_retry_on)
+        if self._retry_rules != (None, None):
+            self._retrying()
         self._waiting = Waiting()
         if not is_checked_later(self):
             self._check({name: value for name, value in given.items() if name not in JOB_FIELDS})
@@ -351,8 +351,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 and submit nothing."""
+        from ptjob_provider.core import kinds
+        from ptjob_provider.core.manifest import dump_manifest
+
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
-        job, installation = self._job(), load_installation()
+        job, installation = self._job(), config.load_installation()
         rendered = kinds.requested_kind(job, preferred=installation.kind).render(
             job, owner=owner, attempt=1, exact_name=self.exact_name, installation=installation
         )
@@ -360,7 +363,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
-        with airflow_errors(), failure_told(context, self.log) as told:
+        from ptjob_provider.core.diagnosis import Limits
+
+        with self._failing_aloud(context) as told:
             place = Access.of(self).place()
             execution = self._execution(context, place)
             self._confirm_claim(execution, context)
@@ -383,7 +388,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
-        with airflow_errors(), failure_told(context, self.log) as told:
+        from ptjob_provider.airflow.outcome import JobEvent
+
+        with self._failing_aloud(context) as told:
             execution = self._execution(context, Access.of(self).place())
             with execution.leaving_nothing():
                 fired = JobEvent.from_dict(event)
@@ -399,7 +406,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralError:
-            with airflow_errors(), failure_told(context, self.log):
+            with self._failing_aloud(context):
                 execution = self._execution(context, Access.of(self).place())
                 with execution.leaving_nothing():
                     raise
@@ -411,6 +418,15 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         """
         self._waiting.wake()
 
+    @contextmanager
+    def _failing_aloud(self, context: Any) -> Iterator[Told]:
+        """Report a failure of the block to Airflow and in XComs."""
+        from ptjob_provider.airflow.outcome import failure_told
+        from ptjob_provider.airflow.task_session import airflow_errors
+
+        with airflow_errors(), failure_told(context, self.log) as told:
+            yield told
+
     def _confirm_claim(self, execution: JobExecution, context: Any) -> None:
         if self.ledger is not None:
             with execution.leaving_nothing():
@@ -419,6 +435,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
         """Report the success to the ledger, lineage and outlets, and return the result."""
+        from ptjob_provider.airflow.outcome import push_result
+
         if self.ledger is not None:
             try:
                 self.ledger.report(context)
@@ -433,6 +451,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         return result
 
     def _execution(self, context: Any, place: Place) -> JobExecution:
+        from ptjob_provider.airflow.task_session import JobExecution
+
         return JobExecution(
             place.backend,
             context,
@@ -442,12 +462,19 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,
             leave_running=self._leave_running,
-            retrying=self._retrying,
+            retrying=self._retrying(),
         )
+
+    def _retrying(self) -> Retrying:
+        from ptjob_provider.core.diagnosis import Retrying
+
+        return Retrying.of(*self._retry_rules)
 
     @property
     def _leave_running(self) -> LeaveRunning | None:
         """Return which jobs must keep running although no task waits for them."""
+        from ptjob_provider.core.run.orphans import LeaveRunning
+
         if not self.wait_for_completion:
             return LeaveRunning.JOB
         return LeaveRunning.PODS if self.keep_running_pods else None
@@ -459,11 +486,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         return fields
 
     def _job(self, namespace: str | None = None) -> TrainingJob:
+        from ptjob_provider.core.code.folder import with_packed_folder
+
         job = TrainingJob.parse(**self._fields()).in_namespace(namespace)
         mask_credentials(job)
         whole = self._with_secrets(job)
-        from ptjob_provider.core.code.folder import with_packed_folder  # noqa: PLC0415 - only while a task runs
-
         return with_packed_folder(whole, beside=Path(self.dag.folder)) if CodeSource.is_folder(self.code) else whole
 
     def _with_secrets(self, job: TrainingJob) -> TrainingJob:
@@ -475,6 +502,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             CodeSource.parse("code", self.code).folder_beside(Path(self.dag.folder))
 
     def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:
+        from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+
         trigger = PyTorchJobTrigger(
             **access.to_dict(),
             submission=submission.to_dict(),

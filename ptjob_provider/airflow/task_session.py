@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.compat import (
@@ -30,13 +30,13 @@ from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import TaskStopped
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
+from ptjob_provider.airflow.waiting import ToldToStop
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
 from ptjob_provider.core.errors import ClaimLost, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import Instance, Owner
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.cleanup import (
-    OnFinishAction,
     abandon,
     delete_if_unfinished,
     is_left_to_next_try,
@@ -46,14 +46,16 @@ from ptjob_provider.core.run.cleanup import (
 )
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
 from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
-from ptjob_provider.core.run.session import Session, until_stopped
+from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, with_tensorboard
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
     from datetime import datetime
 
     from ptjob_provider.airflow.outcome import JobEvent
+    from ptjob_provider.airflow.waiting import Waiting
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.identity import JobRef
@@ -90,54 +92,6 @@ def fate_in_trigger(state: str | None) -> Fate:
     cleared the task. No response from Airflow: keep.
     """
     return Fate.KEEP if state is None or state in WAITING_STATES else Fate.DELETE
-
-
-T = TypeVar("T")
-
-
-class ToldToStop(Exception):
-    """The task was told to stop while it waited; the job is unchanged."""
-
-
-class Waiting:
-    """Runs one task's coroutines: each until it is done, or until `wake`."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._told: asyncio.Event | None = None
-        self._is_told = False
-
-    def wake(self) -> None:
-        """Tell the task to stop; safe in a signal handler, and returns at once."""
-        self._is_told = True
-        if self._loop is not None and self._told is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._told.set)
-
-    def run(self, coroutine: Coroutine[Any, Any, T], *, grace: float = 0.0) -> T:
-        """Return the coroutine's result.
-
-        Args:
-            coroutine: what to wait for.
-            grace: seconds for it to complete after the task was told to stop; then it is cancelled.
-
-        Raises:
-            ToldToStop: the coroutine has completed or was cancelled; it never started if `wake` was called before.
-        """
-        if self._is_told:
-            coroutine.close()
-            raise ToldToStop
-        return asyncio.run(self._run(coroutine, grace))
-
-    async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
-        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        if self._is_told:  # `wake` was called before this loop existed
-            self._told.set()
-
-        async def stop(main: asyncio.Task[T]) -> T:
-            await asyncio.wait({main}, timeout=grace)
-            raise ToldToStop
-
-        return await until_stopped(self._told, coroutine, stop)
 
 
 @contextlib.contextmanager

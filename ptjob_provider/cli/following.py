@@ -33,11 +33,12 @@ from ptjob_provider.core.diagnosis.causes import TAIL_LINES
 from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
-from ptjob_provider.core.run.cleanup import OnFinishAction, what_stays
+from ptjob_provider.core.run.cleanup import what_stays
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, with_tensorboard
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 
 T = TypeVar("T")
 
@@ -70,6 +70,20 @@ async def cancelled(*tasks: asyncio.Future[Any]) -> list[Any]:
     for task in tasks:
         task.cancel()
     return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until_stopped(
+    stop_requested: asyncio.Event,
+    work: Coroutine[Any, Any, T],
+    stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]],
+) -> T:
+    """Return the work's result or, once `stop_requested` is set, that of `stop`; nothing of the work runs on then."""
+    main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
+    try:
+        await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        return main.result() if main.done() else await stop(main)
+    finally:
+        await cancelled(main, waiting)
 
 
 class Source(Protocol):

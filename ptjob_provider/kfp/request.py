@@ -13,8 +13,8 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, integer, is_unset
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM

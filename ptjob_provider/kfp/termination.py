@@ -13,8 +13,7 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.run.session import until_stopped
-from ptjob_provider.core.shared import cancelled
+from ptjob_provider.core.shared import cancelled, until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

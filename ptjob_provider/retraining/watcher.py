@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.asset import AssetNameRef
 
-from ptjob_provider.airflow.compat import SharedStreamProducer
+from ptjob_provider.airflow.compat_triggers import SharedStreamProducer
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.retraining.batches import Watermark
 from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after

@@ -21,12 +21,11 @@ from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore
 from ptjob_provider.airflow.task_session import (
     JobExecution,
-    ToldToStop,
-    Waiting,
     airflow_errors,
     alarm_put_off,
     may_retry,
 )
+from ptjob_provider.airflow.waiting import ToldToStop, Waiting
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (

@@ -29,10 +29,10 @@ from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.outputs.result import JobResult, build_result
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import words_of
 from ptjob_provider.core.status import JobPhase, JobStatus
 

@@ -18,8 +18,9 @@ from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.tensorboard import of_job as waits
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard, url_beside
-from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished
+from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 pytestmark = pytest.mark.skips_waits

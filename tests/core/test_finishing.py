@@ -9,9 +9,10 @@ import pytest
 from fakes import MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.attempts import AttemptRecord
-from ptjob_provider.core.run.cleanup import OnFinishAction, abandon, act_on_finished, delete_if_unfinished, known_job
+from ptjob_provider.core.run.cleanup import abandon, act_on_finished, delete_if_unfinished, known_job
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 pytestmark = pytest.mark.skips_waits
 

@@ -10,10 +10,10 @@ import pytest
 from fakes import MemoryStore, ScriptedBackend
 from ptjob_provider.core.errors import JobFailed, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:

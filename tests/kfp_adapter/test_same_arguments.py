@@ -12,8 +12,8 @@ from installed import ROOT
 from kfp_adapter.compiled import arrived, compile_pipeline
 from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.request import Request
 from rows import each_row

@@ -18,9 +18,10 @@ from ptjob_provider.cli import main
 from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, delete_if_unfinished
+from ptjob_provider.core.run.cleanup import act_on_finished, delete_if_unfinished
 from ptjob_provider.core.run.orphans import Orphan, sweep
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

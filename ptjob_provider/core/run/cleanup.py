@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
-from ptjob_provider.core.spec.parsers import word
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.attempts import AttemptStore
     from ptjob_provider.core.run.rank0_log import Sink
     from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 SETTLE_TIMEOUT = 3.0
 """Seconds to wait for the replicas of an ended job to end by themselves: stopping them removes their logs, and one of
@@ -125,31 +124,6 @@ async def _where(backend: Backend, ref: JobRef) -> str:
     places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in observation.pods]
     named = [f"{name} on {node}" for name, node in places if node]
     return f" ({', '.join(named)})" if named else ""
-
-
-class OnFinishAction(StrEnum):
-    """Action on an ended job, once its log, record and outputs are collected.
-
-    The values are KubernetesPodOperator's. No action touches a claim or its files.
-    """
-
-    KEEP_JOB = "keep_job"
-    """The job stays for its TTL; a manifest's job without one gets the default of seven days."""
-    DELETE_JOB = "delete_job"
-    DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
-
-    @classmethod
-    def parse(cls, given: str) -> Self:
-        """Parse the argument.
-
-        Raises:
-            InvalidSpec: there is no such action.
-        """
-        return cls(word(*cls)("on_finish_action", given))
-
-    def deletes(self, *, succeeded: bool) -> bool:
-        """Return whether a job with this outcome is deleted."""
-        return self is OnFinishAction.DELETE_JOB or (self is OnFinishAction.DELETE_SUCCEEDED_JOB and succeeded)
 
 
 async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:

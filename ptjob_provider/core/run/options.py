@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix
 from ptjob_provider.core.spec import job_template as read_template
 from ptjob_provider.core.spec import kind_name
 
@@ -112,10 +111,14 @@ class Options:
 
     def sync_image(self) -> str:
         """Return the default image of the sync container."""
+        from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix  # noqa: PLC0415 - only to render a job
+
         return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
 
     def tensorboard_image(self) -> str:
         """Return the default image of TensorBoard; "" for the job's own image."""
+        from ptjob_provider.core.kinds.code import with_prefix  # noqa: PLC0415 - as above
+
         image = self.text("tensorboard_image")
         return with_prefix(self.text("image_prefix"), image) if image else ""
 

@@ -6,19 +6,17 @@ Each decides by itself what becomes of the job of a try that is stopped or canno
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import JobFailed, PTJobError
-from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished
+from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import raise_for, success_text
 from ptjob_provider.core.run.submit import conclude_attempt, ensure_submitted
-from ptjob_provider.core.shared import cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine
+    from collections.abc import Callable, Collection
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Owner
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 T = TypeVar("T")
 
@@ -115,17 +114,3 @@ class Session:
                 self.tell(f"{ref} was deleted: on_finish_action={action}")
         except PTJobError as error:
             self._warn(f"{ref}: on_finish_action={action} could not be carried out: {error}")
-
-
-async def until_stopped(
-    stop_requested: asyncio.Event,
-    work: Coroutine[Any, Any, T],
-    stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]],
-) -> T:
-    """Return the work's result or, once `stop_requested` is set, that of `stop`; nothing of the work runs on then."""
-    main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
-    try:
-        await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        return main.result() if main.done() else await stop(main)
-    finally:
-        await cancelled(main, waiting)

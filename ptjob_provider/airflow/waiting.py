@@ -1,0 +1,61 @@
+"""Run a task's coroutines until they are done, or until Airflow tells the task to stop.
+
+Airflow calls `on_kill` inside a signal handler, on top of any code: it may only wake the running loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ptjob_provider.core.shared import until_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+
+class ToldToStop(Exception):
+    """The task was told to stop while it waited; the job is unchanged."""
+
+
+class Waiting:
+    """Runs one task's coroutines: each until it is done, or until `wake`."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._told: asyncio.Event | None = None
+        self._is_told = False
+
+    def wake(self) -> None:
+        """Tell the task to stop; safe in a signal handler, and returns at once."""
+        self._is_told = True
+        if self._loop is not None and self._told is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], *, grace: float = 0.0) -> T:
+        """Return the coroutine's result.
+
+        Args:
+            coroutine: what to wait for.
+            grace: seconds for it to complete after the task was told to stop; then it is cancelled.
+
+        Raises:
+            ToldToStop: the coroutine has completed or was cancelled; it never started if `wake` was called before.
+        """
+        if self._is_told:
+            coroutine.close()
+            raise ToldToStop
+        return asyncio.run(self._run(coroutine, grace))
+
+    async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_told:  # `wake` was called before this loop existed
+            self._told.set()
+
+        async def stop(main: asyncio.Task[T]) -> T:
+            await asyncio.wait({main}, timeout=grace)
+            raise ToldToStop
+
+        return await until_stopped(self._told, coroutine, stop)
