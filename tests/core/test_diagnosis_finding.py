@@ -144,6 +144,16 @@ class TestFinding:
 
         assert found.retryable is retryable
 
+    @pytest.mark.parametrize("mark", ["", "[rank0]: "])
+    def test_the_exception_of_a_function_comes_with_its_file_and_line(self, mark: str) -> None:
+        """As `run_function` tells it below the traceback; a name in it is no hint."""
+        message = f"{VALUE_ERROR}raised in fit (dags/Timeout.py, line 14)\n".replace("bad batch", "must be one of a, b")
+
+        found = judged(end(message="".join(f"{mark}{line}\n" for line in message.splitlines())))
+
+        text = "exited with code 1: fit (dags/Timeout.py, line 14): ValueError: must be one of a, b"
+        assert (text in found.summary, found.exception, found.retryable) == (True, "ValueError", False)
+
     def test_what_a_launcher_says_of_its_child_hides_nothing(self) -> None:
         """`accelerate launch` and its like raise an exception of their own after the program's."""
         launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."

@@ -457,10 +457,11 @@ def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence
     """Classify the program's own exceptions: by a matching hint, else by the last of the chain."""
     rest = last_lines.rest_of(own[-1], lines)
     hint, error = hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
+    place = last_lines.raised_in(lines)
     return Classification(
         cause=hint.cause,
         did=did,
-        detail=error,
+        detail=f"{place}: {error}" if place else error,
         exception=last_lines.type_of(error),
         resolution=hint.resolution,
         retryable=hint.retryable,

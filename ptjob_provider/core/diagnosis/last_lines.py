@@ -11,12 +11,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.in_pod import run_function
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _MAX_TEXT = 300
 _MAX_REST = 10
 _RANK_PREFIX = re.compile(r"^(?:\[[a-z_]+(\d+)\]:\s?)+")  # `[rank1]: ` of torch >= 2.3, `[default1]:` of torchrun --tee
+_RAISED_IN = re.compile(rf"^{run_function.RAISED_IN}(\w+ \(.+, line \d+\))$")
 _FRAME = re.compile(r'^\s+File ".*", line \d+')
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
 _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)(?::\s.*)?$")
@@ -87,7 +90,13 @@ def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
     """Return the further lines of an exception's text, up to an empty line: the first may be empty, or a headline."""
     plain = unmarked(lines)
     start = next((number for number in reversed(range(len(plain))) if clip(plain[number]) == error), len(plain))
-    return tuple(itertools.takewhile(bool, plain[start + 1 : start + 1 + _MAX_REST]))
+    rest = itertools.takewhile(lambda line: line and not _RAISED_IN.match(line), plain[start + 1 :])
+    return tuple(itertools.islice(rest, _MAX_REST))
+
+
+def raised_in(lines: Sequence[str]) -> str:
+    """Return the function that was run as a job, with the file and the line that it was left at; "" for a program."""
+    return next((found[1] for line in reversed(unmarked(lines)) if (found := _RAISED_IN.match(line))), "")
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:

@@ -51,6 +51,9 @@ MODEL = "PTJOB_MODEL_PATH"
 KEY = "ptjob_return_value"
 """Only key of the map in that file; it tells a return value from the last lines of a log."""
 
+RAISED_IN = "raised in "
+"""Begins the line below a traceback that names the function, its file and the line: `train (dags/case.py, line 3)`."""
+
 MAX_BYTES = 4096
 """Kubernetes' limit of a termination message."""
 
@@ -78,7 +81,7 @@ def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) ->
         except Exception as error:  # noqa: BLE001 - the process's edge
             shown = traceback.format_exception(type(error), error, _from_file(error.__traceback__, payload["file"]))
             sys.stdout.flush()
-            sys.stderr.write("".join(shown).replace(f"{folder}{os.sep}", ""))
+            sys.stderr.write("".join(shown).replace(f"{folder}{os.sep}", "") + _where(error, payload))
             return 1
     return 0
 
@@ -248,6 +251,14 @@ def _call(payload: Mapping[str, Any], folder: Path) -> Any:
     given = {name: json.loads(text) if is_json else text for (name, is_json), text in late}
     bound = arguments(function, payload["args"], {**payload["kwargs"], **given})
     return function(*bound.args, **bound.kwargs)
+
+
+def _where(error: BaseException, payload: Mapping[str, Any]) -> str:
+    """Return a line that says where the file's code was left; "" if it had not begun."""
+    steps = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in steps if frame.f_code.co_filename == payload["file"]]
+    place = "/".join(Path(payload["file"]).parts[-2:])
+    return f"{RAISED_IN}{payload['name']} ({place}, line {lines[-1]})\n" if lines else ""
 
 
 def _from_file(trace: types.TracebackType | None, file: str) -> types.TracebackType | None:
