@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,17 @@ async def test_a_folder_is_trained_as_it_is_on_this_machine(
     assert (revision["commit"], revision["dirty"]) == (None, None)
     assert "code: left out .env: may have credentials" in caplog.text
     assert "tops3cret" not in json.dumps(conclusion.to_dict())
+
+
+async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) -> None:
+    """Also if it cannot be compressed; a cluster has it in several Secrets."""
+    (folder / "noise").write_bytes(os.urandom(10_000_000))
+    (folder / "train.py").write_text("import pathlib; print(pathlib.Path('noise').stat().st_size)\n")
+
+    conclusion, sink = await place.run(folder)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["10000000"]
 
 
 async def test_a_folder_is_unpacked_where_the_job_works(place: Place, folder: Path) -> None:

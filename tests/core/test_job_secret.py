@@ -10,7 +10,7 @@ import tarfile
 import pytest
 
 from api_server_stand_in import stand_in_api_server
-from ptjob_provider.core.code.folder import MAX_SECRET
+from ptjob_provider.core.code.folder import MAX_TRAVELS
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import unpack_code
@@ -47,13 +47,31 @@ async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
     assert server.bodies[-1]["preconditions"] == {"uid": "uid-1"}
 
 
+async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> None:
+    """Each is made once, by whichever try comes to it."""
+    volume = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"}}
+    made = (201, {**job, "metadata": {**job["metadata"], "uid": "uid-1"}})
+    secret = {**SECRET, "stringData": {unpack_code.ARCHIVE: 600_000 * "QUJD", unpack_code.PROGRAM: ""}}
+
+    async with stand_in_api_server(made, (201, {}), (201, {}), TAKEN, (201, {})) as server:
+        await KubernetesBackend(server.config()).submit({**job, "spec": {"volumes": [volume]}}, secret=secret)
+
+    created, _, *secrets = server.bodies
+    names = ["digits-code-x", "digits-code-x-1", "digits-code-x-2"]
+    (mounted,) = created["spec"]["volumes"]
+    assert [each["secret"]["name"] for each in mounted["projected"]["sources"]] == names
+    assert [each["metadata"]["name"] for each in secrets] == names
+    assert {each["metadata"]["ownerReferences"][0]["uid"] for each in secrets} == {"uid-1"}
+
+
 async def test_a_folder_that_no_secret_can_hold_is_refused_before_the_job_is_made() -> None:
     """Else its pods would wait for it."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         content = tarfile.TarInfo("weights.bin")
-        content.size = MAX_SECRET
-        tar.addfile(content, io.BytesIO(os.urandom(MAX_SECRET)))
+        content.size = MAX_TRAVELS
+        tar.addfile(content, io.BytesIO(os.urandom(MAX_TRAVELS)))
     values = {unpack_code.ARCHIVE: base64.b64encode(archive.getvalue()).decode()}
 
     async with stand_in_api_server() as server:

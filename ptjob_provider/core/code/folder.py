@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1024**3
 """Limit of a folder's size."""
 
-MAX_SECRET = 768_000
-"""Limit of a compressed archive: a Secret takes 1 MiB, the archive in base64 and the program that unpacks it."""
+MAX_TRAVELS = 16_000_000
+"""Limit of a compressed archive for a cluster: etcd, which usually has 2 GB, holds it for as long as the job."""
 
 MAX_PACKED = 64_000_000
 """Limit of a folder that becomes a job's code, before compression: it is in memory while the job is submitted."""
@@ -152,16 +152,16 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
 
 
 def check_travels(archive: str) -> None:
-    """Refuse an archive, compressed and in base64, that no Secret can hold.
+    """Refuse an archive, compressed and in base64, that is too large for a cluster's Secrets.
 
     Raises:
         InvalidSpec: it is too large; the text names its largest parts.
     """
     data = base64.b64decode(archive)
-    if len(data) > MAX_SECRET:
+    if len(data) > MAX_TRAVELS:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             sizes = [(each.name, each.size) for each in tar]
-        raise InvalidSpec(_too_large(sizes, field="code", size=len(data), limit=MAX_SECRET, how=", compressed,"))
+        raise InvalidSpec(_too_large(sizes, field="code", size=len(data), limit=MAX_TRAVELS, how=", compressed,"))
 
 
 def compressed(archive: bytes) -> bytes:
@@ -277,8 +277,8 @@ def _too_large(files: Sequence[tuple[str, int]], *, field: str, size: int, limit
     largest = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in parts)
     return (
         f"{field}: {_megabytes(size)}{how} are not allowed; allowed: {_megabytes(limit)}; the largest are {largest}:"
-        " put what is no code into .dockerignore, and data on a claim; or build an image with the folder, or name a git"
-        " repository"
+        " put what is no code into .dockerignore, and data on a claim (ptjob data cp); or build an image with the"
+        " folder, or name a git repository"
     )
 
 

@@ -45,12 +45,13 @@ def main(arguments: list[str]) -> None:
 
 
 def unpack(archive: Path, digest: str, folder: str) -> None:
-    """Extract the archive; a file of the same name is replaced.
+    """Extract the archive, of which the pieces are beside each other; a file of the same name is replaced.
 
     Raises:
         ValueError: it has other content than the digest's.
     """
-    data = gzip.decompress(base64.b64decode(archive.read_bytes()))
+    pieces = sorted(archive.parent.glob(f"{archive.name}*"))
+    data = gzip.decompress(base64.b64decode(b"".join(each.read_bytes() for each in pieces)))
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("its Secret has another version of the code than the job; submit the job again")
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:

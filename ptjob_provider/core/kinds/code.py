@@ -4,8 +4,9 @@ The sync container's names are Arena's, so that `arena logs` finds the container
 variables, and may therefore be git-sync; `sync_code`'s additional variables do not affect that. Values of credentials
 are moved from the job to a Secret that the job owns.
 
-A folder's archive is in such a Secret, too, with the program that unpacks it into the working directory of every pod:
-in an init container with the training's image or, for a TrainJob, in front of its command.
+A folder's archive is in such a Secret, too, or in several if it is large, with the program that unpacks it into the
+working directory of every pod: in an init container with the training's image or, for a TrainJob, in front of its
+command.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ptjob_provider.core.kinds.pod_template import find_container, map_container
 from ptjob_provider.core.spec.code import PackedCode, is_credential, is_sync_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec.code import CodeSource
@@ -41,6 +42,9 @@ FOLDER = "/ptjob-code"
 _FOLDER_VOLUME = "code-folder"
 _ARCHIVE_VOLUME = "code-archive"
 _ARCHIVE_PATH = "/etc/ptjob-code"
+_PIECE = 1_000_000
+"""Characters of an archive in one Secret, which takes 1 MiB; the program that unpacks it is in the first."""
+
 _PYTHON = re.compile(r"(?:/\S*/)?python[\d.]*")
 
 _VOLUME = "code-sync"
@@ -315,20 +319,56 @@ def secret_name(job: str, intent: str = "") -> str:
 def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
     """Return the job and its Secret, renamed to this name in variables and volumes."""
     old, keys = secret["metadata"]["name"], secret["stringData"].keys()
-    is_folder = unpack_code.ARCHIVE in keys
 
-    def renamed(part: Any) -> Any:
-        if isinstance(part, list):
-            return [renamed(each) for each in part]
-        if not isinstance(part, dict):
-            return part
+    def renamed(part: Manifest) -> Manifest | None:
         if part.get("name") == old and part.get("key") in keys:
             return {**part, "name": name}
-        if part.get("name") == _ARCHIVE_VOLUME and (part.get("secret") or {}).get("secretName") == old and is_folder:
-            return _from_secret(part, name)
-        return {key: renamed(each) for key, each in part.items()}
+        is_folder = unpack_code.ARCHIVE in keys and _is_archive(part, old)
+        return _from_secret(part, name) if is_folder else None
 
-    return renamed(manifest), {**secret, "metadata": {**secret["metadata"], "name": name}}
+    return _with_each(manifest, renamed), {**secret, "metadata": {**secret["metadata"], "name": name}}
+
+
+def in_pieces(secret: Manifest) -> list[Manifest]:
+    """Return the Secrets of a job: several if its folder is too large for one, the first with the Secret's name."""
+    archive = secret["stringData"].get(unpack_code.ARCHIVE, "")
+    if len(archive) <= _PIECE:
+        return [secret]
+    name, first, *rest = (
+        secret["metadata"]["name"],
+        *(archive[at : at + _PIECE] for at in range(0, len(archive), _PIECE)),
+    )
+    pieces = [
+        {
+            **secret,
+            "immutable": True,
+            "metadata": {**secret["metadata"], "name": f"{name}-{number}"},
+            "stringData": {f"{unpack_code.ARCHIVE}.{number:03}": piece},
+        }
+        for number, piece in enumerate(rest, 1)
+    ]
+    return [{**secret, "stringData": {**secret["stringData"], unpack_code.ARCHIVE: first}}, *pieces]
+
+
+def with_pieces(manifest: Manifest, secrets: list[Manifest]) -> Manifest:
+    """Return the job that mounts its folder from all these Secrets."""
+    names = [each["metadata"]["name"] for each in secrets]
+    volume = {"name": _ARCHIVE_VOLUME, "projected": {"sources": [{"secret": {"name": name}} for name in names]}}
+    joined: Manifest = _with_each(manifest, lambda part: volume if _is_archive(part, names[0]) else None)
+    return joined if len(names) > 1 else manifest
+
+
+def _is_archive(part: Manifest, secret: str) -> bool:
+    return part.get("name") == _ARCHIVE_VOLUME and (part.get("secret") or {}).get("secretName") == secret
+
+
+def _with_each(part: Any, change: Callable[[Manifest], Manifest | None]) -> Any:
+    """Return an object with its maps changed, at any depth; the change of a map is None where it stays."""
+    if isinstance(part, list):
+        return [_with_each(each, change) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return change(part) or {key: _with_each(each, change) for key, each in part.items()}
 
 
 def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manifest | None:

@@ -16,6 +16,7 @@ from ptjob_provider.core.errors import (
     PTJobError,
 )
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds.code import in_pieces, with_pieces
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -60,6 +61,7 @@ class KubernetesBackend:
         """Create the job; a field unknown to the server is refused, not dropped. See `Backend.submit`."""
         if secret is not None:
             check_size(secret)
+            manifest = with_pieces(manifest, in_pieces(secret))
         ref = await self._create(manifest)
         if secret is None:
             return ref

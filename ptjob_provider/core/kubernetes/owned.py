@@ -13,6 +13,7 @@ from ptjob_provider.core.code.folder import check_travels
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.kinds.code import in_pieces
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 
@@ -28,7 +29,7 @@ _ARENA_TIMEOUT = 5.0
 
 
 def check_size(secret: Manifest) -> None:
-    """Refuse a Secret with a folder that is too large for one.
+    """Refuse a Secret with a folder that is too large for a cluster.
 
     Raises:
         InvalidSpec: it is.
@@ -38,16 +39,17 @@ def check_size(secret: Manifest) -> None:
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
-    """Create the Secret if missing; an existing one is the job's own, since its name is unguessable.
+    """Create the Secret if missing, in pieces if it is large; an existing one is the job's, as its name is unguessable.
 
     Until then the kubelet holds back the job's containers.
 
     Raises:
         PermissionDenied: it may not be created.
     """
-    meta = {**secret["metadata"], "namespace": ref.namespace, "ownerReferences": [_owner(ref)]}
-    with contextlib.suppress(JobAlreadyExists):
-        await client.post(paths.secrets(ref.namespace), {**secret, "metadata": meta})
+    for piece in in_pieces(secret):
+        meta = {**piece["metadata"], "namespace": ref.namespace, "ownerReferences": [_owner(ref)]}
+        with contextlib.suppress(JobAlreadyExists):
+            await client.post(paths.secrets(ref.namespace), {**piece, "metadata": meta})
 
 
 async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
