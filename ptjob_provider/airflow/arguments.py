@@ -73,8 +73,8 @@ def check_names(operator: type, names: Iterable[str]) -> None:
 
 @cache
 def _arguments(operator: type) -> tuple[str, ...]:
-    found = [name for each in operator.mro() for name in inspect.signature(each.__init__).parameters]  # type: ignore[misc]
-    return tuple(dict.fromkeys(found))
+    names = [name for each in operator.mro() for name in inspect.signature(each.__init__).parameters]  # type: ignore[misc]
+    return tuple(dict.fromkeys(names))
 
 
 def is_checked_later(task: BaseOperator) -> bool:

@@ -77,8 +77,8 @@ def max_log_records_per_second() -> float:
     """
     text = option("max_log_records_per_second")
     with contextlib.suppress(ValueError):
-        if 0 < (found := float(text)) < math.inf:
-            return found
+        if 0 < (number := float(text)) < math.inf:
+            return number
     raise InvalidSpec.of(f"[{SECTION}] max_log_records_per_second", text, "a number above 0")
 
 
@@ -119,13 +119,13 @@ def read() -> Instance:
         InstanceUnknown: the id was created, but is missing.
         AirflowRuntimeError: Airflow's API did not respond.
     """
-    if (found := known()) is not None:
-        return found
+    if (instance := known()) is not None:
+        return instance
     key = f"{KEY_PREFIX}{uuid4().hex[:16]}"
     compat.add_variable(KEY_PREFIX, key, _here(), DESCRIPTION)
-    if (found := known()) is None:
+    if (instance := known()) is None:
         raise InstanceUnknown(f"the Airflow Variable {key} was set, but is missing; check what deletes Variables")
-    return found
+    return instance
 
 
 def known() -> Instance | None:

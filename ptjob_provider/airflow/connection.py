@@ -50,24 +50,24 @@ class ConnectionMissing(PTJobError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The place where jobs run.
+class ResolvedConnection:
+    """The connection where jobs run.
 
     Attributes:
         backend: runs them.
         namespace: default namespace of jobs. None: `default`.
-        access: the arguments to connect from another process of this installation.
+        args: the arguments to connect from another process of this installation.
         api_error_timeout: seconds for which requests about a job may be refused.
     """
 
     backend: Backend
     namespace: str | None
-    access: Access
+    args: ConnectionArgs
     api_error_timeout: float = TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ConnectionArgs:
     """A connection's name and the task's overrides. It holds no secret and is serializable.
 
     Attributes:
@@ -91,7 +91,7 @@ class Access:
         """Return JSON-safe fields."""
         return asdict(self)
 
-    def place(self) -> Place:
+    def resolve(self) -> ResolvedConnection:
         """Return where jobs run.
 
         Raises:
@@ -103,17 +103,17 @@ class Access:
             return self._on_this_machine(settings.local, settings)
         return self._on_cluster(self._hook(), settings)
 
-    async def async_place(self) -> Place:
+    async def async_resolve(self) -> ResolvedConnection:
         """Return where jobs run, from a triggerer's cache of at most FRESH seconds, without blocking the event loop.
 
         Raises:
-            InvalidSpec: as in `place`.
+            InvalidSpec: as in `connection`.
             ConnectionMissing: the task had the connection, but the triggerer does not know it.
         """
-        return await _known_places.get().get(self)
+        return await _resolved.get().get(self)
 
-    async def look_up(self) -> Place:
-        """Return where jobs run, without the cache; raises as `async_place`."""
+    async def resolve_uncached(self) -> ResolvedConnection:
+        """Return where jobs run, without the cache; raises as `async_resolve`."""
         settings = Settings.load()
         if settings.local is not None:
             return self._on_this_machine(settings.local, settings)
@@ -125,42 +125,42 @@ class Access:
         hook: PyTorchJobHook = import_module("ptjob_provider.airflow.hooks").PyTorchJobHook(**self.to_dict())
         return hook
 
-    def _on_this_machine(self, config: LocalConfig, settings: Settings) -> Place:
-        return Place(
+    def _on_this_machine(self, config: LocalConfig, settings: Settings) -> ResolvedConnection:
+        return ResolvedConnection(
             backend=local_backend(config),
             namespace=None,
             api_error_timeout=settings.api_error_timeout,
-            access=self,
+            args=self,
         )
 
-    def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> Place:
-        """Return the place; a missing default connection becomes None in `access`, so the next process uses none."""
-        return Place(
+    def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> ResolvedConnection:
+        """Return the connection; a missing default connection becomes None in `args`, so the next process uses none."""
+        return ResolvedConnection(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),
             api_error_timeout=settings.api_error_timeout,
-            access=self if hook.connection else replace(self, kubernetes_conn_id=None),
+            args=self if hook.connection else replace(self, kubernetes_conn_id=None),
         )
 
 
-class _KnownPlaces:
-    """Cache of the places of one event loop's triggers; concurrent callers share one request."""
+class _ResolvedConnections:
+    """Cache of the connections of one event loop's triggers; concurrent callers share one request."""
 
     def __init__(self) -> None:
-        self._asking: defaultdict[Access, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._found: dict[Access, tuple[Place, float]] = {}
+        self._asking: defaultdict[ConnectionArgs, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._found: dict[ConnectionArgs, tuple[ResolvedConnection, float]] = {}
 
-    async def get(self, access: Access) -> Place:
-        """Return the place, read again if the cached one is not fresh."""
-        async with self._asking[access]:
-            place, read_at = self._found.get(access, (None, 0.0))
-            if place is None or time.monotonic() - read_at > FRESH:
-                place = await access.look_up()
-                self._found[access] = (place, time.monotonic())
-            return place
+    async def get(self, args: ConnectionArgs) -> ResolvedConnection:
+        """Return the connection, read again if the cached one is not fresh."""
+        async with self._asking[args]:
+            connection, read_at = self._found.get(args, (None, 0.0))
+            if connection is None or time.monotonic() - read_at > FRESH:
+                connection = await args.resolve_uncached()
+                self._found[args] = (connection, time.monotonic())
+            return connection
 
 
-_known_places = OnePerLoop(_KnownPlaces)
+_resolved = OnePerLoop(_ResolvedConnections)
 
 
 def local_backend(config: LocalConfig) -> Backend:

@@ -48,12 +48,12 @@ def secrets_in(kubeconfig: str | None) -> tuple[str, ...]:
     A text that is no kubeconfig counts as one secret, because its content is unknown.
     """
     try:
-        found = yaml.safe_load(kubeconfig) if kubeconfig else {}
+        config = yaml.safe_load(kubeconfig) if kubeconfig else {}
     except yaml.YAMLError:
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         return (str(kubeconfig),)
-    return tuple(_secrets(found.get("users")))
+    return tuple(_secrets(config.get("users")))
 
 
 def _secrets(value: Any) -> Iterator[str]:
@@ -199,19 +199,19 @@ class PyTorchJobHook(KubernetesHook):
         return local_path(uri, claims=local.claims_of(namespace))
 
     def _text(self, extra: str, argument: str | None) -> str | None:
-        found = self._get_field(extra) if is_unset(argument) else argument  # type: ignore[no-untyped-call]
-        return None if is_unset(found) else str(found)
+        value = self._get_field(extra) if is_unset(argument) else argument  # type: ignore[no-untyped-call]
+        return None if is_unset(value) else str(value)
 
     def _switch(self, name: str) -> bool:
         argument = getattr(self, name)
-        found = self._get_field(name) if argument is None else argument  # type: ignore[no-untyped-call]
-        return False if is_unset(found) else boolean(name, found)
+        value = self._get_field(name) if argument is None else argument  # type: ignore[no-untyped-call]
+        return False if is_unset(value) else boolean(name, value)
 
 
 def _kubeconfig(extras: Mapping[str, Any]) -> str | None:
     """Return the kubeconfig in a connection as text; older connections use another name for it."""
-    found = extras.get("kube_config") or extras.get("extra__kubernetes__kube_config")
-    return json.dumps(found) if isinstance(found, dict) else found or None
+    config = extras.get("kube_config") or extras.get("extra__kubernetes__kube_config")
+    return json.dumps(config) if isinstance(config, dict) else config or None
 
 
 def _is_in_pod() -> bool:

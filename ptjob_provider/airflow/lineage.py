@@ -76,8 +76,8 @@ def revision_of(ti: Any) -> str | None:
     return version if _REVISION.fullmatch(version) else None
 
 
-def _part(found: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Any] | None:
-    return {name: found.get(name) for name in names} if found else None
+def _part(fields: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Any] | None:
+    return {name: fields.get(name) for name in names} if fields else None
 
 
 def _bounded(extra: dict[str, Any]) -> dict[str, Any]:
@@ -149,20 +149,20 @@ def is_wanted() -> bool:
 def data_of(inlets: Iterable[Any], read: Iterable[str], version: str) -> list[LineageDataset]:
     """Return the inputs, each once, at most `MAX_DATASETS`."""
     uris = [*(asset.uri for asset in inlets if isinstance(asset, Asset)), *read]
-    found = dict.fromkeys(place_of(uri) for uri in uris)
-    return [LineageDataset(namespace=where, name=name, version=version) for where, name in [*found][:MAX_DATASETS]]
+    unique = dict.fromkeys(place_of(uri) for uri in uris)
+    return [LineageDataset(namespace=where, name=name, version=version) for where, name in [*unique][:MAX_DATASETS]]
 
 
-def outputs_of(told: Mapping[str, Any]) -> list[LineageDataset]:
+def outputs_of(extra: Mapping[str, Any]) -> list[LineageDataset]:
     """Return model and tfevents, if there are any, from the extra of the outlets' events."""
-    namespace, outputs = told["job"].get("namespace", ""), []
-    if model := told["model"]:
+    namespace, outputs = extra["job"].get("namespace", ""), []
+    if model := extra["model"]:
         where, name = place_of(model["uri"], namespace)
         size = model["bytes"]
         outputs.append(LineageDataset(namespace=where, name=name, version=model["sha256"] or "", bytes=size))
-    if tfevents := told["tfevents"]:
+    if tfevents := extra["tfevents"]:
         where, name = place_of(tfevents["uri"], namespace)
-        tags, step = sorted(told["metrics"])[:MAX_FIELDS], tfevents["last_step"]
+        tags, step = sorted(extra["metrics"])[:MAX_FIELDS], tfevents["last_step"]
         version = "" if step is None else f"step {step}"
         outputs.append(LineageDataset(namespace=where, name=name, version=version, fields=tags))
     return outputs
@@ -201,13 +201,13 @@ def facets(inputs: Sequence[LineageDataset], outputs: Sequence[LineageDataset]) 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset  # noqa: PLC0415 - as above
 
-    found: dict[str, Any] = {}
+    facets: dict[str, Any] = {}
     if dataset.version:
-        found["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=dataset.version)
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=dataset.version)
     if dataset.fields:
         fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type="float") for name in dataset.fields]
-        found["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
-    return found
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
+    return facets
 
 
 def _written(dataset: LineageDataset) -> dict[str, Any]:

@@ -48,16 +48,16 @@ class PyTorchJobTensorBoardLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the address; empty if no TensorBoard is known."""
-        found = ti_key.xcom_pull(key=TENSORBOARD_URL)
-        return (_address("tensorboard_url", ti_key) or str(found)) if found else ""
+        url = ti_key.xcom_pull(key=TENSORBOARD_URL)
+        return (_address("tensorboard_url", ti_key) or str(url)) if url else ""
 
 
 def _address(name: str, ti: Any) -> str:
     template = option(name)
     if not template:
         return ""
-    found = {key: ti.xcom_pull(key=key) for key in (JOB_NAMESPACE, JOB_NAME, JOB_UID)}
-    if not all(found.values()):
+    identity = {key: ti.xcom_pull(key=key) for key in (JOB_NAMESPACE, JOB_NAME, JOB_UID)}
+    if not all(identity.values()):
         return ""
-    values = {key.removeprefix("job_"): quote(str(value), safe="") for key, value in found.items()}
+    values = {key.removeprefix("job_"): quote(str(value), safe="") for key, value in identity.items()}
     return template.format(**values)

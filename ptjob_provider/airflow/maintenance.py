@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.airflow import compat, config
 from ptjob_provider.airflow.compat import AirflowRuntimeError
 from ptjob_provider.airflow.config import SECTION_OPTIONS, ForeignInstance
-from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.run.orphans import GRACE, sweep
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from ptjob_provider.airflow.connection import Place
+    from ptjob_provider.airflow.connection import ResolvedConnection
     from ptjob_provider.core.run.orphans import Orphan
 
 logger = logging.getLogger(__name__)
@@ -72,31 +72,31 @@ def stop_orphans(
     with airflow_errors():
         if why := config.foreign_origin():
             raise ForeignInstance(f"no job was looked at: {why}")
-        place = Access(kubernetes_conn_id=kubernetes_conn_id).place()
+        connection = ConnectionArgs(kubernetes_conn_id=kubernetes_conn_id).resolve()
         spared = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
-        found = asyncio.run(_sweep(place, namespaces, grace=grace, unfollowed_grace=spared, stop=not dry_run))
-    logger.info("%d orphaned jobs in %s", len(found), ", ".join(namespaces))
-    return [finding.to_dict() for finding in found]
+        orphans = asyncio.run(_sweep(connection, namespaces, grace=grace, unfollowed_grace=spared, stop=not dry_run))
+    logger.info("%d orphaned jobs in %s", len(orphans), ", ".join(namespaces))
+    return [orphan.to_dict() for orphan in orphans]
 
 
-async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Orphan]:
-    found: list[Orphan] = []
+async def _sweep(connection: ResolvedConnection, namespaces: Sequence[str], **how: Any) -> list[Orphan]:
+    orphans: list[Orphan] = []
     refused: list[ClusterError] = []
-    ours = config.known()
-    if ours is None:
-        return found
+    own = config.known()
+    if own is None:
+        return orphans
     for namespace in namespaces:
-        findings = sweep(place.backend, TaskWaiters(), namespace=namespace, instance=ours, **how)
+        findings = sweep(connection.backend, TaskWaiters(), namespace=namespace, instance=own, **how)
         try:
             async for finding in findings:
                 _tell(finding)
-                found.append(finding)
+                orphans.append(finding)
         except ClusterError as error:
             logger.warning("jobs of %s could not be listed: %s", namespace, error)
             refused.append(error)
     if refused:
         raise refused[0]
-    return found
+    return orphans
 
 
 def _tell(finding: Orphan) -> None:

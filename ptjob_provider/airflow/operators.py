@@ -16,7 +16,7 @@ from airflow.sdk import BaseOperator
 from ptjob_provider.airflow import config
 from ptjob_provider.airflow.arguments import READERS, check_arguments, check_fields, is_checked_later
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
-from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
-    from ptjob_provider.airflow.connection import Place
-    from ptjob_provider.airflow.outcome import Told
+    from ptjob_provider.airflow.connection import ResolvedConnection
+    from ptjob_provider.airflow.outcome import FailureReport
     from ptjob_provider.airflow.task_session import JobExecution
     from ptjob_provider.core.diagnosis import Retrying
     from ptjob_provider.core.run.orphans import LeaveRunning
@@ -365,40 +365,40 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         """Submit or adopt the job, and wait for it here or in the triggerer."""
         from ptjob_provider.core.diagnosis import Limits
 
-        with self._failing_aloud(context) as told:
-            place = Access.of(self).place()
-            execution = self._execution(context, place)
+        with self._failing_aloud(context) as report:
+            connection = ConnectionArgs.of(self).resolve()
+            execution = self._execution(context, connection)
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return self._tell(execution, result, context)
             with execution.leaving_nothing():
-                job = self._job(place.namespace)
+                job = self._job(connection.namespace)
             submission = execution.submit(job, exact_name=self.exact_name)
-            told.attempt = submission.attempt
+            report.attempt = submission.attempt
             if not self.wait_for_completion:
                 execution.leave(submission)
                 execution.deliver()
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
-                self._defer(submission, execution.deadline, place.access)
+                self._defer(submission, execution.deadline, connection.args)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
-            told.result = conclusion.result
+            report.result = conclusion.result
             return self._tell(execution, execution.finish(submission, conclusion), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
         from ptjob_provider.airflow.outcome import JobEvent
 
-        with self._failing_aloud(context) as told:
-            execution = self._execution(context, Access.of(self).place())
+        with self._failing_aloud(context) as report:
+            execution = self._execution(context, ConnectionArgs.of(self).resolve())
             with execution.leaving_nothing():
                 fired = JobEvent.from_dict(event)
-            told.attempt = fired.submission.attempt
+            report.attempt = fired.submission.attempt
             with execution.leaving_nothing(fired.submission):
                 execution.add_rest_of_log(fired)
                 conclusion = fired.concluded()
-            told.result = conclusion.result
+            report.result = conclusion.result
             return self._tell(execution, execution.finish(fired.submission, conclusion), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
@@ -407,7 +407,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralError:
             with self._failing_aloud(context):
-                execution = self._execution(context, Access.of(self).place())
+                execution = self._execution(context, ConnectionArgs.of(self).resolve())
                 with execution.leaving_nothing():
                     raise
 
@@ -419,13 +419,13 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self._waiting.wake()
 
     @contextmanager
-    def _failing_aloud(self, context: Any) -> Iterator[Told]:
+    def _failing_aloud(self, context: Any) -> Iterator[FailureReport]:
         """Report a failure of the block to Airflow and in XComs."""
-        from ptjob_provider.airflow.outcome import failure_told
+        from ptjob_provider.airflow.outcome import failure_reported
         from ptjob_provider.airflow.task_session import airflow_errors
 
-        with airflow_errors(), failure_told(context, self.log) as told:
-            yield told
+        with airflow_errors(), failure_reported(context, self.log) as report:
+            yield report
 
     def _confirm_claim(self, execution: JobExecution, context: Any) -> None:
         if self.ledger is not None:
@@ -450,14 +450,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         execution.deliver()
         return result
 
-    def _execution(self, context: Any, place: Place) -> JobExecution:
+    def _execution(self, context: Any, connection: ResolvedConnection) -> JobExecution:
         from ptjob_provider.airflow.task_session import JobExecution
 
         return JobExecution(
-            place.backend,
+            connection.backend,
             context,
             instance=config.read(),
-            api_error_timeout=place.api_error_timeout,
+            api_error_timeout=connection.api_error_timeout,
             log=self.log,
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,
@@ -501,11 +501,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         if CodeSource.is_folder(self.code) and self.has_dag() and "{{" not in str(self.code):  # type: ignore[no-untyped-call]
             CodeSource.parse("code", self.code).folder_beside(Path(self.dag.folder))
 
-    def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:
+    def _defer(self, submission: Submission, deadline: datetime | None, args: ConnectionArgs) -> NoReturn:
         from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 
         trigger = PyTorchJobTrigger(
-            **access.to_dict(),
+            **args.to_dict(),
             submission=submission.to_dict(),
             deadline=deadline.isoformat() if deadline else None,
             limits=self.limits,

@@ -78,9 +78,7 @@ class JobEvent:
         """
         if not fields or not {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"} <= set(fields):
             text = f"{fields!r:.200}"
-            raise PTJobError(
-                f"This is no event of PyTorchJobTrigger: {text}. Look whether the job still runs: ptjob list"
-            )
+            raise PTJobError(f"Unexpected trigger event: {text}. Check whether the job still runs: ptjob list")
         return cls(
             submission=Submission.from_dict(fields["submission"]),
             conclusion=JobOutcome.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
@@ -145,7 +143,7 @@ class SensedReplacement(AirflowFailException):
 
 
 @dataclass(kw_only=True)
-class Told:
+class FailureReport:
     """Collects what a failure report needs to know of the job.
 
     Attributes:
@@ -158,16 +156,16 @@ class Told:
 
 
 @contextmanager
-def failure_told(context: Any, log: Any) -> Iterator[Told]:
+def failure_reported(context: Any, log: Any) -> Iterator[FailureReport]:
     """Push `DIAGNOSIS` when an error leaves the block, and `USAGE` if the result is set by then."""
-    told = Told()
+    report = FailureReport()
     try:
-        yield told
+        yield report
     except (Exception, AirflowTaskTimeout) as error:
-        found: dict[str, Any] = {DIAGNOSIS: {**_read(error), "attempt": told.attempt}}
-        if told.result:
-            found[USAGE] = usage_of(told.result)
-        _push(context["ti"], found, log)
+        xcoms: dict[str, Any] = {DIAGNOSIS: {**_read(error), "attempt": report.attempt}}
+        if report.result:
+            xcoms[USAGE] = usage_of(report.result)
+        _push(context["ti"], xcoms, log)
         raise
 
 
@@ -178,10 +176,10 @@ def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
     metrics: dict[str, Any] = {}
     for tag, value in sorted((tfevents.get("scalars") or {}).items()):
         metrics.setdefault(metric_key(tag), value)
-    told = dict(list(metrics.items())[:MOST_METRICS])
-    if len(told) < len(metrics):
-        log.info("%d of %d scalars are XComs of their own; return_value has all", len(told), len(metrics))
-    _push(ti, {**{key: uri for key, uri in places.items() if uri}, USAGE: usage_of(result), **told}, log)
+    pushed = dict(list(metrics.items())[:MOST_METRICS])
+    if len(pushed) < len(metrics):
+        log.info("%d of %d scalars are XComs of their own; return_value has all", len(pushed), len(metrics))
+    _push(ti, {**{key: uri for key, uri in places.items() if uri}, USAGE: usage_of(result), **pushed}, log)
 
 
 def metric_key(tag: str) -> str:
@@ -222,10 +220,10 @@ def _cause(error: BaseException) -> str:
     return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "unexpected")
 
 
-def _push(ti: Any, found: Mapping[str, Any], log: Any) -> None:
+def _push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
     """Push XComs; a refusal by Airflow does not change how the try ends."""
     try:
-        for key, value in found.items():
+        for key, value in xcoms.items():
             ti.xcom_push(key=key, value=value)
     except (AirflowRuntimeError, OSError) as error:
         log.warning("how the try came out could not be pushed as XComs: %s", error)

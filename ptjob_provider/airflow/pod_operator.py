@@ -190,9 +190,9 @@ class PodOperatorNames(BaseOperator):
         Raises:
             InvalidSpec: it was given under both.
         """
-        found = {alias: each for alias, each in self._by_alias.items() if ALIASES[alias] == name}
+        given = {alias: each for alias, each in self._by_alias.items() if ALIASES[alias] == name}
         if value is not None:
-            found[name] = value
-        if len(found) > 1:
-            raise InvalidSpec(f"{' and '.join(found)} mean the same; give one of them")
-        return next(iter(found.values()), None)
+            given[name] = value
+        if len(given) > 1:
+            raise InvalidSpec(f"{' and '.join(given)} mean the same; give one of them")
+        return next(iter(given.values()), None)

@@ -13,14 +13,14 @@ from ptjob_provider.airflow import compat, config
 from ptjob_provider.airflow.arguments import check_arguments, check_names, is_checked_later
 from ptjob_provider.airflow.compat import conf
 from ptjob_provider.airflow.config import Settings
-from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.airflow.outcome import (
     JobEvent,
     SensedFailure,
     SensedReplacement,
-    failure_told,
+    failure_reported,
     log_success,
     push_result,
 )
@@ -41,7 +41,7 @@ from ptjob_provider.core.spec import kind_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ptjob_provider.airflow.connection import Place
+    from ptjob_provider.airflow.connection import ResolvedConnection
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.run.outcome import JobOutcome
@@ -111,51 +111,51 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Check once whether the job exists, is still the same job, and has ended."""
-        with airflow_errors(), failure_told(context, self.log) as told:
-            place = self._place()
-            job = asyncio.run(self._find_again(context, place))
+        with airflow_errors(), failure_reported(context, self.log) as report:
+            connection = self._connection()
+            job = asyncio.run(self._find_again(context, connection))
             self._check_same(context, job)
             if job is None:
                 return False
             submission = Submission.of(job)
             if kinds.read_status(job).phase.is_terminal:
-                conclusion = asyncio.run(self._read(place, submission))
-                told.attempt, told.result = submission.attempt, conclusion.result
+                conclusion = asyncio.run(self._read(connection, submission))
+                report.attempt, report.result = submission.attempt, conclusion.result
                 self._note(context, submission.ref.uid, told_by=context["ti"].try_number)
-                result = self._finish(place, submission, conclusion)
+                result = self._finish(connection, submission, conclusion)
                 push_result(context["ti"], result, self.log)
                 return PokeReturnValue(is_done=True, xcom_value=result)
             if self.deferrable:
-                self._defer(context, submission, place.access)
+                self._defer(context, submission, connection.args)
             return False
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
-        with airflow_errors(), failure_told(context, self.log) as told:
+        with airflow_errors(), failure_reported(context, self.log) as report:
             fired = JobEvent.from_dict(event)
-            told.attempt = fired.submission.attempt
-            told.result = fired.conclusion.result if fired.conclusion else None
-            place = self._place()
-            asyncio.run(add_rest_of_log(place.backend, fired, task_instance=context["ti"], logger=self.log))
+            report.attempt = fired.submission.attempt
+            report.result = fired.conclusion.result if fired.conclusion else None
+            connection = self._connection()
+            asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
             self._note(context, fired.submission.ref.uid, told_by=context["ti"].try_number)
-            result = self._finish(place, fired.submission, fired.concluded())
+            result = self._finish(connection, fired.submission, fired.concluded())
             push_result(context["ti"], result, self.log)
             return result
 
-    def _place(self) -> Place:
+    def _connection(self) -> ResolvedConnection:
         """Return where jobs run, with its default namespace for a task that names none."""
-        place = Access.of(self).place()
-        self.namespace = self.namespace or place.namespace or kinds.DEFAULT_NAMESPACE
-        return place
+        connection = ConnectionArgs.of(self).resolve()
+        self.namespace = self.namespace or connection.namespace or kinds.DEFAULT_NAMESPACE
+        return connection
 
-    async def _find_again(self, context: Any, place: Place) -> Manifest | None:
+    async def _find_again(self, context: Any, connection: ResolvedConnection) -> Manifest | None:
         """Return the job if it exists; a job observed before is requested again until a refusal has passed."""
         if compat.task_state(context).get(_SEEN) is None:
-            return await self._find(place.backend)
-        return await self._errors(place).answer(lambda: self._find(place.backend), though_away=False)
+            return await self._find(connection.backend)
+        return await self._errors(connection).answer(lambda: self._find(connection.backend), though_away=False)
 
-    def _errors(self, place: Place) -> ApiErrors:
-        return ApiErrors(f"{self.namespace}/{self.job_name}", self.log.warning, timeout=place.api_error_timeout)
+    def _errors(self, connection: ResolvedConnection) -> ApiErrors:
+        return ApiErrors(f"{self.namespace}/{self.job_name}", self.log.warning, timeout=connection.api_error_timeout)
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
@@ -167,9 +167,9 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _check_same(self, context: Any, job: Manifest | None) -> None:
         """Store the uid of the job observed first; no other job is accepted until the task is cleared."""
         ti = context["ti"]
-        seen = compat.task_state(context).get(_SEEN) or {}
-        is_history = 0 < seen.get("told_by", 0) <= tries_before_clear(context)
-        expected = None if is_history or seen.get("clear_number") != ti.max_tries else seen["uid"]
+        stored = compat.task_state(context).get(_SEEN) or {}
+        is_history = 0 < stored.get("told_by", 0) <= tries_before_clear(context)
+        expected = None if is_history or stored.get("clear_number") != ti.max_tries else stored["uid"]
         uid = job["metadata"]["uid"] if job else None
         if expected is not None and uid != expected:
             self._note(context, expected, told_by=ti.try_number)
@@ -189,21 +189,21 @@ class PyTorchJobSensor(BaseSensorOperator):
         note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
         compat.task_state(context).set(_SEEN, note)
 
-    async def _read(self, place: Place, submission: Submission) -> JobOutcome:
+    async def _read(self, connection: ResolvedConnection, submission: Submission) -> JobOutcome:
         """Read the log and the pod history of a job that has ended."""
         sink = TaskLog(self.log)
         conclusion = await follow(
-            place.backend,
+            connection.backend,
             submission,
             sink=sink,
             hands_off=True,
-            api_error_timeout=place.api_error_timeout,
+            api_error_timeout=connection.api_error_timeout,
             mask=masked,
         )
         sink.flush()
         return conclusion
 
-    def _finish(self, place: Place, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
+    def _finish(self, connection: ResolvedConnection, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, with its outputs if the job still exists.
 
         Raises:
@@ -213,36 +213,38 @@ class PyTorchJobSensor(BaseSensorOperator):
             raise_for(submission.ref, conclusion)
         except JobFailed as error:
             raise SensedFailure(submission.ref, error.diagnosis) from None
-        seen: Snapshot | None = None
+        snapshot: Snapshot | None = None
         with contextlib.suppress(JobNotFound):  # a short TTL may have removed it
-            seeing = self._errors(place).answer(lambda: self._see(place, submission.ref), though_away=False)
-            seen = asyncio.run(seeing)
-        if seen is None or seen.submission.ref != submission.ref:
+            reading = self._errors(connection).answer(
+                lambda: self._observe(connection, submission.ref), though_away=False
+            )
+            snapshot = asyncio.run(reading)
+        if snapshot is None or snapshot.submission.ref != submission.ref:
             result = dict(conclusion.result or {})
-        elif seen.diagnosis is not None:
-            raise SensedFailure(submission.ref, seen.diagnosis)
+        elif snapshot.diagnosis is not None:
+            raise SensedFailure(submission.ref, snapshot.diagnosis)
         else:
-            result = with_texts_masked(seen.to_dict())
+            result = with_texts_masked(snapshot.to_dict())
         log_success(self.log, submission.ref, result)
         return result
 
-    async def _see(self, place: Place, ref: JobRef) -> Snapshot:
+    async def _observe(self, connection: ResolvedConnection, ref: JobRef) -> Snapshot:
         """Return the job with its outputs: as recorded by its own task, else as they are now.
 
         On a cluster, inspecting outputs starts a pod, which the sensor must not do for a job that it does not own.
         """
-        seen = await look(place.backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
-        if seen.report is None and (Settings.load().local is not None or self._is_ours(seen)):
-            return await look(place.backend, ref.namespace, ref.name, kind=ref.kind)
-        return seen
+        snapshot = await look(connection.backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
+        if snapshot.report is None and (Settings.load().local is not None or self._is_own(snapshot)):
+            return await look(connection.backend, ref.namespace, ref.name, kind=ref.kind)
+        return snapshot
 
-    def _is_ours(self, seen: Snapshot) -> bool:
-        ours = config.known()
-        return ours is not None and ours.has(seen.instance)
+    def _is_own(self, snapshot: Snapshot) -> bool:
+        own = config.known()
+        return own is not None and own.has(snapshot.instance)
 
-    def _defer(self, context: Any, submission: Submission, access: Access) -> NoReturn:
+    def _defer(self, context: Any, submission: Submission, args: ConnectionArgs) -> NoReturn:
         trigger = PyTorchJobTrigger(
-            **access.to_dict(),
+            **args.to_dict(),
             submission=submission.to_dict(),
             hands_off=True,
             deferred_at=datetime.now(UTC).isoformat(),

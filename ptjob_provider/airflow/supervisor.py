@@ -45,11 +45,11 @@ async def state_from_worker(ti: Any) -> str | None:
     def ask() -> None:
         try:
             with _asking:
-                found = compat.comms().send(_question(ti))
+                response: Any = compat.comms().send(_question(ti))
         except Exception as error:  # noqa: BLE001 - any failure counts as no response
-            found = error
+            response = error
         with contextlib.suppress(RuntimeError):  # the loop may be closed by then
-            loop.call_soon_threadsafe(_give, answer, found)
+            loop.call_soon_threadsafe(_give, answer, response)
 
     threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
     try:
@@ -82,7 +82,7 @@ def is_in_triggerer() -> bool:
     return hasattr(compat.comms(), "asend")
 
 
-async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
+async def set_xcom(ti: Any, key: str, value: dict[str, Any]) -> None:
     """Write an XCom of the task from its trigger, and return once it is stored.
 
     Raises:
@@ -97,8 +97,8 @@ async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
         await _ask(message)
 
 
-async def kept(ti: Any, key: str) -> dict[str, Any] | None:
-    """Return what `keep` wrote in an earlier run of the trigger; None if there is nothing.
+async def get_xcom(ti: Any, key: str) -> dict[str, Any] | None:
+    """Return what `set_xcom` wrote in an earlier run of the trigger; None if there is nothing.
 
     Raises:
         TimeoutError: Airflow did not respond in time.
@@ -107,8 +107,8 @@ async def kept(ti: Any, key: str) -> dict[str, Any] | None:
         return None
     message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
     async with asyncio.timeout(FIRST_PATIENCE):
-        found = await _ask(message)
-    value = getattr(found, "value", None)
+        response = await _ask(message)
+    value = getattr(response, "value", None)
     return value if isinstance(value, dict) else None
 
 
@@ -121,9 +121,9 @@ _asking = threading.Lock()
 """Held by a worker's thread from question to answer: Airflow 3.1 has no lock of its own."""
 
 
-def _give(answer: asyncio.Future[Any], found: Any) -> None:
+def _give(answer: asyncio.Future[Any], response: Any) -> None:
     if not answer.done():
-        answer.set_result(found)
+        answer.set_result(response)
 
 
 def _question(ti: Any) -> GetTaskStates:
@@ -137,8 +137,8 @@ def _state(answer: Any, ti: Any) -> str | None:
         return None
     of_run = states.get(ti.run_id) or {}
     mapped = f"{ti.task_id}_{ti.map_index}"
-    found = of_run.get(mapped, of_run.get(ti.task_id))
-    return str(getattr(found, "value", found)) if found else "none"
+    state = of_run.get(mapped, of_run.get(ti.task_id))
+    return str(getattr(state, "value", state)) if state else "none"
 
 
 _KEY = "ptjob_attempt"
@@ -157,8 +157,8 @@ class TaskStateAttemptStore:
 
     def load(self) -> AttemptRecord | None:
         """Return what the last try saved; None if there was none."""
-        found = self._store.get(_KEY)
-        return AttemptRecord.from_dict(found) if found else None
+        fields = self._store.get(_KEY)
+        return AttemptRecord.from_dict(fields) if fields else None
 
     def save(self, record: AttemptRecord) -> None:
         """Store the record for as long as the task instance exists."""
@@ -166,14 +166,14 @@ class TaskStateAttemptStore:
 
     def load_result(self) -> dict[str, Any] | None:
         """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
-        found, record = self._store.get(_RESULT_KEY) or {}, self.load()
+        stored, record = self._store.get(_RESULT_KEY) or {}, self.load()
         is_history = is_delivered(record, tries_before_clear=self._tries_before_clear)
-        return None if is_history or found.get("of") != self._mark(record) else found["result"]
+        return None if is_history or stored.get("of") != self._mark(record) else stored["result"]
 
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Store the result of a job that is about to be deleted, so that a later try does not train again for it."""
-        kept = {"of": self._mark(self.load()), "result": dict(result)}
-        self._store.set(_RESULT_KEY, kept)
+        stored = {"of": self._mark(self.load()), "result": dict(result)}
+        self._store.set(_RESULT_KEY, stored)
 
     async def recall(self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors) -> None:
         """Save what the task's jobs tell of its earlier tries, where nothing else is left of them.

@@ -30,7 +30,7 @@ from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import TaskStopped
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
-from ptjob_provider.airflow.waiting import ToldToStop
+from ptjob_provider.airflow.waiting import StopRequested
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
 from ptjob_provider.core.errors import ClaimLost, JobNotFound, JobTimedOut, PTJobError
@@ -214,9 +214,9 @@ class JobExecution:
         would leave an orphaned job. Deferring for a job that has ended costs two seconds for nothing.
         """
         with self.leaving_nothing(submission):
-            state, is_finished = self._waiting.run(self._look(submission.ref))
+            state, is_finished = self._waiting.run(self._observe(submission.ref))
             if state not in {None, "running"}:
-                raise ToldToStop
+                raise StopRequested
         return not is_finished
 
     def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> JobOutcome:
@@ -260,9 +260,9 @@ class JobExecution:
         except AirflowRuntimeError as error:
             self._log.warning("that the job was handed on could not be noted: %s", error)
 
-    def add_rest_of_log(self, told: JobEvent) -> None:
+    def add_rest_of_log(self, event: JobEvent) -> None:
         """Add the lines after the last one that the trigger has confirmed."""
-        asyncio.run(add_rest_of_log(self._backend, told, task_instance=self._ti, logger=self._log))
+        asyncio.run(add_rest_of_log(self._backend, event, task_instance=self._ti, logger=self._log))
 
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
@@ -271,9 +271,9 @@ class JobExecution:
             self._ref = submission.ref
         try:
             yield
-        except ToldToStop:
-            said = asyncio.run(self._obey()) or "no job had been created"
-            raise TaskStopped(f"The task was told to stop. {said}") from None
+        except StopRequested:
+            message = asyncio.run(self._obey()) or "no job had been created"
+            raise TaskStopped(f"The task was told to stop. {message}") from None
         except AirflowTaskTimeout:
             asyncio.run(self._delete("execution_timeout has passed"))
             conclude_attempt(self._store)
@@ -297,16 +297,16 @@ class JobExecution:
             **how,
         )
 
-    async def _look(self, ref: JobRef) -> tuple[str | None, bool]:
+    async def _observe(self, ref: JobRef) -> tuple[str | None, bool]:
         state = await supervisor.state_from_worker(self._ti)
         try:
-            found = await self._backend.get(ref.kind, ref.namespace, ref.name)
+            job = await self._backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return state, True
         except PTJobError as error:
             self._log.warning("%s: whether it has ended is not known: %s", ref, error)
             return state, False
-        return state, kinds.read_status(found).phase.is_terminal
+        return state, kinds.read_status(job).phase.is_terminal
 
     def _tell(self, submission: Submission) -> None:
         ref = submission.ref
@@ -340,16 +340,16 @@ class JobExecution:
 
     def _leave_unfollowed(self, error: Exception) -> None:
         """Leave the job running, and add that to the error."""
-        said = asyncio.run(leave_running(self._backend, self._session.owner, self._store, ref=self._ref))
-        if said:
-            self._log.warning("%s", said)
-        if said and isinstance(error, PTJobError):
-            error.args = (f"{error}. {said}",)
+        message = asyncio.run(leave_running(self._backend, self._session.owner, self._store, ref=self._ref))
+        if message:
+            self._log.warning("%s", message)
+        if message and isinstance(error, PTJobError):
+            error.args = (f"{error}. {message}",)
 
     async def _delete(self, why: str) -> None:
-        said = await abandon(self._backend, self._session.owner, self._store, ref=self._ref, why=why)
-        if said:
-            self._log.warning("%s", said)
+        message = await abandon(self._backend, self._session.owner, self._store, ref=self._ref, why=why)
+        if message:
+            self._log.warning("%s", message)
 
     async def _known_job(self) -> JobRef | None:
         """Return this task's job, including one that an earlier try created or was creating."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ptjob_provider.airflow import compat, config, supervisor
-from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import JobEvent
-from ptjob_provider.airflow.task_log import PlaceInLog, ceilings
+from ptjob_provider.airflow.task_log import ResumableLog, rate_limiters
 from ptjob_provider.airflow.task_session import Fate, fate_in_trigger
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
@@ -48,7 +48,7 @@ class PyTorchJobTrigger(BaseTrigger):
     Args:
         submission: `Submission.to_dict()`.
         kubernetes_conn_id: the connection's name; its content is never serialized. None: the task had none.
-        in_cluster: see `connection.Access`, also for the next two.
+        in_cluster: see `connection.ConnectionArgs`, also for the next two.
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         deadline: RFC 3339; the job is deleted at this time. None: no deadline.
@@ -87,13 +87,13 @@ class PyTorchJobTrigger(BaseTrigger):
         self.deferred_at = deferred_at
         self._fired = False
         self._is_over = False
-        self._place: PlaceInLog | None = None
+        self._task_log: ResumableLog | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what another triggerer builds the same trigger from; JSON values only."""
         names = ("submission", "deadline", "limits", "keep_running_pods", "hands_off", "deferred_at")
         fields = {name: getattr(self, name) for name in names}
-        return f"{__name__}.{type(self).__name__}", {**fields, **Access.of(self).to_dict()}
+        return f"{__name__}.{type(self).__name__}", {**fields, **ConnectionArgs.of(self).to_dict()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the job to its end."""
@@ -107,14 +107,14 @@ class PyTorchJobTrigger(BaseTrigger):
         except Exception as error:
             self.log.exception("the trigger failed; the job goes on")
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
-        if self._place is not None:
-            await self._place.sink.written()
-            await ceilings.get().left(_ARRIVAL, while_it_moves=True)
+        if self._task_log is not None:
+            await self._task_log.sink.written()
+            await rate_limiters.get().drain(_ARRIVAL, while_it_moves=True)
         await self._let_the_worker_end(earliest)
         self._fired = True
-        if self._place is not None:
-            self._place.fired()
-        yield TriggerEvent(self._with_place(event).to_dict())  # type: ignore[no-untyped-call]
+        if self._task_log is not None:
+            self._task_log.fired()
+        yield TriggerEvent(self._with_cursor(event).to_dict())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the job, if Airflow reports that its task no longer waits for it."""
@@ -125,57 +125,57 @@ class PyTorchJobTrigger(BaseTrigger):
         if fate_in_trigger(state) is Fate.DELETE:
             await self._delete(state)
             return
-        if self._place is not None:
-            self._place.sink.close()  # another triggerer may follow the job and write the same lines
+        if self._task_log is not None:
+            self._task_log.sink.close()  # another triggerer may follow the job and write the same lines
         ref = JobRef.from_dict(self.submission["ref"])
         self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
 
     async def cleanup(self) -> None:
         """Save the log cursor, and keep the job: this also runs when a triggerer stops.
 
-        Where Airflow never calls `on_kill`, it is asked here whether the task still waits for the job.
+        Where Airflow never calls `on_kill`, this checks whether the task still waits for the job.
         """
         if not (compat.HAS_ON_KILL or self._fired or self.hands_off):
             state = await supervisor.state_from_trigger(self.task_instance)
             if fate_in_trigger(state) is Fate.DELETE:
                 await self._delete(state)
-        if self._place is not None and not self._fired:
-            await self._place.leave(to_another=self._is_over)
+        if self._task_log is not None and not self._fired:
+            await self._task_log.leave(to_another=self._is_over)
 
     async def _delete(self, state: str | None) -> None:
         ref = JobRef.from_dict(self.submission["ref"])
-        ours, whose = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
-        if ours is None or not ours.has(whose):
-            self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, ours)
+        own, whose = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
+        if own is None or not own.has(whose):
+            self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, own)
             return
-        backend = (await Access.of(self).async_place()).backend
+        backend = (await ConnectionArgs.of(self).async_resolve()).backend
         began = datetime.fromisoformat(self.deferred_at) if self.deferred_at else datetime.min.replace(tzinfo=UTC)
         if await delete_if_unfinished(backend, ref, unless_left_since=began):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def _follow(self, submission: Submission) -> JobOutcome:
-        place = await Access.of(self).async_place()
-        self._place = PlaceInLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
+        connection = await ConnectionArgs.of(self).async_resolve()
+        self._task_log = ResumableLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
         try:
             return await follow(
-                place.backend,
+                connection.backend,
                 submission,
-                sink=self._place.sink,
-                cursor=self._place.begin,
+                sink=self._task_log.sink,
+                cursor=self._task_log.begin,
                 deadline=datetime.fromisoformat(self.deadline) if self.deadline else None,
                 limits=Limits(**known_fields(Limits, self.limits)),
                 keep_running_pods=self.keep_running_pods,
                 hands_off=self.hands_off,
                 mask=masked,
-                api_error_timeout=place.api_error_timeout,
+                api_error_timeout=connection.api_error_timeout,
             )
         finally:
-            self._place.end()
+            self._task_log.end()
 
-    def _with_place(self, event: JobEvent) -> JobEvent:
-        if self._place is None:
+    def _with_cursor(self, event: JobEvent) -> JobEvent:
+        if self._task_log is None:
             return event
-        return replace(event, cursor=self._place.cursor, knows_place=self._place.has_begun)
+        return replace(event, cursor=self._task_log.cursor, knows_place=self._task_log.has_begun)
 
     async def _let_the_worker_end(self, earliest: float) -> None:
         if supervisor.is_in_triggerer():

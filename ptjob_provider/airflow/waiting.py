@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ToldToStop(Exception):
+class StopRequested(Exception):
     """The task was told to stop while it waited; the job is unchanged."""
 
 
@@ -25,14 +25,14 @@ class Waiting:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._told: asyncio.Event | None = None
-        self._is_told = False
+        self._stop: asyncio.Event | None = None
+        self._is_stopped = False
 
     def wake(self) -> None:
         """Tell the task to stop; safe in a signal handler, and returns at once."""
-        self._is_told = True
-        if self._loop is not None and self._told is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._told.set)
+        self._is_stopped = True
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     def run(self, coroutine: Coroutine[Any, Any, T], *, grace: float = 0.0) -> T:
         """Return the coroutine's result.
@@ -42,20 +42,20 @@ class Waiting:
             grace: seconds for it to complete after the task was told to stop; then it is cancelled.
 
         Raises:
-            ToldToStop: the coroutine has completed or was cancelled; it never started if `wake` was called before.
+            StopRequested: the coroutine has completed or was cancelled; it never started if `wake` was called before.
         """
-        if self._is_told:
+        if self._is_stopped:
             coroutine.close()
-            raise ToldToStop
+            raise StopRequested
         return asyncio.run(self._run(coroutine, grace))
 
     async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
-        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        if self._is_told:  # `wake` was called before this loop existed
-            self._told.set()
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_stopped:  # `wake` was called before this loop existed
+            self._stop.set()
 
         async def stop(main: asyncio.Task[T]) -> T:
             await asyncio.wait({main}, timeout=grace)
-            raise ToldToStop
+            raise StopRequested
 
-        return await until_stopped(self._told, coroutine, stop)
+        return await until_stopped(self._stop, coroutine, stop)

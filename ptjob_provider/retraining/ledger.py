@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
-from ptjob_provider.retraining.reservations import Batch, Handover, Standing
+from ptjob_provider.retraining.reservations import Batch, Handover, ReservationState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +123,7 @@ class Claimed:
     """
 
     handover: Handover
-    settled: Sequence[tuple[OpenClaim, Standing]]
+    settled: Sequence[tuple[OpenClaim, ReservationState]]
 
 
 class LedgerStore:
@@ -179,17 +179,17 @@ class LedgerStore:
             return [_open_claim(row) for row in connection.execute(query.order_by(CLAIMS.c.id))]
 
     def claim(
-        self, claimant: Claimant, standings: Sequence[tuple[OpenClaim, Standing]], *, may_claim_more: bool
+        self, claimant: Claimant, decisions: Sequence[tuple[OpenClaim, ReservationState]], *, may_claim_more: bool
     ) -> Claimed:
         """Settle decided reservations, and return this run's own batches and the new ones, reserved for it.
 
         Args:
             claimant: the run.
-            standings: decisions about open reservations, including its own if its training has succeeded.
+            decisions: decisions about open reservations, including its own if its training has succeeded.
             may_claim_more: False returns only its own batches.
         """
         with self._change() as connection:
-            settled = [(claim, self._settle(connection, claim, standing, claimant)) for claim, standing in standings]
+            settled = [(claim, self._settle(connection, claim, state, claimant)) for claim, state in decisions]
             if may_claim_more:
                 self._take(connection, claimant)
             handover = self._handover(connection, claimant)
@@ -228,19 +228,21 @@ class LedgerStore:
             if (found := self._latest(connection, claimant)) is not None:
                 connection.execute(CLAIMS.update().where(CLAIMS.c.id == found.id).values(reported=True))
 
-    def _settle(self, connection: sa.Connection, claim: OpenClaim, standing: Standing, claimant: Claimant) -> Standing:
+    def _settle(
+        self, connection: sa.Connection, claim: OpenClaim, decision: ReservationState, claimant: Claimant
+    ) -> ReservationState:
         """Apply a decision unless the reservation has changed since; return the current state."""
-        if standing is Standing.TAKEN:
-            return standing
+        if decision is ReservationState.TAKEN:
+            return decision
         unchanged = (CLAIMS.c.id == claim.id, CLAIMS.c.number == claim.number, CLAIMS.c.state == _OPEN)
-        given_to = {"released_to": claimant.run_id} if standing is Standing.FREE else {}
-        state = _HAD if standing is Standing.HAD else _RELEASED
+        given_to = {"released_to": claimant.run_id} if decision is ReservationState.FREE else {}
+        state = _HAD if decision is ReservationState.HAD else _RELEASED
         done = connection.execute(CLAIMS.update().where(*unchanged).values(state=state, **given_to))
         if not done.rowcount:
-            return Standing.TAKEN
-        if standing is Standing.FREE:
+            return ReservationState.TAKEN
+        if decision is ReservationState.FREE:
             connection.execute(BATCHES.update().where(BATCHES.c.claim_id == claim.id).values(claim_id=None))
-        return standing
+        return decision
 
     def _take(self, connection: sa.Connection, claimant: Claimant) -> None:
         free = (self._of(BATCHES), BATCHES.c.claim_id.is_(None))

@@ -34,11 +34,11 @@ from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
 from ptjob_provider.retraining.reservations import (
     LIST_LIMIT,
     Batch,
-    Standing,
+    ReservationState,
     batches_of,
     manifest_lines,
     may_claim_more,
-    standing_of,
+    reservation_state,
 )
 
 if TYPE_CHECKING:
@@ -202,15 +202,15 @@ class ClaimBatchesOperator(BaseOperator):
         return batches
 
     def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
-        standings = []
+        decisions = []
         for claim in store.open_claims():
             is_own = (claim.claimant.dag_id, claim.claimant.run_id) == (claimant.dag_id, claimant.run_id)
-            standings.append((claim, _own_standing(claim) if is_own else _standing(claim)))
-        return store.claim(claimant, standings, may_claim_more=may_claim_more(_training_states(claimant)))
+            decisions.append((claim, _own_state(claim) if is_own else _state(claim)))
+        return store.claim(claimant, decisions, may_claim_more=may_claim_more(_training_states(claimant)))
 
     def _tell(self, claimed: Claimed) -> None:
-        for claim, standing in claimed.settled:
-            self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, standing)
+        for claim, state in claimed.settled:
+            self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, state)
         new, earlier = claimed.handover.new, claimed.handover.earlier
         self.log.info("%d batches are new in this training; %d were had by earlier ones", len(new), len(earlier))
 
@@ -222,14 +222,14 @@ class ClaimBatchesOperator(BaseOperator):
         return {**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}
 
 
-def _standing(claim: OpenClaim) -> Standing:
+def _state(claim: OpenClaim) -> ReservationState:
     training = _training_states(claim.claimant)  # before the run's state: a run cleared in between counts as active
-    return standing_of(training, is_going=_is_going(claim.claimant), reported=claim.reported)
+    return reservation_state(training, is_going=_is_going(claim.claimant), reported=claim.reported)
 
 
-def _own_standing(claim: OpenClaim) -> Standing:
-    """Return the standing of this run's own reservation; the run is active, so none of its batches is free."""
-    return standing_of(_training_states(claim.claimant), is_going=True, reported=claim.reported)
+def _own_state(claim: OpenClaim) -> ReservationState:
+    """Return the state of this run's own reservation; the run is active, so none of its batches is free."""
+    return reservation_state(_training_states(claim.claimant), is_going=True, reported=claim.reported)
 
 
 def _training_states(claimant: Claimant) -> list[str]:

@@ -100,7 +100,7 @@ _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"}
 _NOT_BEGUN = frozenset({"none", "failed", "skipped", "upstream_failed", "removed"})
 
 
-class Standing(StrEnum):
+class ReservationState(StrEnum):
     """State of a run's reserved batches."""
 
     HAD = "had"
@@ -111,7 +111,7 @@ class Standing(StrEnum):
     """Released: the run has ended without training on them, and they are new again."""
 
 
-def standing_of(training: Collection[str], *, is_going: bool | None, reported: bool) -> Standing:
+def reservation_state(training: Collection[str], *, is_going: bool | None, reported: bool) -> ReservationState:
     """Return the state of one run's batches.
 
     Args:
@@ -122,12 +122,12 @@ def standing_of(training: Collection[str], *, is_going: bool | None, reported: b
             task that was cleared or failed since then has not trained.
     """
     if is_going is None:
-        return Standing.HAD if reported else Standing.FREE
+        return ReservationState.HAD if reported else ReservationState.FREE
     if training and all(state == _SUCCESS for state in training):
-        return Standing.HAD
+        return ReservationState.HAD
     if is_going or not all(state in _OVER or state == "none" for state in training):
-        return Standing.TAKEN
-    return Standing.FREE
+        return ReservationState.TAKEN
+    return ReservationState.FREE
 
 
 def may_claim_more(training: Collection[str]) -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from ptjob_provider.airflow import compat
-from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.spec.pods import claim_name
 from ptjob_provider.retraining import watcher
@@ -286,7 +286,7 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         claim: the claim's name.
         namespace: the claim's namespace. None: the connection's, else that of the triggerer's pod.
         kubernetes_conn_id: the connection to the cluster; ignored if jobs run on this machine.
-        in_cluster: see `connection.Access`, also for the next two.
+        in_cluster: see `connection.ConnectionArgs`, also for the next two.
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         annotation: the annotation's name.
@@ -323,7 +323,7 @@ class ClaimArrivalTrigger(ArrivalTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what a triggerer builds the same trigger from; JSON values only."""
         fields = {name: getattr(self, name) for name in ("claim", "namespace", "annotation", "events")}
-        return f"{__name__}.{type(self).__name__}", {**fields, **Access.of(self).to_dict()}
+        return f"{__name__}.{type(self).__name__}", {**fields, **ConnectionArgs.of(self).to_dict()}
 
     def rules(self) -> BatchRules:
         """Return the rules that define a batch: complete as soon as its writer records it."""
@@ -361,9 +361,9 @@ class _Looking:
 
     async def _next(self) -> Claim:
         while True:
-            place = await Access.of(self._trigger).async_place()
-            namespace = self._trigger.namespace or place.namespace or "default"
-            states = place.backend.watch_claim(namespace, self._trigger.claim)
+            connection = await ConnectionArgs.of(self._trigger).async_resolve()
+            namespace = self._trigger.namespace or connection.namespace or "default"
+            states = connection.backend.watch_claim(namespace, self._trigger.claim)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN), aclosing(states):
                     async for state in states:

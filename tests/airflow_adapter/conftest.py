@@ -48,19 +48,19 @@ def comms() -> Iterator[FakeComms]:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
     """A back-end that does what the test's script says, reached whichever way a task names."""
-    from ptjob_provider.airflow.connection import Access, Place  # noqa: PLC0415 - not without Airflow
+    from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection  # noqa: PLC0415 - not without Airflow
 
     scripted = ScriptedBackend()
 
-    def place(access: Access) -> Place:
-        return Place(backend=scripted, namespace=None, access=access)
+    def resolve(args: ConnectionArgs) -> ResolvedConnection:
+        return ResolvedConnection(backend=scripted, namespace=None, args=args)
 
-    async def async_place(access: Access) -> Place:
-        return place(access)
+    async def async_resolve(args: ConnectionArgs) -> ResolvedConnection:
+        return resolve(args)
 
     # Operators and triggers are made by Airflow from JSON: there is no argument that a back-end could be given in.
-    monkeypatch.setattr(Access, "place", place)
-    monkeypatch.setattr(Access, "async_place", async_place)
+    monkeypatch.setattr(ConnectionArgs, "resolve", resolve)
+    monkeypatch.setattr(ConnectionArgs, "async_resolve", async_resolve)
     return scripted
 
 

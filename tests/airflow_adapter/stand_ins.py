@@ -70,7 +70,7 @@ class FakeComms:
         raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")
 
 
-class StandInChannelThatDrains:
+class StandInSocketsThatDrain:
     """Some of what was written leaves between any two looks at how much that is."""
 
     def __init__(self, unsent: int) -> None:

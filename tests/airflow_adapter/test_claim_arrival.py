@@ -11,7 +11,7 @@ import pytest
 from airflow_adapter.triggerer import SOON
 from airflow_adapter.watching import StandInState, confirm, fired, running
 from airflow_versions import since
-from ptjob_provider.airflow.connection import Access, Place
+from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.local import backend as claims
@@ -225,11 +225,11 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
     refused = PermissionDenied('read persistentvolumeclaims in team: cannot watch resource "persistentvolumeclaims"')
     cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
 
-    async def place(access: Access) -> Place:
-        return Place(backend=cluster, namespace="team", access=access)  # type: ignore[arg-type]
+    async def place(access: ConnectionArgs) -> ResolvedConnection:
+        return ResolvedConnection(backend=cluster, namespace="team", args=access)  # type: ignore[arg-type]
 
     # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
-    monkeypatch.setattr(Access, "async_place", place)
+    monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
     monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in reality
     async with running(made()) as runner:
         events = await fired(runner, 1)

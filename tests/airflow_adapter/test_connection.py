@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow.sdk._shared.secrets_masker import redact
 
 from ptjob_provider.airflow import connection as reaching
-from ptjob_provider.airflow.connection import Access, ConnectionMissing
+from ptjob_provider.airflow.connection import ConnectionArgs, ConnectionMissing
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
@@ -121,14 +121,14 @@ def test_an_interval_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, te
 def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of an hour if it says nothing; it is read before a job is made."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
-    assert Access().place().api_error_timeout == 900
+    assert ConnectionArgs().resolve().api_error_timeout == 900
 
     monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "60")
-    assert Access().place().api_error_timeout == 60
+    assert ConnectionArgs().resolve().api_error_timeout == 60
 
     monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "soon")
     with pytest.raises(InvalidSpec, match=r"^\[ptjob\] api_error_timeout: 'soon' .* seconds, 0 or more"):
-        Access().place()
+        ConnectionArgs().resolve()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
@@ -189,7 +189,7 @@ def test_the_connections_namespace_is_the_default_one(monkeypatch: pytest.Monkey
     """For jobs that name none."""
     define(monkeypatch, namespace="team", kube_config_path="/p")
 
-    assert Access().place().namespace == "team"
+    assert ConnectionArgs().resolve().namespace == "team"
 
 
 def test_credentials_of_a_connection_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_what_leads_a_trigger_to_the_cluster_holds_no_secret(monkeypatch: pytest
     """It is stored in Airflow's database."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 
-    access = Access(cluster_context="staging").place().access
+    access = ConnectionArgs(cluster_context="staging").resolve().args
 
     assert access.to_dict() == {
         "kubernetes_conn_id": "kubernetes_default",
@@ -238,14 +238,14 @@ class TestInTriggerer:
         """The place is the same as in a worker."""
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
 
-        place = await Access(kubernetes_conn_id="gpu_cluster").async_place()
+        place = await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
 
-        assert (place.namespace, place.access.kubernetes_conn_id) == ("team", "gpu_cluster")
+        assert (place.namespace, place.args.kubernetes_conn_id) == ("team", "gpu_cluster")
 
     async def test_a_connection_that_only_workers_know_is_said(self, comms: FakeComms) -> None:
         """With where to define it; another try may find it."""
         with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
-            await Access(kubernetes_conn_id="gpu_cluster").async_place()
+            await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
 
         assert error.value.retryable
 
@@ -254,17 +254,17 @@ class TestInTriggerer:
     ) -> None:
         """The triggerer's own kubeconfig may lead elsewhere: there the job would look deleted."""
         define(monkeypatch, kube_config_path="/p")
-        access = Access().place().access
+        access = ConnectionArgs().resolve().args
         monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
 
         with pytest.raises(ConnectionMissing):
-            await access.async_place()
+            await access.async_resolve()
 
     async def test_a_task_without_a_connection_needs_none_in_the_triggerer(self, comms: FakeComms) -> None:
         """It goes the same way there: a pod's service account, or the default kubeconfig."""
-        access = Access().place().access
+        access = ConnectionArgs().resolve().args
 
-        place = await access.async_place()
+        place = await access.async_resolve()
 
         assert access.kubernetes_conn_id is None
         assert isinstance(place.backend, KubernetesBackend)
@@ -274,9 +274,9 @@ class TestInTriggerer:
     ) -> None:
         """Ten thousand of them would ask the process that also keeps their rows."""
         define(monkeypatch, "gpu_cluster", kube_config_path="/p")
-        access = Access(kubernetes_conn_id="gpu_cluster")
+        access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
 
-        places = await asyncio.gather(*(access.async_place() for _ in range(100)))
+        places = await asyncio.gather(*(access.async_resolve() for _ in range(100)))
 
         assert len({id(each) for each in places}) == 1
 
@@ -284,14 +284,14 @@ class TestInTriggerer:
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
         """What was read is taken for a short while only."""
-        access = Access(kubernetes_conn_id="gpu_cluster")
+        access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="before")
-        await access.async_place()
+        await access.async_resolve()
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="after")
-        soon = await access.async_place()
+        soon = await access.async_resolve()
 
         monkeypatch.setattr(reaching, "FRESH", 0.0)  # half a minute would show nothing more
-        later = await access.async_place()
+        later = await access.async_resolve()
 
         assert (soon.namespace, later.namespace) == ("before", "after")
 
@@ -299,10 +299,10 @@ class TestInTriggerer:
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
         """Whoever defines it need not wait."""
-        access = Access(kubernetes_conn_id="gpu_cluster")
+        access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
         with pytest.raises(ConnectionMissing):
-            await access.async_place()
+            await access.async_resolve()
 
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
 
-        assert (await access.async_place()).namespace == "team"
+        assert (await access.async_resolve()).namespace == "team"

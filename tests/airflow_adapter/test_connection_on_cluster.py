@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.tenants import service_account
-from ptjob_provider.airflow.connection import Access
+from ptjob_provider.airflow.connection import ConnectionArgs
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kinds import PYTORCHJOB
 
@@ -66,9 +66,9 @@ def kubeconfig(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return path
 
 
-def jobs(access: Access, namespace: str) -> int:
+def jobs(access: ConnectionArgs, namespace: str) -> int:
     """Return how many jobs the back-end finds."""
-    return len(asyncio.run(access.place().backend.list(PYTORCHJOB.KIND, namespace, {})))
+    return len(asyncio.run(access.resolve().backend.list(PYTORCHJOB.KIND, namespace, {})))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -79,7 +79,7 @@ def test_every_way_reaches_the_cluster(
     extra, arguments = WAYS[way](kubeconfig)
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
-    assert jobs(Access(kubernetes_conn_id="mine", **arguments), namespace) == 0
+    assert jobs(ConnectionArgs(kubernetes_conn_id="mine", **arguments), namespace) == 0
 
 
 def test_without_a_connection_the_default_kubeconfig_reaches_it(
@@ -89,7 +89,7 @@ def test_without_a_connection_the_default_kubeconfig_reaches_it(
     loaded_at_import = "kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
     monkeypatch.setattr(loaded_at_import, str(kubeconfig))
 
-    assert jobs(Access(), namespace) == 0
+    assert jobs(ConnectionArgs(), namespace) == 0
 
 
 def test_a_server_that_nobody_vouches_for_is_refused(
@@ -100,7 +100,7 @@ def test_a_server_that_nobody_vouches_for_is_refused(
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
     with pytest.raises(ClusterError, match="certificate"):
-        jobs(Access(kubernetes_conn_id="mine"), namespace)
+        jobs(ConnectionArgs(kubernetes_conn_id="mine"), namespace)
 
 
 @pytest.fixture
@@ -127,10 +127,12 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("kubeconfig", "_in_pod")
-@pytest.mark.parametrize("access", [Access(), Access(kubernetes_conn_id=None), Access(in_cluster=True)])
-def test_in_a_pod_its_service_account_reaches_the_cluster(namespace: str, access: Access) -> None:
+@pytest.mark.parametrize(
+    "access", [ConnectionArgs(), ConnectionArgs(kubernetes_conn_id=None), ConnectionArgs(in_cluster=True)]
+)
+def test_in_a_pod_its_service_account_reaches_the_cluster(namespace: str, access: ConnectionArgs) -> None:
     """With or without being told; jobs that name no namespace are in the pod's own."""
-    assert access.place().namespace == namespace
+    assert access.resolve().namespace == namespace
     assert jobs(access, namespace) == 0
 
 
@@ -140,5 +142,5 @@ def test_a_kubeconfig_wins_over_a_pods_service_account(kubeconfig: Path, monkeyp
     extra = {"kube_config_path": str(kubeconfig)}
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
-    assert Access().place().namespace is None
-    assert jobs(Access(), "kube-system") == 0
+    assert ConnectionArgs().resolve().namespace is None
+    assert jobs(ConnectionArgs(), "kube-system") == 0

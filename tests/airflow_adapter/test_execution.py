@@ -25,7 +25,7 @@ from ptjob_provider.airflow.task_session import (
     alarm_put_off,
     may_retry,
 )
-from ptjob_provider.airflow.waiting import ToldToStop, Waiting
+from ptjob_provider.airflow.waiting import StopRequested, Waiting
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (
@@ -247,7 +247,7 @@ def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> No
     trying.backend.jobs[key] = finished(trying.backend.jobs[key])
 
     with pytest.raises(AirflowException, match="already ended"), trying.execution.leaving_nothing():
-        raise ToldToStop
+        raise StopRequested
 
     assert trying.backend.jobs
 
@@ -464,7 +464,7 @@ def test_a_signal_handler_can_wake_who_waits() -> None:
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGUSR1]).start()
         await asyncio.Event().wait()
 
-    with pytest.raises(ToldToStop):
+    with pytest.raises(StopRequested):
         waiting.run(waits_for_ever())
 
     signal.signal(signal.SIGUSR1, before)
@@ -481,7 +481,7 @@ def test_what_does_not_end_within_the_grace_is_cancelled() -> None:
         finally:
             seen.append("ended")
 
-    with pytest.raises(ToldToStop):
+    with pytest.raises(StopRequested):
         waiting.run(stubborn(), grace=0.1)
 
     assert seen == ["ended"]

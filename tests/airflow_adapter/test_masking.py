@@ -13,7 +13,7 @@ from airflow.sdk.log import mask_secret, redact
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.outcome import JobEvent, failure_told, push_result
+from ptjob_provider.airflow.outcome import JobEvent, failure_reported, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.backend import Observation
@@ -154,7 +154,7 @@ def test_what_a_task_tells_programs_of_any_other_error_is_without_the_secret(err
     """The texts of servers and libraries quote what they were given."""
     ti = StandInTaskInstance()
 
-    with pytest.raises(type(error)), failure_told(context(ti), ListLogger()):
+    with pytest.raises(type(error)), failure_reported(context(ti), ListLogger()):
         raise error
 
     assert ti.pushed["diagnosis"]["message"] == "no ***"

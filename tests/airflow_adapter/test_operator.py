@@ -16,7 +16,7 @@ from airflow.sdk import DAG
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from fakes import finished
-from ptjob_provider.airflow.connection import Access
+from ptjob_provider.airflow.connection import ConnectionArgs
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
@@ -210,7 +210,7 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, com
     assert isinstance(trigger, PyTorchJobTrigger)
     assert (trigger.submission["ref"]["uid"], ti.pushed["job_uid"]) == ("uid-1", "uid-1")
     assert trigger.submission["tensorboard_url"] == ti.pushed["tensorboard_url"] == backend.tensorboard_url
-    assert Access.of(trigger).to_dict() == way
+    assert ConnectionArgs.of(trigger).to_dict() == way
     assert (trigger.limits, trigger.keep_running_pods, trigger.hands_off) == ({"start_timeout": 7}, True, False)
     assert deferred.value.timeout is None
 

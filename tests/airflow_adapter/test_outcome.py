@@ -13,7 +13,14 @@ from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, 
 from ptjob_provider.airflow import outcome
 from ptjob_provider.airflow.compat import TaskDeferralError
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.outcome import MOST_METRICS, JobEvent, TaskStopped, failure_told, log_success, push_result
+from ptjob_provider.airflow.outcome import (
+    MOST_METRICS,
+    JobEvent,
+    TaskStopped,
+    failure_reported,
+    log_success,
+    push_result,
+)
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
@@ -127,7 +134,7 @@ def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(back
     [
         ({"conclusion": None, "error": "forbidden", "retryable": False}, "trigger_failed", "forbidden"),
         ({"outcome": Outcome.UNVERIFIED}, "outputs_not_verified", "could not be looked at"),
-        ({}, "error", "no event of PyTorchJobTrigger"),
+        ({}, "error", "Unexpected trigger event"),
     ],
 )
 def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
@@ -233,7 +240,7 @@ def test_every_error_has_a_cause_for_programs(
     """Also Airflow's own alarm, and what nobody has thought of."""
     ti = StandInTaskInstance()
 
-    with pytest.raises(type(error)), failure_told(context(ti), ListLogger()):
+    with pytest.raises(type(error)), failure_reported(context(ti), ListLogger()):
         raise error
 
     told = ti.pushed["diagnosis"]
@@ -262,7 +269,7 @@ def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> 
     """The error stays the error, a success a success; the log says so."""
     log = ListLogger()
 
-    with pytest.raises(ClusterUnavailable), failure_told(context(StandInThatTakesNothing()), log):
+    with pytest.raises(ClusterUnavailable), failure_reported(context(StandInThatTakesNothing()), log):
         raise ClusterUnavailable("no answer")
     push_result(StandInThatTakesNothing(), {}, log)
 

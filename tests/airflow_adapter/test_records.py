@@ -1,4 +1,4 @@
-"""The ceiling of records that all jobs of an event loop share: turns, bursts, a way out that is full."""
+"""The limiter of records that all jobs of an event loop share: turns, bursts, a way out that is full."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_adapter.stand_ins import StandInChannelThatDrains
+from airflow_adapter.stand_ins import StandInSocketsThatDrain
 from ptjob_provider.airflow.config import max_log_records_per_second
-from ptjob_provider.airflow.task_log import records as channel
-from ptjob_provider.airflow.task_log.records import Ceiling, Channel
+from ptjob_provider.airflow.task_log import records
+from ptjob_provider.airflow.task_log.records import RateLimiter, SupervisorSockets
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ async def until_written(written: list[str], number: int) -> None:
 async def test_below_the_ceiling_nobody_waits() -> None:
     """The log is live."""
     now = [0.0]
-    ceiling = Ceiling(100, Channel(), clock=lambda: now[0])
+    limiter = RateLimiter(100, SupervisorSockets(), clock=lambda: now[0])
 
     taken = []
     for _ in range(50):
-        taken.append(ceiling.take())
+        taken.append(limiter.take())
         now[0] += 0.01
 
     assert taken == [True] * 50
@@ -75,23 +75,23 @@ async def test_below_the_ceiling_nobody_waits() -> None:
 async def test_a_burst_is_cut_off_where_it_would_stop_the_loop() -> None:
     """A twentieth of a second's records may come at once, and then as many as the time brings."""
     now = [0.0]
-    ceiling = Ceiling(100, Channel(), clock=lambda: now[0])
+    limiter = RateLimiter(100, SupervisorSockets(), clock=lambda: now[0])
 
-    burst = sum(ceiling.take() for _ in range(1000))
+    burst = sum(limiter.take() for _ in range(1000))
     now[0] += 0.02
-    after = sum(ceiling.take() for _ in range(1000))
+    after = sum(limiter.take() for _ in range(1000))
 
     assert (burst, after) == (5, 2)
 
 
 async def test_no_more_records_are_written_than_the_ceiling_allows_and_none_is_lost() -> None:
     """Whatever number of jobs has something to say."""
-    ceiling, written = Ceiling(200, Channel()), []
+    limiter, written = RateLimiter(200, SupervisorSockets()), []
     loop = asyncio.get_running_loop()
     began = loop.time()
 
     for name in "abcdefghij":
-        ceiling.queue(Job(name, 10, written))
+        limiter.queue(Job(name, 10, written))
     await until_written(written, 100)
     took = loop.time() - began
 
@@ -101,11 +101,11 @@ async def test_no_more_records_are_written_than_the_ceiling_allows_and_none_is_l
 
 async def test_jobs_take_turns_however_much_one_of_them_writes() -> None:
     """A job with little to say waits for one record of each other, not for all of a loud one's."""
-    ceiling, written = Ceiling(1000, Channel()), []
+    limiter, written = RateLimiter(1000, SupervisorSockets()), []
 
-    ceiling.queue(Job("loud", 500, written))
+    limiter.queue(Job("loud", 500, written))
     for name in ("b", "c"):
-        ceiling.queue(Job(name, 3, written))
+        limiter.queue(Job(name, 3, written))
     await until_written(written, 20)
 
     assert written[:10] == ["loud", "b", "c", "loud", "b", "c", "loud", "b", "c", "loud"]
@@ -113,38 +113,38 @@ async def test_jobs_take_turns_however_much_one_of_them_writes() -> None:
 
 async def test_a_line_does_not_overtake_those_that_wait() -> None:
     """Who has a record free waits behind the others as well."""
-    ceiling, written = Ceiling(1000, Channel()), []
+    limiter, written = RateLimiter(1000, SupervisorSockets()), []
 
-    ceiling.queue(Job("waits", 1, written))
-    before = ceiling.take()
+    limiter.queue(Job("waits", 1, written))
+    before = limiter.take()
     await until_written(written, 1)
 
     assert not before
-    assert ceiling.take()
+    assert limiter.take()
 
 
 async def test_one_timer_serves_all_jobs_and_none_is_left_when_nobody_waits() -> None:
     """An idle triggerer sleeps."""
-    ceiling, written = Ceiling(1000, Channel()), []
+    limiter, written = RateLimiter(1000, SupervisorSockets()), []
     for number in range(100):
-        ceiling.queue(Job(str(number), 1, written))
+        limiter.queue(Job(str(number), 1, written))
 
     await until_written(written, 100)
     await asyncio.sleep(0.1)
 
-    assert ceiling._timer is None
+    assert limiter._timer is None
 
 
 async def test_nothing_is_written_while_the_way_out_is_full(ends: Ends) -> None:
     """A write would stop the event loop of all jobs until Airflow's supervisor reads."""
     ours, theirs = ends
-    ceiling, written = Ceiling(1000, Channel()), []
+    limiter, written = RateLimiter(1000, SupervisorSockets()), []
     fill(ours)
 
-    ceiling.queue(Job("a", 1, written))
+    limiter.queue(Job("a", 1, written))
     await asyncio.sleep(0.2)
     before = list(written)
-    while not Channel().is_empty():
+    while not SupervisorSockets().is_empty():
         theirs.recv(1 << 16)
     await until_written(written, 1)
 
@@ -154,11 +154,11 @@ async def test_nothing_is_written_while_the_way_out_is_full(ends: Ends) -> None:
 async def test_what_was_written_is_waited_for_until_it_has_left_and_turns_rest_meanwhile(ends: Ends) -> None:
     """What is still on its way when a trigger's event arrives is lost."""
     ours, theirs = ends
-    ceiling, written = Ceiling(1000, Channel()), []
+    limiter, written = RateLimiter(1000, SupervisorSockets()), []
     ours.send(b"a record")
-    leaving = asyncio.create_task(ceiling.left(10))
+    leaving = asyncio.create_task(limiter.drain(10))
     await asyncio.sleep(0)
-    ceiling.queue(Job("a", 1, written))
+    limiter.queue(Job("a", 1, written))
 
     await asyncio.sleep(0.1)
     before = (leaving.done(), list(written))
@@ -172,38 +172,38 @@ async def test_what_was_written_is_waited_for_until_it_has_left_and_turns_rest_m
 async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(ends: Ends) -> None:
     """The job's end is told all the same."""
     ours, _ = ends
-    ceiling = Ceiling(1000, Channel())
+    limiter = RateLimiter(1000, SupervisorSockets())
     ours.send(b"a record")
 
-    assert not await ceiling.left(0.05)
+    assert not await limiter.drain(0.05)
 
 
 async def test_what_leaves_slowly_may_be_waited_for_as_long_as_it_takes() -> None:
     """A slow triggerer reads a full socket for longer than anybody would wait for one that is stuck."""
-    channels = StandInChannelThatDrains(5), StandInChannelThatDrains(5)
+    sockets = StandInSocketsThatDrain(5), StandInSocketsThatDrain(5)
 
-    assert await Ceiling(1000, channels[0]).left(0.01, while_it_moves=True)
-    assert not await Ceiling(1000, channels[1]).left(0.01)
+    assert await RateLimiter(1000, sockets[0]).drain(0.01, while_it_moves=True)
+    assert not await RateLimiter(1000, sockets[1]).drain(0.01)
 
 
 async def test_what_does_not_leave_at_all_is_given_up_although_it_was_waited_for_while_it_moves(ends: Ends) -> None:
     """Nobody reads any more."""
     ours, _ = ends
-    ceiling = Ceiling(1000, Channel())
+    limiter = RateLimiter(1000, SupervisorSockets())
     ours.send(b"a record")
 
-    assert not await ceiling.left(0.05, while_it_moves=True)
+    assert not await limiter.drain(0.05, while_it_moves=True)
 
 
 def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) -> None:
     """Another library's, say; logs go on after a while."""
     ours, _ = ends
     now = [0.0]
-    found = Channel(clock=lambda: now[0])
+    found = SupervisorSockets(clock=lambda: now[0])
     fill(ours)
 
     held_up = [found.has_room(), found.has_room()]
-    now[0] = channel.STUCK + 1
+    now[0] = records.STUCK + 1
 
     assert held_up == [False, False]
     assert found.has_room()
@@ -212,7 +212,7 @@ def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) ->
 def test_a_closed_sockets_number_may_be_somebody_elses(ends: Ends) -> None:
     """What a connection to the cluster has not sent yet is no log record."""
     ours, _ = ends
-    found = Channel()
+    found = SupervisorSockets()
     ours.send(b"a record")
     full = found.is_empty()
     other, far = socket.socketpair()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import ListLogger
-from ptjob_provider.airflow.task_log.cursor_store import Pulse
-from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TOLD_LATE, TaskLog
+from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
+from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, OVERLAP, TaskLog
 from ptjob_provider.core.logs import LogCursor, LogLine
 
 if TYPE_CHECKING:
@@ -202,11 +202,11 @@ async def test_lines_that_may_be_repeated_are_marked() -> None:
     """The block ends with the first line that nobody but this reader can have told."""
     logger = ListLogger()
     log = TaskLog(logger)
-    log.go_on(None, why_repeated="their last reader was killed")
+    log.resume_after(None, why_repeated="their last reader was killed")
 
     log.line(line(0, at=seconds_from_now(-5)))
-    log.line(line(1, at=seconds_from_now(TOLD_LATE + 5)))
-    log.line(line(2, at=seconds_from_now(TOLD_LATE + 6)))
+    log.line(line(1, at=seconds_from_now(OVERLAP + 5)))
+    log.line(line(2, at=seconds_from_now(OVERLAP + 6)))
     log.flush()
 
     first, *rest = logger.text.split("\n")
@@ -217,16 +217,16 @@ async def test_lines_that_may_be_repeated_are_marked() -> None:
 async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
     """A frozen machine that wakes tells what it reads then as repeated, once."""
     logger, now = ListLogger(), [0.0]
-    pulse = Pulse(lambda: now[0])
-    pulse.start()
-    log = TaskLog(logger, pulse=pulse)
+    detector = FreezeDetector(lambda: now[0])
+    detector.start()
+    log = TaskLog(logger, freeze_detector=detector)
     log.line(line(0, at=seconds_from_now(-60)))
 
     now[0] = 55.0
     log.line(line(1, at=seconds_from_now(-50)))
     log.line(line(2, at=seconds_from_now(-40)))
     log.flush()
-    pulse.stop()
+    detector.stop()
 
     first, mark, *rest = logger.text.split("\n")
     assert first == "line 0"
@@ -234,16 +234,16 @@ async def test_a_process_that_stood_still_marks_what_another_may_have_written() 
     assert rest == ["line 1", "line 2"]
 
 
-async def test_a_standstill_before_the_log_began_marks_nothing() -> None:
+async def test_a_freeze_before_the_log_began_marks_nothing() -> None:
     """Whoever went on meanwhile has left a place in the log, and that decides."""
     logger, now = ListLogger(), [0.0]
-    pulse = Pulse(lambda: now[0])
-    pulse.start()
-    log = TaskLog(logger, pulse=pulse)
+    detector = FreezeDetector(lambda: now[0])
+    detector.start()
+    log = TaskLog(logger, freeze_detector=detector)
 
     now[0] = 55.0
-    log.go_on(None)
+    log.resume_after(None)
     log.line(line(0))
-    pulse.stop()
+    detector.stop()
 
     assert logger.records == ["line 0"]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_adapter.stand_ins import ListLogger, StandInChannelThatDrains, StandInTaskInstance, context, job_object
+from airflow_adapter.stand_ins import ListLogger, StandInSocketsThatDrain, StandInTaskInstance, context, job_object
 from airflow_versions import since
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.task_log import cursor_store
-from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, Pulse
-from ptjob_provider.airflow.task_log.records import Ceiling
+from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, FreezeDetector
+from ptjob_provider.airflow.task_log.records import RateLimiter
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import PermissionDenied, PTJobError
@@ -261,7 +261,7 @@ async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: Scri
 @pytest.mark.parametrize("event", [None, {}, {"status": "success"}, {"conclusion": None}])
 def test_an_event_that_is_not_ours_is_refused(event: dict[str, Any] | None) -> None:
     """A resumed task never takes it for a success."""
-    with pytest.raises(PTJobError, match="no event of PyTorchJobTrigger"):
+    with pytest.raises(PTJobError, match="Unexpected trigger event"):
         JobEvent.from_dict(event)
 
 
@@ -524,7 +524,7 @@ async def test_a_place_is_written_again_only_when_it_has_moved(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that says nothing for hours costs nothing."""
-    monkeypatch.setattr(cursor_store, "KEEP_INTERVAL", 0.1)  # half a minute would show nothing more
+    monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.1)  # half a minute would show nothing more
     monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend)
     backend.lines = [line(1), line(2)]
@@ -704,15 +704,15 @@ async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow drops what is on its way when the event comes, and a slow triggerer takes long to read it."""
-    channel = StandInChannelThatDrains(5)
-    ceiling = Ceiling(1000, channel)
-    monkeypatch.setattr("ptjob_provider.airflow.triggers.ceilings", SimpleNamespace(get=lambda: ceiling))
+    sockets = StandInSocketsThatDrain(5)
+    limiter = RateLimiter(1000, sockets)
+    monkeypatch.setattr("ptjob_provider.airflow.triggers.rate_limiters", SimpleNamespace(get=lambda: limiter))
     monkeypatch.setattr("ptjob_provider.airflow.triggers._ARRIVAL", 0.01)  # seconds would show nothing more
     show(backend, "Succeeded")
 
     await fired(trigger())
 
-    assert channel.is_empty()
+    assert sockets.is_empty()
 
 
 async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
@@ -748,11 +748,11 @@ async def test_an_answer_that_takes_long_is_no_standstill(
 ) -> None:
     """Airflow may take longer to keep the cursor than a standstill lasts; this process lives all the same.
 
-    The pulse's clock goes on with the event loop, a hundred times as fast: a machine that stands still stops both.
+    The detector's clock goes on with the event loop, a hundred times as fast: a machine that stands still stops both.
     """
     now = [0.0]
-    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
-    monkeypatch.setattr(cursor_store, "BEAT", 0.05)
+    monkeypatch.setattr(cursor_store, "FreezeDetector", lambda: FreezeDetector(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "CHECK_INTERVAL", 0.05)
     show(backend)
     backend.lines = [line(number) for number in range(20)]
     backend.seconds_between_lines = 0.1
@@ -769,7 +769,7 @@ async def test_an_answer_that_takes_long_is_no_standstill(
         pass
     clock.cancel()
 
-    assert now[0] > cursor_store.STANDSTILL
+    assert now[0] > cursor_store.FROZEN_AFTER
     assert log_of(made) == [f"line {number}" for number in range(20)]
 
 
@@ -778,8 +778,8 @@ async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
 ) -> None:
     """What it knows is older, and the heir's lines would be repeated without a mark."""
     now = [0.0]
-    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
-    monkeypatch.setattr(cursor_store, "KEEP_INTERVAL", 0.5)
+    monkeypatch.setattr(cursor_store, "FreezeDetector", lambda: FreezeDetector(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.5)
     monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend)
     backend.lines = [line(number) for number in range(1, 40)]
@@ -798,7 +798,7 @@ async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_curso
 ) -> None:
     """Its end may come before Airflow tells it that another has its triggers."""
     now = [0.0]
-    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "FreezeDetector", lambda: FreezeDetector(lambda: now[0]))
     show(backend)
     backend.lines = [line(1)]
     made = trigger()

@@ -13,11 +13,11 @@ from ptjob_provider.retraining.reservations import (
     LIST_LIMIT,
     Batch,
     Handover,
-    Standing,
+    ReservationState,
     batches_of,
     manifest_lines,
     may_claim_more,
-    standing_of,
+    reservation_state,
 )
 from rows import each_row
 
@@ -101,40 +101,40 @@ def test_a_batch_is_json_and_back() -> None:
 @each_row(
     ("training", "is_going", "reported", "expected"),
     [
-        (["success"], True, False, Standing.HAD),  # an evaluation may still run
-        (["success"], False, False, Standing.HAD),
-        (["success", "success"], False, False, Standing.HAD),
-        (["success", "failed"], False, False, Standing.FREE),  # a mapped training that failed in part
-        (["success", "running"], True, False, Standing.TAKEN),
-        (["failed"], True, True, Standing.TAKEN),
-        (["none"], True, False, Standing.TAKEN),
-        (["none"], False, False, Standing.FREE),
-        (["upstream_failed"], False, False, Standing.FREE),
-        (["skipped"], False, False, Standing.FREE),
-        ([], False, False, Standing.FREE),  # the task has gone from the DAG
-        (["failed"], False, True, Standing.FREE),  # it told of its success and could not tell Airflow
-        (["deferred"], False, False, Standing.TAKEN),  # a run that was marked and whose job is being stopped
-        (["up_for_retry"], False, False, Standing.TAKEN),
-        ([], None, True, Standing.HAD),  # deleted from Airflow
-        ([], None, False, Standing.FREE),
+        (["success"], True, False, ReservationState.HAD),  # an evaluation may still run
+        (["success"], False, False, ReservationState.HAD),
+        (["success", "success"], False, False, ReservationState.HAD),
+        (["success", "failed"], False, False, ReservationState.FREE),  # a mapped training that failed in part
+        (["success", "running"], True, False, ReservationState.TAKEN),
+        (["failed"], True, True, ReservationState.TAKEN),
+        (["none"], True, False, ReservationState.TAKEN),
+        (["none"], False, False, ReservationState.FREE),
+        (["upstream_failed"], False, False, ReservationState.FREE),
+        (["skipped"], False, False, ReservationState.FREE),
+        ([], False, False, ReservationState.FREE),  # the task has gone from the DAG
+        (["failed"], False, True, ReservationState.FREE),  # it told of its success and could not tell Airflow
+        (["deferred"], False, False, ReservationState.TAKEN),  # a run that was marked and whose job is being stopped
+        (["up_for_retry"], False, False, ReservationState.TAKEN),
+        ([], None, True, ReservationState.HAD),  # deleted from Airflow
+        ([], None, False, ReservationState.FREE),
     ],
 )
 def test_how_a_run_stands_with_its_batches(
-    *, training: list[str], is_going: bool | None, reported: bool, expected: Standing
+    *, training: list[str], is_going: bool | None, reported: bool, expected: ReservationState
 ) -> None:
-    """The table of `standing_of`."""
-    assert standing_of(training, is_going=is_going, reported=reported) is expected
+    """The table of `reservation_state`."""
+    assert reservation_state(training, is_going=is_going, reported=reported) is expected
 
 
 @given(training=st.lists(st.sampled_from(STATES), max_size=4), is_going=st.booleans(), reported=st.booleans())
 def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], is_going: bool, reported: bool) -> None:
     """Whatever the states are."""
-    standing = standing_of(training, is_going=is_going, reported=reported)
+    state = reservation_state(training, is_going=is_going, reported=reported)
 
-    if standing is Standing.FREE:
+    if state is ReservationState.FREE:
         assert not is_going
         assert not {"running", "deferred", "queued", "scheduled", "restarting", "up_for_retry"} & set(training)
-    assert (standing is Standing.HAD) == (bool(training) and set(training) == {"success"})
+    assert (state is ReservationState.HAD) == (bool(training) and set(training) == {"success"})
 
 
 @each_row("state", STATES)

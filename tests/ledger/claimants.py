@@ -7,7 +7,7 @@ import sys
 import time
 
 from ptjob_provider.retraining.ledger import Claimant, LedgerStore
-from ptjob_provider.retraining.reservations import Batch, Standing
+from ptjob_provider.retraining.reservations import Batch, ReservationState
 
 
 def main(url: str, name: str, run_id: str, moment: str, known: str) -> None:
@@ -17,11 +17,13 @@ def main(url: str, name: str, run_id: str, moment: str, known: str) -> None:
     batches = [Batch(id=each, uri=f"s3://in/{each}") for each in json.loads(known)]
     with LedgerStore(url, name) as store:
         store.record(batches, source="drop", until=run_id)
-        standings = [
-            (claim, Standing.FREE) for claim in store.open_claims() if claim.claimant.run_id.startswith("failed")
+        decisions = [
+            (claim, ReservationState.FREE)
+            for claim in store.open_claims()
+            if claim.claimant.run_id.startswith("failed")
         ]
-        claimed = store.claim(claimant, standings, may_claim_more=True)
-        released = [claim.claimant.run_id for claim, standing in claimed.settled if standing is Standing.FREE]
+        claimed = store.claim(claimant, decisions, may_claim_more=True)
+        released = [claim.claimant.run_id for claim, state in claimed.settled if state is ReservationState.FREE]
     json.dump({"run": run_id, "new": [each.id for each in claimed.handover.new], "released": released}, sys.stdout)
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
 from ptjob_provider.retraining.ledger import Claimant, Claimed, LedgerStore
-from ptjob_provider.retraining.reservations import Batch, Standing
+from ptjob_provider.retraining.reservations import Batch, ReservationState
 
 HERE = Path(__file__).parent
 
@@ -29,10 +29,12 @@ def run(run_id: str, dag_id: str = "retrain") -> Claimant:
     return Claimant(dag_id=dag_id, run_id=run_id, training_task_id="train")
 
 
-def claim(store: LedgerStore, run_id: str, standing: Standing = Standing.TAKEN, *, more: bool = True) -> Claimed:
-    """Claim for a run, all others standing like this."""
-    standings = [(each, standing) for each in store.open_claims() if each.claimant.run_id != run_id]
-    return store.claim(run(run_id), standings, may_claim_more=more)
+def claim(
+    store: LedgerStore, run_id: str, state: ReservationState = ReservationState.TAKEN, *, more: bool = True
+) -> Claimed:
+    """Claim for a run, all others in this state."""
+    decisions = [(each, state) for each in store.open_claims() if each.claimant.run_id != run_id]
+    return store.claim(run(run_id), decisions, may_claim_more=more)
 
 
 def new(claimed: Claimed) -> list[str]:
@@ -95,8 +97,8 @@ def test_what_a_training_has_had_is_had_by_later_ones(url: str, name: str) -> No
         store.record([batch("b1")])
         claim(store, "first")
         store.record([batch("b2")])
-        second = claim(store, "second", Standing.HAD)
-        third = claim(store, "third", Standing.HAD)
+        second = claim(store, "second", ReservationState.HAD)
+        third = claim(store, "third", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b2@1"])
     assert (earlier(third), new(third)) == (["b1@1", "b2@1"], [])
@@ -109,11 +111,11 @@ def test_the_batches_of_a_run_that_failed_are_new_again(url: str, name: str) -> 
         claim(store, "first")
         store.record([batch("b2")])
 
-        second = claim(store, "second", Standing.FREE)
+        second = claim(store, "second", ReservationState.FREE)
 
     assert (earlier(second), new(second)) == ([], ["b1@1", "b2@1"])
-    assert [(each.claimant.run_id, each.batches, standing) for each, standing in second.settled] == [
-        ("first", 1, Standing.FREE)
+    assert [(each.claimant.run_id, each.batches, state) for each, state in second.settled] == [
+        ("first", 1, ReservationState.FREE)
     ]
 
 
@@ -134,11 +136,11 @@ def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(url: str, name
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
         claim(store, "first")
-        claim(store, "second", Standing.HAD)
+        claim(store, "second", ReservationState.HAD)
         store.record([batch("b2")])
 
         again = claim(store, "first")
-        after = claim(store, "second", Standing.FREE)
+        after = claim(store, "second", ReservationState.FREE)
 
     assert (earlier(again), new(again)) == ([], ["b1@1", "b2@1"])
     assert (earlier(after), new(after)) == (["b1@1"], ["b2@1"])
@@ -149,7 +151,7 @@ def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(url: str, name
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
         claim(store, "first")
-        claim(store, "second", Standing.FREE)
+        claim(store, "second", ReservationState.FREE)
 
         assert new(claim(store, "first")) == []
         store.record([batch("b2")])
@@ -163,7 +165,7 @@ def test_a_training_may_only_begin_with_batches_of_its_own(url: str, name: str) 
         store.record([batch("b1")])
         claim(store, "first")
         store.check(run("first"))
-        claim(store, "second", Standing.FREE)
+        claim(store, "second", ReservationState.FREE)
 
         with pytest.raises(ClaimLost, match=r"given to run second after it had failed.*Clear its claim as well"):
             store.check(run("first"))
@@ -179,13 +181,13 @@ def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(url:
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
         claim(store, "first")
-        stale = [(each, Standing.FREE) for each in store.open_claims()]
+        stale = [(each, ReservationState.FREE) for each in store.open_claims()]
         store.check(run("first"))
 
         second = store.claim(run("second"), stale, may_claim_more=True)
 
         assert new(second) == []
-        assert [standing for _, standing in second.settled] == [Standing.TAKEN]
+        assert [state for _, state in second.settled] == [ReservationState.TAKEN]
         store.check(run("first"))
         assert [each.claimant.run_id for each in store.open_claims()] == ["first"]
 
@@ -195,7 +197,7 @@ def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(url: str, na
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
         claim(store, "first")
-        stale = [(each, Standing.FREE) for each in store.open_claims()]
+        stale = [(each, ReservationState.FREE) for each in store.open_claims()]
         claim(store, "first")
 
         assert new(store.claim(run("second"), stale, may_claim_more=True)) == []
@@ -222,7 +224,7 @@ def test_a_batch_that_is_written_anew_is_a_new_one(url: str, name: str) -> None:
         claim(store, "first")
         store.record([batch("b1", "2")])
 
-        second = claim(store, "second", Standing.HAD)
+        second = claim(store, "second", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b1@2"])
     assert second.handover.to_dict()["all"] == ["s3://in/b1"]

@@ -1,12 +1,11 @@
 """Writes rank 0's lines to the task's log, and stores the log cursor for the next process.
 
-`sink` takes lines, `records` shares the capacity of Airflow's logger among all jobs of an event loop, `channel` checks
-whether records have left the process. `place` and `keeping` let a trigger resume in another process, `pulse` detects
-that this may have happened, and `rest` adds the lines that no trigger has written.
+`sink` takes lines, and `records` shares the capacity of Airflow's logger among all jobs of an event loop.
+`cursor_store` and `resume` let a trigger continue in another process, and add the lines that no trigger has written.
 """
 
-from ptjob_provider.airflow.task_log.records import ceilings
-from ptjob_provider.airflow.task_log.resume import PlaceInLog, add_rest_of_log
+from ptjob_provider.airflow.task_log.records import rate_limiters
+from ptjob_provider.airflow.task_log.resume import ResumableLog, add_rest_of_log
 from ptjob_provider.airflow.task_log.sink import CONTINUES, TaskLog
 
-__all__ = ["CONTINUES", "PlaceInLog", "TaskLog", "add_rest_of_log", "ceilings"]
+__all__ = ["CONTINUES", "ResumableLog", "TaskLog", "add_rest_of_log", "rate_limiters"]

@@ -14,24 +14,24 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.airflow import supervisor
-from ptjob_provider.airflow.task_log.records import ceilings
+from ptjob_provider.airflow.task_log.records import rate_limiters
 from ptjob_provider.core.shared import OnePerLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ptjob_provider.airflow.task_log.records import Ceiling
+    from ptjob_provider.airflow.task_log.records import RateLimiter
     from ptjob_provider.core.logs import LogCursor
 
-BEAT = 2.0
-"""Seconds between two beats."""
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks."""
 
-STANDSTILL = 8.0
-"""Seconds without a beat after which another triggerer may have taken over, and been suspended itself."""
+FROZEN_AFTER = 8.0
+"""Seconds without a check after which another triggerer may have taken over, and been suspended itself."""
 
 
-class Pulse:
-    """Beats between `start` and `stop`, and counts the gaps.
+class FreezeDetector:
+    """Counts how often this process was suspended between `start` and `stop`.
 
     Args:
         clock: monotonic seconds.
@@ -39,25 +39,25 @@ class Pulse:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._beaten_at = clock()
-        self._standstills = 0
+        self._checked_at = clock()
+        self._freezes = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def standstills(self) -> int:
+    def freezes(self) -> int:
         """Return how often this process was suspended, including a gap that has just ended."""
         now = self._clock()
-        if self._timer is not None and now - self._beaten_at >= STANDSTILL:
-            self._standstills += 1
-        self._beaten_at = now
-        return self._standstills
+        if self._timer is not None and now - self._checked_at >= FROZEN_AFTER:
+            self._freezes += 1
+        self._checked_at = now
+        return self._freezes
 
     def start(self) -> None:
-        """Start beating, by a timer that waits for nothing else, so that only a blocked loop can stop it."""
-        self.standstills()
-        self._timer = asyncio.get_running_loop().call_later(BEAT, self.start, context=contextvars.Context())
+        """Start checking, by a timer that waits for nothing else, so that only a blocked loop can stop it."""
+        self.freezes()
+        self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL, self.start, context=contextvars.Context())
 
     def stop(self) -> None:
-        """Stop beating: there is no trigger left that another process could take over."""
+        """Stop checking: there is no trigger left that another process could take over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -66,7 +66,7 @@ class Pulse:
 CURSOR_KEY = "ptjob_log_cursor"
 """XCom of the log cursor, for a trigger that resumes in another process."""
 
-KEEP_INTERVAL = 30.0
+SAVE_INTERVAL = 30.0
 """Minimum seconds between two writes of one task's XCom."""
 
 PAUSE = 1.0
@@ -81,12 +81,12 @@ SPACING = 0.05
 FIRED = 5.0
 """Seconds after which an event has certainly gone to Airflow, which fetches events every second."""
 
-LAST_PATIENCE = 5.0
+LAST_TIMEOUT = 5.0
 """Seconds that a triggerer's shutdown waits for the last cursors to be sent; Airflow kills it after ten."""
 
 
-class Place(Protocol):
-    """One task's log cursor, provided by the log's writer."""
+class StoredLog(Protocol):
+    """A task's log whose cursor is stored."""
 
     @property
     def task_instance(self) -> Any:
@@ -101,16 +101,16 @@ class Place(Protocol):
         """The last line that the logger has received."""
 
     @property
-    def tellers(self) -> dict[str, Any]:
+    def writers(self) -> dict[str, Any]:
         """The processes that have written the log, and the line at which each began."""
 
 
-class Keeper:
-    """Writes the log cursors of an event loop, each at most every KEEP_INTERVAL and only if it has moved.
+class CursorStore:
+    """Writes the log cursors of an event loop, each at most every SAVE_INTERVAL and only if it has moved.
 
     Args:
-        ceiling: reports when records have left the process: a cursor promises that its line is in the log.
-        pulse: reports when another process may have stored a later cursor meanwhile.
+        rate_limiter: reports when records have left the process: a cursor promises that its line is in the log.
+        freeze_detector: reports when another process may have stored a later cursor meanwhile.
         clock: monotonic seconds.
 
     Attributes:
@@ -118,113 +118,116 @@ class Keeper:
     """
 
     def __init__(
-        self, ceiling: Ceiling, pulse: Pulse | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        rate_limiter: RateLimiter,
+        freeze_detector: FreezeDetector | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = secrets.token_hex(4)
-        self.pulse = pulse or Pulse()
-        self._ceiling = ceiling
+        self.freeze_detector = freeze_detector or FreezeDetector()
+        self._rate_limiter = rate_limiter
         self._clock = clock
-        self._places: dict[Place, tuple[LogCursor | None, float]] = {}
-        self._fired: dict[Place, float] = {}
+        self._logs: dict[StoredLog, tuple[LogCursor | None, float]] = {}
+        self._fired: dict[StoredLog, float] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._standstills = 0
+        self._freezes = 0
         self._resting_until = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, place: Place) -> None:
+    def add(self, log: StoredLog) -> None:
         """Store this cursor from now on; its current value counts as stored."""
-        self._places[place] = (place.cursor, self._clock())
-        self._keep_on()
+        self._logs[log] = (log.cursor, self._clock())
+        self._ensure_running()
 
-    def drop(self, place: Place) -> None:
+    def drop(self, log: StoredLog) -> None:
         """Stop storing this cursor; its last value may still be in transit."""
-        self._places.pop(place, None)
+        self._logs.pop(log, None)
 
-    def fired(self, place: Place) -> None:
+    def fired(self, log: StoredLog) -> None:
         """Store the cursor only if the triggerer stops before Airflow has fetched the event."""
-        self._fired[place] = self._clock()
-        self._keep_on()
+        self._fired[log] = self._clock()
+        self._ensure_running()
 
-    async def kept(self, place: Place) -> dict[str, Any] | None:
+    async def load(self, log: StoredLog) -> dict[str, Any] | None:
         """Return the cursor stored by an earlier run of this task's trigger; None if there is none.
 
         Raises:
             Exception: Airflow did not respond.
         """
         async with self._at_once:
-            return await supervisor.kept(place.task_instance, CURSOR_KEY)
+            return await supervisor.get_xcom(log.task_instance, CURSOR_KEY)
 
-    async def keep(self, place: Place, cursor: LogCursor | None) -> None:
+    async def save(self, log: StoredLog, cursor: LogCursor | None) -> None:
         """Write a cursor at once, unless another process may have stored a later one; on failure it may be missing."""
         async with self._at_once:
-            await self._write(place, cursor, is_last=False)
+            await self._write(log, cursor, is_last=False)
 
-    async def keep_last(self, *places: Place) -> None:
+    async def save_last(self, *logs: StoredLog) -> None:
         """Write the cursors of logs that this process has stopped writing, without reading Airflow's responses."""
-        last = [(place, place.cursor) for place in places]
-        if not last or not await self._ceiling.left(LAST_PATIENCE):
+        last = [(log, log.cursor) for log in logs]
+        if not last or not await self._rate_limiter.drain(LAST_TIMEOUT):
             return
-        writing = [asyncio.create_task(self._write(place, cursor, is_last=True)) for place, cursor in last]
+        writing = [asyncio.create_task(self._write(log, cursor, is_last=True)) for log, cursor in last]
         try:
             await asyncio.sleep(0)
             await asyncio.sleep(0)  # before Airflow 3.2 a request is a task of its own
-            await self._ceiling.left(LAST_PATIENCE)
+            await self._rate_limiter.drain(LAST_TIMEOUT)
         finally:
             for each in writing:
                 each.cancel()
 
     def is_outdated(self) -> bool:
         """Return whether this process was suspended recently: another one may have its triggers and later cursors."""
-        now, standstills = self._clock(), self.pulse.standstills()
-        if standstills > self._standstills:
-            self._standstills, self._resting_until = standstills, now + KEEP_INTERVAL
+        now, freezes = self._clock(), self.freeze_detector.freezes()
+        if freezes > self._freezes:
+            self._freezes, self._resting_until = freezes, now + SAVE_INTERVAL
         return now < self._resting_until
 
-    def _keep_on(self) -> None:
+    def _ensure_running(self) -> None:
         if self._task is None or self._task.done():
-            self.pulse.start()
+            self.freeze_detector.start()
             loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._keep_all(), context=contextvars.Context())
+            self._task = loop.create_task(self._save_until_done(), context=contextvars.Context())
 
-    async def _keep_all(self) -> None:
+    async def _save_until_done(self) -> None:
         try:
-            while self._places or self._fired:
+            while self._logs or self._fired:
                 await asyncio.sleep(PAUSE)
-                self._forget_events_that_have_gone()
-                await self._keep_those_that_moved()
+                self._forget_delivered_events()
+                await self._save_moved()
         except asyncio.CancelledError:  # the event loop ends
-            await self.keep_last(*self._fired)
+            await self.save_last(*self._fired)
             raise
         finally:
-            self.pulse.stop()
+            self.freeze_detector.stop()
 
-    def _forget_events_that_have_gone(self) -> None:
+    def _forget_delivered_events(self) -> None:
         then = self._clock() - FIRED
-        self._fired = {place: at for place, at in self._fired.items() if at > then}
+        self._fired = {log: at for log, at in self._fired.items() if at > then}
 
-    async def _keep_those_that_moved(self) -> None:
-        then = self._clock() - KEEP_INTERVAL
+    async def _save_moved(self) -> None:
+        then = self._clock() - SAVE_INTERVAL
         moved = [
-            (place, place.cursor)
-            for place, (cursor, kept_at) in self._places.items()
-            if kept_at <= then and place.cursor != cursor
+            (log, log.cursor)
+            for log, (cursor, saved_at) in self._logs.items()
+            if saved_at <= then and log.cursor != cursor
         ]
-        if not moved or not await self._ceiling.left(supervisor.TRIGGER_PATIENCE):
+        if not moved or not await self._rate_limiter.drain(supervisor.TRIGGER_PATIENCE):
             return
-        for place, cursor in moved:
-            if place in self._places:
-                self._places[place] = (cursor, self._clock())
-                await self.keep(place, cursor)
+        for log, cursor in moved:
+            if log in self._logs:
+                self._logs[log] = (cursor, self._clock())
+                await self.save(log, cursor)
                 await asyncio.sleep(SPACING)
 
-    async def _write(self, place: Place, cursor: LogCursor | None, *, is_last: bool) -> None:
+    async def _write(self, log: StoredLog, cursor: LogCursor | None, *, is_last: bool) -> None:
         if self.is_outdated():
             return
-        kept = cursor.to_dict() if cursor else None
-        value = {"uid": place.uid, "cursor": kept, "is_last": is_last, "tellers": place.tellers}
+        position = cursor.to_dict() if cursor else None
+        value = {"uid": log.uid, "cursor": position, "is_last": is_last, "writers": log.writers}
         with contextlib.suppress(Exception):  # a cursor that is not stored costs repeated lines, not the job
-            await supervisor.keep(place.task_instance, CURSOR_KEY, value)
+            await supervisor.set_xcom(log.task_instance, CURSOR_KEY, value)
 
 
-keepers = OnePerLoop(lambda: Keeper(ceilings.get()))
-"""One keeper per event loop."""
+cursor_stores = OnePerLoop(lambda: CursorStore(rate_limiters.get()))
+"""One store per event loop."""

@@ -39,7 +39,7 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Way:
+class _Socket:
     """A socket: its descriptor, which may be reused, its inode, which is not, and its buffer size."""
 
     descriptor: int
@@ -55,7 +55,7 @@ class _Way:
         return held[0]
 
 
-class Channel:
+class SupervisorSockets:
     """The sockets between this process and its supervisor at creation time.
 
     Args:
@@ -64,12 +64,12 @@ class Channel:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._ways = tuple(_to_supervisor())
-        self._full_since: dict[_Way, tuple[int, float]] = {}
+        self._sockets = tuple(_to_supervisor())
+        self._full_since: dict[_Socket, tuple[int, float]] = {}
 
     def has_room(self) -> bool:
         """Return whether a record can be written without blocking: each socket is at most half full."""
-        return all(self._is_open(way) for way in self._ways)
+        return all(self._is_open(each) for each in self._sockets)
 
     def is_empty(self) -> bool:
         """Return whether everything written has been read."""
@@ -77,43 +77,43 @@ class Channel:
 
     def unsent(self) -> int:
         """Return how much of what was written is unread, as the kernel counts it."""
-        return sum(way.unsent() for way in self._ways)
+        return sum(each.unsent() for each in self._sockets)
 
-    def _is_open(self, way: _Way) -> bool:
-        unsent = way.unsent()
-        if 2 * unsent <= way.size:
-            self._full_since.pop(way, None)
+    def _is_open(self, each: _Socket) -> bool:
+        unsent = each.unsent()
+        if 2 * unsent <= each.size:
+            self._full_since.pop(each, None)
             return True
-        before, since = self._full_since.get(way, (-1, 0.0))
+        before, since = self._full_since.get(each, (-1, 0.0))
         if unsent != before:
-            self._full_since[way] = (unsent, self._clock())
+            self._full_since[each] = (unsent, self._clock())
             return False
         return self._clock() - since > STUCK
 
 
-def _to_supervisor() -> Iterator[_Way]:
+def _to_supervisor() -> Iterator[_Socket]:
     """Yield the sockets that this process's parent created; all local ones if it created none, as under `sudo`."""
-    found = list(_local_sockets())
-    made_by_parent = [way for maker, way in found if maker == os.getppid()]
-    yield from made_by_parent or (way for _, way in found)
+    sockets = list(_local_sockets())
+    made_by_parent = [each for maker, each in sockets if maker == os.getppid()]
+    yield from made_by_parent or (each for _, each in sockets)
 
 
-def _local_sockets() -> Iterator[tuple[int, _Way]]:
+def _local_sockets() -> Iterator[tuple[int, _Socket]]:
     """Yield each connected AF_UNIX stream socket of this process, with the process that created it."""
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
         with contextlib.suppress(OSError):
-            seen = os.fstat(descriptor)
-            if stat.S_ISSOCK(seen.st_mode):
-                yield from _local_socket(descriptor, seen.st_ino)
+            status = os.fstat(descriptor)
+            if stat.S_ISSOCK(status.st_mode):
+                yield from _local_socket(descriptor, status.st_ino)
 
 
-def _local_socket(descriptor: int, inode: int) -> Iterator[tuple[int, _Way]]:
+def _local_socket(descriptor: int, inode: int) -> Iterator[tuple[int, _Socket]]:
     with socket.socket(fileno=os.dup(descriptor)) as copy:
         if (copy.family, copy.type) == (socket.AF_UNIX, socket.SOCK_STREAM):
             credentials = copy.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             size = copy.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            yield _CREDENTIALS.unpack(credentials)[0], _Way(descriptor=descriptor, inode=inode, size=size)
+            yield _CREDENTIALS.unpack(credentials)[0], _Socket(descriptor=descriptor, inode=inode, size=size)
 
 
 BURST = 0.05
@@ -122,8 +122,8 @@ BURST = 0.05
 STEP = 0.02
 """Seconds between two rounds of turns while a writer waits."""
 
-LOOK = 0.005
-"""Seconds between two checks whether what was written has left; a job's event waits for that."""
+DRAIN_INTERVAL = 0.005
+"""Seconds between two checks whether what was written has been read; a job's event waits for that."""
 
 LONGEST_STEP = 0.01
 """Maximum seconds of one round."""
@@ -139,34 +139,36 @@ class Writer(Protocol):
         """Write one record, and return whether more is waiting."""
 
 
-class Ceiling:
+class RateLimiter:
     """Shares out the records of an event loop.
 
     Args:
         per_second: how many.
-        channel: the sockets that carry records out of this process; nothing is written while they have no room.
+        sockets: the sockets that carry records out of this process; nothing is written while they have no room.
         clock: monotonic seconds.
 
     Attributes:
         held: bytes, about, that wait with all writers; the writers count them.
     """
 
-    def __init__(self, per_second: float, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_second: float, sockets: SupervisorSockets, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._per_second = per_second
         self._burst = max(1.0, per_second * BURST)
-        self._channel = channel
+        self._sockets = sockets
         self._clock = clock
         self.held = 0
-        self._left = self._burst
+        self._budget = self._burst
         self._counted_at = clock()
         self._turns: deque[Writer] = deque()
-        self._leaving: list[asyncio.Future[None]] = []
+        self._draining: list[asyncio.Future[None]] = []
         self._readers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self) -> bool:
         """Take one record at once, if the limit allows it and no writer waits for a turn."""
-        return not self._turns and not self._leaving and self._may_write()
+        return not self._turns and not self._draining and self._may_write()
 
     def queue(self, writer: Writer) -> None:
         """Give the writer turns until it has nothing to write; a no-op for a writer already in the queue."""
@@ -179,66 +181,66 @@ class Ceiling:
         turn: asyncio.Future[None] = loop.create_future()
         self._readers.append(turn)
         if len(self._readers) == 1:
-            loop.call_soon(self._let_readers_go_on)
+            loop.call_soon(self._wake_readers)
         await turn
 
-    async def left(self, patience: float, *, while_it_moves: bool = False) -> bool:
-        """Wait until what was written has left this process, and return whether it has.
+    async def drain(self, patience: float, *, while_it_moves: bool = False) -> bool:
+        """Wait until what was written has been read, and return whether it has.
 
         Airflow drops records in transit when a trigger's event arrives: of 10,000 lines written just before it, 49 went
         to the triggerer's own log (3.3.2). Turns pause meanwhile, else the wait might never end.
 
         Args:
-            patience: timeout in seconds.
-            while_it_moves: apply the timeout only while nothing leaves. A triggerer reads 4 KB between two database
+            patience: seconds.
+            while_it_moves: apply it only while nothing leaves. A triggerer reads 4 KB between two database
                 queries, and a slow one takes more than seconds for the content of a socket.
         """
-        if self._channel.is_empty():
+        if self._sockets.is_empty():
             return True
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._leaving.append(answer)
+        self._draining.append(answer)
         self._wake()
-        least = self._channel.unsent()
+        least = self._sockets.unsent()
         try:
             while not (await asyncio.wait({answer}, timeout=patience))[0]:
-                before, least = least, min(least, self._channel.unsent())
+                before, least = least, min(least, self._sockets.unsent())
                 if not while_it_moves or least == before:
                     return False
         finally:
-            if answer in self._leaving:
-                self._leaving.remove(answer)
+            if answer in self._draining:
+                self._draining.remove(answer)
         return True
 
-    def _let_readers_go_on(self) -> None:
+    def _wake_readers(self) -> None:
         for _ in range(min(READERS, len(self._readers))):
             turn = self._readers.popleft()
             if not turn.done():
                 turn.set_result(None)
         if self._readers:
-            asyncio.get_running_loop().call_soon(self._let_readers_go_on)
+            asyncio.get_running_loop().call_soon(self._wake_readers)
 
     def _wake(self) -> None:
         if self._timer is None:  # in a context of its own: it works for all jobs, not for the first one
             loop = asyncio.get_running_loop()
-            pause = LOOK if self._leaving else STEP
+            pause = DRAIN_INTERVAL if self._draining else STEP
             self._timer = loop.call_later(pause, self._step, context=contextvars.Context())
 
     def _step(self) -> None:
         self._timer = None
         try:
-            if self._leaving and self._channel.is_empty():
-                self._let_go()
-            if not self._leaving:
+            if self._draining and self._sockets.is_empty():
+                self._report_drained()
+            if not self._draining:
                 self._give_turns()
         finally:  # a logger that fails for one job must not affect the others
-            if self._turns or self._leaving:
+            if self._turns or self._draining:
                 self._wake()
 
-    def _let_go(self) -> None:
-        for answer in self._leaving:
+    def _report_drained(self) -> None:
+        for answer in self._draining:
             if not answer.done():
                 answer.set_result(None)
-        self._leaving.clear()
+        self._draining.clear()
 
     def _give_turns(self) -> None:
         until = self._clock() + LONGEST_STEP
@@ -249,17 +251,17 @@ class Ceiling:
 
     def _may_write(self) -> bool:
         now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second)
+        self._budget = min(self._burst, self._budget + (now - self._counted_at) * self._per_second)
         self._counted_at = now
-        if self._left < 1.0 or not self._channel.has_room():
+        if self._budget < 1.0 or not self._sockets.has_room():
             return False
-        self._left -= 1.0
+        self._budget -= 1.0
         return True
 
 
-def _configured() -> Ceiling:
-    return Ceiling(max_log_records_per_second(), Channel())
+def _configured() -> RateLimiter:
+    return RateLimiter(max_log_records_per_second(), SupervisorSockets())
 
 
-ceilings = OnePerLoop(_configured)
+rate_limiters = OnePerLoop(_configured)
 """One limit per event loop, read from `[ptjob] max_log_records_per_second` when the loop writes its first record."""

@@ -12,7 +12,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, keepers
+from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, cursor_stores
 from ptjob_provider.airflow.task_log.sink import TaskLog
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.run.rank0_log import catch_up
@@ -30,7 +30,7 @@ Another triggerer takes over after 30 s without a heartbeat, and a new one needs
 request to a new triggerer's API may take 20 s on a busy machine, and the log should not wait for it.
 """
 
-_TELLERS = 7
+_WRITERS = 7
 """Number of earlier runs to remember; a process that has ended never comes back."""
 
 _LAST_LINES = 2.0
@@ -40,8 +40,8 @@ _LAST_LINES = 2.0
 _UNRECORDED = "a reader that was killed early may have written them already"
 
 
-class PlaceInLog:
-    """Position of a trigger in its task's log, stored by `keeping.Keeper`.
+class ResumableLog:
+    """A task's log that a trigger writes, and resumes after an earlier run.
 
     Args:
         task_instance: the task.
@@ -51,7 +51,8 @@ class PlaceInLog:
 
     Attributes:
         has_begun: whether the cursor is known: it was read from an earlier run, or there is none.
-        tellers: the processes that have written the log, by their keepers' names, and the line after which each began.
+        writers: the processes that have written the log, by the names of their cursor stores, and the line
+            after which each began.
     """
 
     def __init__(self, task_instance: Any, uid: str, *, logger: Any, age: Callable[[], float]) -> None:
@@ -59,12 +60,12 @@ class PlaceInLog:
         self.uid = uid
         self._logger = logger
         self._age = age
-        self._age_at_birth = age()
-        self._keeper = keepers.get()
+        self._age_at_start = age()
+        self._store = cursor_stores.get()
         self.has_begun = False
-        self._owning_up: asyncio.Task[None] | None = None
-        self.sink = TaskLog(logger, pulse=self._keeper.pulse)
-        self.tellers: dict[str, Any] = {}
+        self._late_check: asyncio.Task[None] | None = None
+        self.sink = TaskLog(logger, freeze_detector=self._store.freeze_detector)
+        self.writers: dict[str, Any] = {}
 
     @property
     def cursor(self) -> LogCursor | None:
@@ -75,29 +76,29 @@ class PlaceInLog:
         """Return the line to resume after, now that there is a log to read, and register this run."""
         if self._age() < YOUTH:
             self.has_begun = True
-            self._keeper.add(self)
-            self._owning_up = asyncio.create_task(self._own_up())
+            self._store.add(self)
+            self._late_check = asyncio.create_task(self._check_late())
             return None
-        before = await self._earlier_life()
-        cursor, why_repeated = start(before, self.uid, self._keeper.name)
+        before = await self._earlier_run()
+        cursor, why_repeated = start(before, self.uid, self._store.name)
         self.has_begun = True
-        if before is None and YOUTH <= self._age_at_birth < math.inf:
-            self.sink.go_on(None, why_repeated=_UNRECORDED, if_printed_before=self._end_of_youth())
+        if before is None and YOUTH <= self._age_at_start < math.inf:
+            self.sink.resume_after(None, why_repeated=_UNRECORDED, if_printed_before=self._end_of_youth())
         else:
-            self.sink.go_on(cursor, why_repeated=why_repeated)
-        self._keeper.add(self)
-        await self._go_on_record(before, cursor)
+            self.sink.resume_after(cursor, why_repeated=why_repeated)
+        self._store.add(self)
+        await self._register(before, cursor)
         return cursor
 
     def end(self) -> None:
         """Stop storing the cursor: the event will carry it."""
-        self._keeper.drop(self)
+        self._store.drop(self)
 
     def fired(self) -> None:
         """Leave the cursor to the event, and to a later run if the triggerer stops before the event is sent."""
-        self._stop_owning_up()
+        self._stop_late_check()
         if self.has_begun:
-            self._keeper.fired(self)
+            self._store.fired(self)
 
     async def leave(self, *, to_another: bool) -> None:
         """End before the event: write pending lines, and store the cursor for a later run.
@@ -106,47 +107,46 @@ class PlaceInLog:
             to_another: another trigger may have the job already, and stores its own cursor.
         """
         self.end()
-        self._stop_owning_up()
+        self._stop_late_check()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_LINES):
                 await self.sink.written()
-        if self.has_begun and not to_another and not self._keeper.is_outdated():
-            await self._keeper.keep_last(self)
+        if self.has_begun and not to_another and not self._store.is_outdated():
+            await self._store.save_last(self)
 
-    def _stop_owning_up(self) -> None:
-        if self._owning_up is not None:
-            self._owning_up.cancel()
+    def _stop_late_check(self) -> None:
+        if self._late_check is not None:
+            self._late_check.cancel()
 
     def _end_of_youth(self) -> str:
         """Return the time until which a run wrote the log at once, before it was registered."""
         return (datetime.now(UTC) - timedelta(seconds=self._age() - YOUTH)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    async def _own_up(self) -> None:
+    async def _check_late(self) -> None:
         """Write a notice if an earlier run wrote the log's beginning although this run assumed to be the first."""
-        before = await self._earlier_life()
+        before = await self._earlier_run()
         if before is not None and before.get("cursor"):
-            told = before["cursor"]["timestamp"]
-            self.sink.notice(f"── lines up to {told} are repeated above: another triggerer had written them before ──")
-        await self._go_on_record(before, _cursor(before and before.get("cursor")))
+            until = before["cursor"]["timestamp"]
+            self.sink.notice(f"── lines up to {until} are repeated above: another triggerer had written them before ──")
+        await self._register(before, _cursor(before and before.get("cursor")))
 
-    async def _go_on_record(self, before: dict[str, Any] | None, cursor: LogCursor | None) -> None:
+    async def _register(self, before: dict[str, Any] | None, cursor: LogCursor | None) -> None:
         """Register this run and the line at which it began, for later runs."""
-        told = (before or {}).get("tellers") or {}
-        kept = list(told.items())[-_TELLERS:]
-        self.tellers = {**dict(kept), self._keeper.name: cursor.to_dict() if cursor else None}
-        await self._keeper.keep(self, cursor)
+        earlier = list(((before or {}).get("writers") or {}).items())[-_WRITERS:]
+        self.writers = {**dict(earlier), self._store.name: cursor.to_dict() if cursor else None}
+        await self._store.save(self, cursor)
 
-    async def _earlier_life(self) -> dict[str, Any] | None:
+    async def _earlier_run(self) -> dict[str, Any] | None:
         """Return what an earlier run of this trigger has stored; None if there was none."""
         try:
-            found = await self._keeper.kept(self)
+            stored = await self._store.load(self)
         except Exception as error:  # noqa: BLE001 - without a response, the log is repeated from its beginning
             self._logger.warning("the place in the log is not known, Airflow did not answer: %s", error)
             return {"uid": self.uid, "cursor": None, "is_last": False}
-        return found if found and found.get("uid") == self.uid else None
+        return stored if stored and stored.get("uid") == self.uid else None
 
 
-def start(before: dict[str, Any] | None, uid: str, teller: str = "") -> tuple[LogCursor | None, str]:
+def start(before: dict[str, Any] | None, uid: str, writer: str = "") -> tuple[LogCursor | None, str]:
     """Return the line to resume after, and why later lines may be in the log already; empty if they are not.
 
     Airflow truncates a triggerer's part of the log when a trigger comes back to it, as after two triggerers have been
@@ -155,13 +155,13 @@ def start(before: dict[str, Any] | None, uid: str, teller: str = "") -> tuple[Lo
     Args:
         before: the state stored last; None if there is none.
         uid: the job's uid: the cursor of another job's log does not apply.
-        teller: the process that resumes, by its keeper's name; empty if it has never written a log.
+        writer: the process that resumes, by the name of its cursor store; empty if it has never written a log.
     """
     if not before or before.get("uid") != uid:
         return None, ""
-    told = before.get("tellers") or {}
-    if teller in told:
-        return _cursor(told[teller]), "this triggerer had the job before, and began its part of the log anew"
+    writers = before.get("writers") or {}
+    if writer in writers:
+        return _cursor(writers[writer]), "this triggerer had the job before, and began its part of the log anew"
     return _cursor(before.get("cursor")), "" if before.get("is_last") else "their last reader was killed"
 
 
@@ -169,13 +169,13 @@ def _cursor(fields: dict[str, Any] | None) -> LogCursor | None:
     return LogCursor.from_dict(fields) if fields else None
 
 
-async def add_rest_of_log(backend: Backend, told: JobEvent, *, task_instance: Any, logger: Any) -> None:
+async def add_rest_of_log(backend: Backend, event: JobEvent, *, task_instance: Any, logger: Any) -> None:
     """Add the lines after the last confirmed one; a notice says if they may be in the log already."""
     sink = TaskLog(logger)
-    cursor = told.cursor
-    if not told.knows_place:
-        kept = task_instance.xcom_pull(key=CURSOR_KEY, map_indexes=task_instance.map_index)
-        cursor, why_repeated = start(kept, told.submission.ref.uid)
-        sink.go_on(cursor, why_repeated=why_repeated)
-    await catch_up(backend, told.submission, sink=sink, cursor=cursor)
+    cursor = event.cursor
+    if not event.knows_place:
+        stored = task_instance.xcom_pull(key=CURSOR_KEY, map_indexes=task_instance.map_index)
+        cursor, why_repeated = start(stored, event.submission.ref.uid)
+        sink.resume_after(cursor, why_repeated=why_repeated)
+    await catch_up(backend, event.submission, sink=sink, cursor=cursor)
     sink.flush()

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.task_log.records import ceilings
+from ptjob_provider.airflow.task_log.records import rate_limiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ptjob_provider.airflow.task_log.cursor_store import Pulse
-    from ptjob_provider.airflow.task_log.records import Ceiling
+    from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
+    from ptjob_provider.airflow.task_log.records import RateLimiter
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_RECORD = 32 * 1024
@@ -35,7 +35,7 @@ MAX_WAITING_OF_ALL = 16 * MAX_WAITING
 SHARE = 64 * 1024
 """Bytes that may always wait of one job."""
 
-TOLD_LATE = 15.0
+OVERLAP = 15.0
 """Seconds for which two processes may write one log.
 
 Airflow stops a triggerer that was frozen and replaced within a second or two, later on a busy machine (3.3.2).
@@ -59,16 +59,16 @@ class TaskLog:
 
     Args:
         logger: the task's logger.
-        pulse: reports when another process may have written lines meanwhile. None: no other takes over while this
-            process lives.
+        freeze_detector: reports when another process may have written lines meanwhile. None: no other takes over
+            while this process lives.
     """
 
-    def __init__(self, logger: Any, *, pulse: Pulse | None = None) -> None:
+    def __init__(self, logger: Any, *, freeze_detector: FreezeDetector | None = None) -> None:
         self._logger = logger
-        self._pulse = pulse
-        self._standstills = pulse.standstills() if pulse else 0
+        self._freeze_detector = freeze_detector
+        self._freezes = freeze_detector.freezes() if freeze_detector else 0
         self._context = contextvars.copy_context()
-        self._ceiling: Ceiling | None = None
+        self._rate_limiter: RateLimiter | None = None
         self._waiting: deque[tuple[str, LogCursor | None]] = deque()
         self._size = 0
         self._in_a_row = _LINES_IN_A_ROW
@@ -79,7 +79,7 @@ class TaskLog:
         self._is_closed = False
         self.cursor: LogCursor | None = None
 
-    def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
+    def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
         """Resume after the last line that an earlier run gave to the logger.
 
         Args:
@@ -89,7 +89,7 @@ class TaskLog:
                 have some, whatever that time is.
         """
         self.cursor = cursor
-        self._standstills = self._pulse.standstills() if self._pulse else 0
+        self._freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
         if why_repeated and if_printed_before:
             self._doubt = why_repeated, if_printed_before
         elif why_repeated:
@@ -97,7 +97,7 @@ class TaskLog:
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
-        self._mark_a_standstill()
+        self._mark_a_freeze()
         self._settle_a_doubt(line)
         if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
             self._repeats_until = ""
@@ -112,9 +112,9 @@ class TaskLog:
 
     async def room(self) -> None:
         """Return when more lines can be taken: at once, unless too much waits, or others have waited long enough."""
-        if self._ceiling is not None and self._in_a_row >= _LINES_IN_A_ROW:
+        if self._rate_limiter is not None and self._in_a_row >= _LINES_IN_A_ROW:
             self._in_a_row = 0
-            await self._ceiling.next_lines()
+            await self._rate_limiter.next_lines()
         while self._is_full():
             await self._next_record()
 
@@ -141,7 +141,7 @@ class TaskLog:
             self._hold(-len(text) - _LINE_COST)
             last = cursor or last
         if texts:
-            self._tell("\n".join(texts), last)
+            self._write("\n".join(texts), last)
         self._is_queued = bool(self._waiting)
         return self._is_queued
 
@@ -152,26 +152,26 @@ class TaskLog:
     def _take(self, text: str, cursor: LogCursor | None) -> None:
         if self._is_closed:
             return
-        self._ceiling = self._ceiling or ceilings.get()
-        if not self._waiting and self._ceiling.take():
-            self._tell(text, cursor or self.cursor)
+        self._rate_limiter = self._rate_limiter or rate_limiters.get()
+        if not self._waiting and self._rate_limiter.take():
+            self._write(text, cursor or self.cursor)
             return
         self._waiting.append((text, cursor))
         self._hold(len(text) + _LINE_COST)
         if not self._is_queued:
             self._is_queued = True
-            self._ceiling.queue(self)
+            self._rate_limiter.queue(self)
 
     def _hold(self, more: int) -> None:
         self._size += more
-        if self._ceiling is not None:
-            self._ceiling.held += more
+        if self._rate_limiter is not None:
+            self._rate_limiter.held += more
 
     def _is_full(self) -> bool:
-        held = self._ceiling.held if self._ceiling else 0
+        held = self._rate_limiter.held if self._rate_limiter else 0
         return self._size > (SHARE if held > MAX_WAITING_OF_ALL else MAX_WAITING)
 
-    def _tell(self, text: str, cursor: LogCursor | None) -> None:
+    def _write(self, text: str, cursor: LogCursor | None) -> None:
         # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (observed on
         # 3.3.2).
         self._context.run(self._logger.info, "%s", masked(text))
@@ -184,10 +184,10 @@ class TaskLog:
         self._written = self._written or asyncio.Event()
         await self._written.wait()
 
-    def _mark_a_standstill(self) -> None:
-        standstills = self._pulse.standstills() if self._pulse else 0
-        if standstills > self._standstills:
-            self._standstills = standstills
+    def _mark_a_freeze(self) -> None:
+        freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
+        if freezes > self._freezes:
+            self._freezes = freezes
             self._mark_repeats("this process stood still, and another may have gone on")
 
     def _settle_a_doubt(self, line: LogLine) -> None:
@@ -198,7 +198,7 @@ class TaskLog:
                 self._mark_repeats(why)
 
     def _mark_repeats(self, why: str) -> None:
-        until = datetime.now(UTC) + timedelta(seconds=TOLD_LATE)
+        until = datetime.now(UTC) + timedelta(seconds=OVERLAP)
         self._repeats_until = until.strftime("%Y-%m-%dT%H:%M:%SZ")
         self.notice(f"── lines up to {self._repeats_until} may be repeated here: {why} ──")
 
