@@ -25,14 +25,16 @@ from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
 from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.local.config import NO_IMAGE
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import CodeSource, TrainingJob
+from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import MAX_INT32, boolean, integer
+from ptjob_provider.core.spec.parsers import boolean, seconds
 from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SPANS = ("timeout", "start_timeout", "queue_timeout")
 _SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
 _LOCAL = {"image": NO_IMAGE, "shared_memory": NO_SHARED_MEMORY}
 """Defaults on this machine: processes use this process's Python and the machine's /dev/shm."""
@@ -162,25 +163,15 @@ def _target(backend: str | None, *, context: str | None, kubeconfig: str | None)
 
 def _ending(options: dict[str, Any]) -> Ending:
     """Take what is no field of the job out of the options."""
-    names = {each.name for each in fields(Ending)} - {"output"}
+    names = {each.name for each in fields(Ending)} - {"output", "limits"}
     given = {name: options.pop(name) for name in names & options.keys()}
-    for name in _SPANS:
-        given[name] = _span(name, given.get(name))
+    given["limits"] = Limits(**given_limits({name: options.pop(name, None) for name in LIMITS}))
+    if given.get("timeout") is not None:
+        given["timeout"] = timedelta(seconds=seconds("timeout", given["timeout"]))
     for name in _SWITCHES & given.keys():
         given[name] = boolean(name, given[name])
-    if given.get("crash_loop_limit") is not None:
-        given["crash_loop_limit"] = integer(0)("crash_loop_limit", given["crash_loop_limit"])
     given["on_finish_action"] = OnFinishAction.parse(given.get("on_finish_action") or OnFinishAction.KEEP_JOB)
     return Ending(**given)
-
-
-def _span(name: str, value: Any) -> timedelta | None:
-    if value is None:
-        return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_INT32:
-        raise InvalidSpec.of(name, value, "allowed: seconds above 0, or a timedelta")
-    return timedelta(seconds=seconds)
 
 
 def _job(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, nearest
 from ptjob_provider.core.outputs.contract import check_place
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.limits import LIMITS
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, check_each, integer, text, word
+from ptjob_provider.core.spec.parsers import boolean, check_each, text, word
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
     from ptjob_provider.core.spec.parsers import Reader
-
-
-def seconds(field: str, value: Any) -> float:
-    """Parse a number of seconds above 0, or a timedelta."""
-    given = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise InvalidSpec.of(field, value, "a number of seconds above 0, or a timedelta")
-    return given
 
 
 def switch(field: str, value: Any) -> bool:
@@ -44,8 +35,7 @@ READERS: Mapping[str, Reader[Any]] = {
     **dict.fromkeys(("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"), text),
     **dict.fromkeys(("job_name", "namespace"), text),
     **dict.fromkeys(("deferrable", "wait_for_completion", "exact_name", "keep_running_pods"), switch),
-    **dict.fromkeys(("start_timeout", "queue_timeout"), seconds),
-    "crash_loop_limit": integer(1),
+    **LIMITS,
     "in_cluster": boolean,
     "on_finish_action": word(*OnFinishAction),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from airflow.sdk import BaseOperator
 
 from ptjob_provider.airflow import config
-from ptjob_provider.airflow.arguments import READERS, check_arguments, check_fields, is_checked_later
+from ptjob_provider.airflow.arguments import check_arguments, check_fields, is_checked_later
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
@@ -25,6 +25,7 @@ from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
+from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
@@ -74,9 +75,6 @@ class ObjectTemplates(BaseOperator):
 
 def _is_path(content: Any) -> bool:
     return isinstance(content, str) and "\n" not in content and content.endswith((".yaml", ".yml"))
-
-
-_LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
 
 class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
@@ -328,11 +326,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self.data_version = data_version
         self.git_revision = git_revision
         self.keep_running_pods = keep_running_pods
-        limits = {name: self.given(name, given[name]) for name in _LIMITS}
         with self.errors_as_given():
-            self.limits: dict[str, Any] = {
-                name: READERS[name](name, limit) for name, limit in limits.items() if limit is not None
-            }
+            self.limits = given_limits({name: self.given(name, given[name]) for name in LIMITS})
         self._retry_rules = (retry_on, never_retry_on)
         if self._retry_rules != (None, None):
             self._retrying()

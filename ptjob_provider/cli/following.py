@@ -13,7 +13,7 @@ import getpass
 import secrets
 import signal
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,9 +66,7 @@ class Ending:
 
     Attributes:
         timeout: seconds after which the job is stopped; None: no limit.
-        start_timeout: see `diagnosis.Limits`; None: its default. So are the next two.
-        queue_timeout: the same.
-        crash_loop_limit: the same.
+        limits: when a job that makes no progress is stopped.
         leave_stuck: do not delete a job that does not start or fails again and again.
         on_finish_action: what to do with the job's object.
         keep_running_pods: keep the replicas that still run after the job's end.
@@ -77,23 +75,12 @@ class Ending:
     """
 
     timeout: timedelta | None = None
-    start_timeout: timedelta | None = None
-    queue_timeout: timedelta | None = None
-    crash_loop_limit: int | None = None
+    limits: Limits = field(default_factory=Limits)
     leave_stuck: bool = False
     on_finish_action: str = OnFinishAction.KEEP_JOB
     keep_running_pods: bool = False
     delete_on_interrupt: bool = False
     output: str | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """The limits after which a job that makes no progress is stopped."""
-        spans = {"start_timeout": self.start_timeout, "queue_timeout": self.queue_timeout}
-        given: dict[str, Any] = {name: span.total_seconds() for name, span in spans.items() if span is not None}
-        if self.crash_loop_limit is not None:
-            given["crash_loop_limit"] = self.crash_loop_limit
-        return Limits(**given)
 
 
 class TerminalSink:

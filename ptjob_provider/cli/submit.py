@@ -241,8 +241,12 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
     ptjob run --name digits --image digits --model pvc://models/digits.pt -- python train.py --epochs 12
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
     from ptjob_provider.cli.following import Ending, Following
+    from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.spec.limits import LIMITS, given_limits
 
-    ending = Ending(**{each.name: given.pop(each.name) for each in fields(Ending) if each.name in given})
+    limits = Limits(**given_limits({name: given.pop(name) for name in LIMITS}))
+    options = {each.name: given.pop(each.name) for each in fields(Ending) if each.name in given}
+    ending = Ending(limits=limits, **options)
     following = Following(target=target, ending=ending)
     following.until_end(following.submit_and_follow(described_job(given, filename, words)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -14,8 +13,9 @@ from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec.limits import given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, integer, is_unset
+from ptjob_provider.core.spec.parsers import boolean, is_unset, seconds
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM
 from ptjob_provider.kfp.numbers import PREFIX, unmarked
@@ -106,7 +106,7 @@ class Request:
             job=_job(values, ids["pipeline_task_name"]),
             ids=ids,
             timeout=_timeout(values.get("timeout")),
-            limits=_limits(values),
+            limits=Limits(**given_limits(values)),
             exact_name=_switch("exact_name", values),
             keep_running_pods=_switch("keep_running_pods", values),
             on_finish_action=OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
@@ -186,31 +186,8 @@ _PLACEHOLDERS = {
 """Id → name and text of its placeholder."""
 
 
-def _limits(values: Mapping[str, Any]) -> Limits:
-    given: dict[str, Any] = {}
-    for name in ("start_timeout", "queue_timeout"):
-        if (seconds := _seconds(name, values.get(name))) is not None:
-            given[name] = seconds
-    if not is_unset(values.get("crash_loop_limit")):
-        given["crash_loop_limit"] = integer(0)("crash_loop_limit", values["crash_loop_limit"])
-    return Limits(**given)
-
-
 def _timeout(value: Any) -> timedelta | None:
-    seconds = _seconds("timeout", value)
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _seconds(name: str, value: Any) -> float | None:
-    if is_unset(value):
-        return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise InvalidSpec.of(name, value, "allowed: a number of seconds above 0")
-    return seconds
+    return None if is_unset(value) else timedelta(seconds=seconds("timeout", value))
 
 
 def _switch(name: str, values: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"on_finish_action": "keep_pod"}, "on_finish_action", "'keep_pod'", "allowed: keep_job, delete_job", "keep_job"),
     ({"start_timeout": "20m"}, "start_timeout", "'20m'", SECONDS, ""),
     ({"queue_timeout": -1}, "queue_timeout", "-1", SECONDS, ""),
-    ({"crash_loop_limit": 0}, "crash_loop_limit", "0", f"{WHOLE} 1", ""),
+    ({"crash_loop_limit": -1}, "crash_loop_limit", "-1", f"{WHOLE} 0", ""),
     ({"retry_on": ["out-of-memory"]}, "retry_on[0]", "'out-of-memory'", "a cause (", "out_of_memory"),
     ({"never_retry_on": OSError}, "never_retry_on", "<class 'OSError'>", "a list", ""),
     ({"kubernetes_conn_id": 7}, "kubernetes_conn_id", "7", "a text that is not empty", ""),

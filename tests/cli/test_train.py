@@ -171,9 +171,15 @@ REFUSED = {
     "another back-end": ({"backend": "slurm"}, r"backend: 'slurm' is not allowed; allowed: kubernetes, local"),
     "two places": ({"backend": "local", "cluster_context": "a"}, r"asks for a cluster"),
     "an action": ({"on_finish_action": "keep"}, r"on_finish_action: 'keep' is not allowed"),
-    "a time": ({"timeout": "2h"}, r"timeout: '2h' is not allowed; allowed: seconds above 0, or a timedelta"),
-    "a time of no end": ({"timeout": math.inf}, r"timeout: inf is not allowed; allowed: seconds above 0"),
-    "a time in the past": ({"timeout": timedelta(-1)}, r"timeout: .* is not allowed; allowed: seconds above 0"),
+    "a time": (
+        {"timeout": "2h"},
+        r"timeout: '2h' is not allowed; allowed: a number of seconds above 0, or a timedelta",
+    ),
+    "a time of no end": ({"timeout": math.inf}, r"timeout: inf is not allowed; allowed: a number of seconds above 0"),
+    "a time in the past": (
+        {"timeout": timedelta(-1)},
+        r"timeout: .* is not allowed; allowed: a number of seconds above 0",
+    ),
     "a number of restarts": ({"crash_loop_limit": -1}, r"crash_loop_limit: -1 is not allowed; allowed: a whole number"),
     "a word for a switch": (
         {"delete_on_interrupt": "no"},

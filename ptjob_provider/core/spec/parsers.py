@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, field, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import InvalidSpec, nearest, one_of
@@ -72,6 +73,18 @@ def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
         return number
 
     return read
+
+
+def seconds(field: str, value: Any) -> float:
+    """Parse a number of seconds above 0, its text, or a timedelta."""
+    given = value.total_seconds() if isinstance(value, timedelta) else value
+    try:
+        number = 0.0 if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        number = 0.0
+    if not 0 < number <= MAX_INT32:
+        raise InvalidSpec.of(field, value, "allowed: a number of seconds above 0, or a timedelta")
+    return number
 
 
 def boolean(field: str, value: Any) -> bool:

@@ -1,0 +1,28 @@
+"""Options that limit how long a job may make no progress; `diagnosis.Limits` has the defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.spec.parsers import integer, is_unset, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.spec.parsers import Reader
+
+LIMITS: Mapping[str, Reader[Any]] = {
+    "start_timeout": seconds,
+    "queue_timeout": seconds,
+    "crash_loop_limit": integer(0),
+}
+"""Parsers of the limits that are options of every adapter."""
+
+
+def given_limits(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options that set a limit, parsed.
+
+    Raises:
+        InvalidSpec: one is wrong.
+    """
+    return {name: read(name, options[name]) for name, read in LIMITS.items() if not is_unset(options.get(name))}
