@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tenacity import AsyncRetrying, RetryCallState
 
 from api_server_stand_in import RESET, SILENT, StandInApiServer, stand_in_api_server
 from ptjob_provider.core.errors import (
@@ -21,7 +20,7 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
-from ptjob_provider.core.kubernetes.client.http import Refused, _pause, shared_client
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -61,14 +60,14 @@ async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told
             await client.post(paths.jobs("PyTorchJob", "team"), {})
 
 
-def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute() -> None:
+@each_row(("asked", "kept"), [(7, 7), (3600, 60)])
+async def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute(asked: int, kept: int) -> None:
     """It knows better than we do when it will answer; an hour is what a gateway says by mistake."""
-    state = RetryCallState(AsyncRetrying(), None, (), {})
-    for asked, kept in ((7.0, 7.0), (3600.0, 60.0)):
-        refused = Refused(Refusal(code=429, retry_after=asked))
-        state.set_exception((Refused, refused, None))
+    async with stand_in_api_server((429, asked)) as server, shared_client(server.config()) as client:
+        await client.get(PODS)
 
-        assert _pause(state) == kept
+    first, second = server.came_at
+    assert kept <= second - first < kept + 1
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:

@@ -62,7 +62,6 @@ def test_the_extras_ask_for_what_they_are_for(wheel: Path) -> None:
         "psutil",
         "pyyaml",
         "rich",
-        "tenacity",
     }
     assert ["apache-airflow<3.5,>=3.1", " extra == 'airflow'"] in required
 

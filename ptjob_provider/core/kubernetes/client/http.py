@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
@@ -22,19 +21,20 @@ from ptjob_provider.core.kubernetes.client.connection import Connection, keep_al
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.paths import described
 from ptjob_provider.core.kubernetes.logs import LogStreams
-from ptjob_provider.core.shared import shared_source
+from ptjob_provider.core.shared import Backoff, shared_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-
-    from tenacity import RetryCallState
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE = 8.0
+_PAUSES = (0.35, 6.0)
+_LONGEST_RETRY_AFTER = 60.0
+"""Maximum seconds that a server may ask to wait; more is what a gateway says by mistake."""
+
 _CONNECT_TIMEOUT = 10.0
 _IDLE = 30.0
 """Seconds that a client without users keeps its connections."""
@@ -200,19 +200,18 @@ class Client:
             await each.close()
 
     async def _request(self, method: str, path: str, **how: Any) -> Manifest:
-        trying = AsyncRetrying(
-            stop=stop_after_attempt(self._attempts), wait=_pause, retry=retry_if_exception(_is_temporary), reraise=True
-        )
-        is_again = False
-        try:
-            async for attempt in trying:
-                is_again = attempt.retry_state.attempt_number > 1
-                with attempt:
-                    return await self._once(method, path, **how)
-        except Refused as refused:
-            request, is_unsure = described(method, path), is_again and method == "POST"
-            raise refused.refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refused
-        raise AssertionError("tenacity ends with a result or an exception")
+        backoff = Backoff(*_PAUSES)
+        while True:
+            try:
+                return await self._once(method, path, **how)
+            except Refused as refused:
+                backoff.failures += 1
+                refusal = refused.refusal
+                if not refusal.is_temporary or backoff.failures >= self._attempts:
+                    is_unsure = method == "POST" and backoff.failures > 1
+                    request = described(method, path)
+                    raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refused
+            await backoff.pause(at_least=min(refusal.retry_after or 0.0, _LONGEST_RETRY_AFTER))
 
     async def _once(self, method: str, path: str, **how: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
@@ -327,17 +326,3 @@ def _unanswered_as_refused() -> Any:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         words = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
         raise Refused(Refusal(code=0, reason=type(error).__name__, message=words)) from error
-
-
-def _is_temporary(error: BaseException) -> bool:
-    return isinstance(error, Refused) and error.refusal.is_temporary
-
-
-_backoff = wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE)
-
-
-def _pause(state: RetryCallState) -> float:
-    """Return the delay before a retry: the server's Retry-After, else random and growing."""
-    error = state.outcome.exception() if state.outcome else None
-    retry_after = error.refusal.retry_after if isinstance(error, Refused) else None
-    return min(retry_after, 60.0) if retry_after is not None else _backoff(state)
