@@ -21,7 +21,6 @@ from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
 from ptjob_provider.core.run.options import Options
-from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.provider_info import OPTIONS
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.spec import Installation
 
 SECTION = "ptjob"
 
@@ -170,13 +170,7 @@ def load_installation() -> Installation:
     Raises:
         InvalidSpec: the job template is invalid.
     """
-    return Installation(
-        template=SECTION_OPTIONS.job_template(),
-        change_pod=_pod_mutation(),
-        sync_image=SECTION_OPTIONS.sync_image(),
-        tensorboard_image=SECTION_OPTIONS.tensorboard_image(),
-        kind=SECTION_OPTIONS.kind(),
-    )
+    return SECTION_OPTIONS.installation(change_pod=_pod_mutation())
 
 
 def _pod_mutation() -> Callable[[Manifest], Manifest] | None:

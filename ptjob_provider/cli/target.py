@@ -139,15 +139,7 @@ class Target:
         Raises:
             InvalidSpec: a setting cannot be read.
         """
-        from ptjob_provider.core.spec import Installation
-
-        options = self._read_options()
-        return Installation(
-            template=options.job_template(),
-            sync_image=options.sync_image(),
-            tensorboard_image=options.tensorboard_image(),
-            kind=options.kind(),
-        )
+        return self._read_options().installation()
 
     @property
     def preferred_kind(self) -> str | None:

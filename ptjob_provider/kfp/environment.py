@@ -109,12 +109,7 @@ def read_environment(environ: Mapping[str, str], *, service_account: Path = SERV
         namespace=namespace,
         instance=options.text("instance") or INSTANCE,
         retry=(int(retry) if retry.isdecimal() else 1) if retry else None,
-        installation=Installation(
-            template=options.job_template(),
-            sync_image=options.sync_image(),
-            tensorboard_image=options.tensorboard_image(),
-            kind=options.kind(),
-        ),
+        installation=options.installation(),
         api_error_timeout=options.api_error_timeout(),
         pod=_pod(environ, namespace, cluster),
         cluster=None if local else cluster,

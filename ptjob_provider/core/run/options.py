@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.spec import Installation, kind_name
 from ptjob_provider.core.spec import job_template as read_template
-from ptjob_provider.core.spec import kind_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
     from ptjob_provider.core.local import ImageReplacement, LocalConfig
     from ptjob_provider.core.spec import TrainingJob
@@ -70,6 +71,20 @@ class Options:
         if not self.text("job_template"):
             return None
         return read_template(self._document("job_template"), field=self.title("job_template"))
+
+    def installation(self, *, change_pod: Callable[[Manifest], Manifest] | None = None) -> Installation:
+        """Return the installation's settings for every job; `change_pod` is a hook for the pods of its own.
+
+        Raises:
+            InvalidSpec: a setting cannot be read.
+        """
+        return Installation(
+            template=self.job_template(),
+            change_pod=change_pod,
+            sync_image=self.sync_image(),
+            tensorboard_image=self.tensorboard_image(),
+            kind=self.kind(),
+        )
 
     def probe(self) -> ProbeOptions:
         """Return the settings of the output probe inside a cluster.
