@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -139,23 +139,14 @@ class Submission:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        names = (
-            "attempt",
-            "adopted",
-            "spec_changed",
-            "first_started_at",
-            "tensorboard_url",
-            "instance",
-            "code_revision",
-        )
-        plain = {name: getattr(self, name) for name in names}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
         maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
         return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+    def from_dict(cls, written: Mapping[str, Any]) -> Self:
         """Rebuild what `to_dict` returned, in this version or another."""
-        values = known_fields(cls, fields)
+        values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
         return cls(ref=ref, outputs=outputs, **values)
 
