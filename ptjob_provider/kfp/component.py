@@ -204,7 +204,8 @@ def _input(name: str, value: Any, values: Values) -> Any:
     elif name == "code":
         value = CodeSource.as_map(value)
         if CodeSource.is_folder(value):
-            raise InvalidSpec.of("code", value["folder"], "allowed: an address; a step runs where this folder is not")
+            allowed = "allowed: an address, or an artifact that is a folder: a step runs where this folder is not"
+            raise InvalidSpec.of("code", value["folder"], allowed)
     return marked(value) if name in _STRUCTURED else marked(_text(value))
 
 
@@ -273,7 +274,8 @@ def _with_command(
         (name, isinstance(value, PipelineChannel) and value.channel_type not in _TEXT_TYPES)
         for name, value in late.items()
     ]
-    source = from_function(function, modules=modules)
+    has_folder = isinstance(given.get("code"), PipelineArtifactChannel)
+    source = from_function(function, modules=modules, has_folder=has_folder)
     command = job_command(source, function, [], arguments, fields=given, late=read_as)
     texts = {"args": [str(value) for value in late.values()]} if late else {}
     named = {} if "manifest" in given else {"name": stem_of(source.name)}
@@ -329,7 +331,7 @@ def pytorchjob_op(
     volumes: Items | None = None,
     volume_mounts: Items | None = None,
     working_dir: Text | None = None,
-    code: Map | Text | None = None,
+    code: Map | Text | PipelineArtifactChannel | None = None,
     restart_policy: Text | None = None,
     clean_pod_policy: Text | None = None,
     backoff_limit: Number | None = None,
@@ -510,10 +512,12 @@ def pytorchjob_op(
     given = _with_command(arguments, **program)
     chosen = given.pop("step_image", STEP_IMAGE)
     copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
+    has_folder = isinstance(code, PipelineArtifactChannel)
+    artifacts = {"code_folder": given.pop("code")} if has_folder else {}
     values = Values()
     inputs = component_inputs(given, values)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
-    task = component(image, sees_model=copies)(**_IDS, **inputs)
+    task = component(image, sees_model=copies)(**_IDS, **inputs, **artifacts)
     # The driver may replace the placeholder by the display name, which several tasks of one graph may share.
     task.inputs["pipeline_task_name"] = task.name
     for input_name, channel in values.channels.items():  # as kfp does for channels in a text

@@ -42,6 +42,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     volume_mounts: Optional[list] = None,
     working_dir: Optional[str] = None,
     code: Optional[dict] = None,
+    code_folder: Optional[dsl.Input[dsl.Artifact]] = None,
     restart_policy: Optional[str] = None,
     clean_pod_policy: Optional[str] = None,
     backoff_limit: Optional[str] = None,
@@ -126,6 +127,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         volume_mounts: Mount paths of volumes, as core/v1 VolumeMount objects.
         working_dir: Directory that the program starts in.
         code: Code to fetch into <working_dir>/code (git or rsync, branch, revision, submodules, depth, secret, image).
+        code_folder: A folder of code that every pod starts in; in place of code.
         restart_policy: Never, OnFailure, ExitCode or Always. Default Never.
         clean_pod_policy: Pods to delete when the job ends (Running, All, None). Default Running.
         backoff_limit: Restarts after which the job fails.

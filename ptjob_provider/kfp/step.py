@@ -18,9 +18,11 @@ import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
 from ptjob_provider.core.run.api_errors import ApiErrors
@@ -29,6 +31,7 @@ from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import with_tensorboard
+from ptjob_provider.core.spec import CodeSource
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
 from ptjob_provider.kfp.environment import read_environment
@@ -252,6 +255,20 @@ EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
 _INPUT = "--executor_input"
 
 
+def with_folder(request: Request, artifact: Any) -> Request:
+    """Return the request with an input artifact as the job's code; None: no artifact.
+
+    Raises:
+        InvalidSpec: it is no folder, or `code` is given as well.
+    """
+    if artifact is None:
+        return request
+    if request.job.code is not None:
+        raise InvalidSpec.of("code_folder", artifact.uri, "left out where code is set")
+    job = replace(request.job, code=CodeSource(folder=artifact.path))
+    return replace(request, job=with_packed_folder(job, beside=Path()))
+
+
 def run(
     given: Mapping[str, Any], environ: Mapping[str, str] = os.environ, words: Sequence[str] = sys.argv
 ) -> StepOutputs:
@@ -268,6 +285,7 @@ def run(
     log = StepLog(Masking(()))
     try:
         request, environment = Request.parse({**_inputs(words), **given}), read_environment(environ)
+        request = with_folder(request, given.get("code_folder"))
         log = StepLog(Masking(environment.secrets))
         if request.model_artifact is ModelArtifact.COPY and environment.local is None:
             must_enter_own_claim()

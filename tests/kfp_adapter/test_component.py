@@ -190,7 +190,10 @@ def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_pat
         ({"image": "digits", "workers": 0}, "workers: '0'"),
         ({"image": "digits", "command": "python train.py"}, "command: 'python train.py'"),
         ({"manifest": {"kind": "Job"}}, "manifest.kind: 'Job'"),
-        ({"image": "digits", "code": "."}, "code: '.' is not allowed; allowed: an address; a step runs where"),
+        (
+            {"image": "digits", "code": "."},
+            "code: '.' is not allowed; allowed: an address, or an artifact that is a folder",
+        ),
         ({"image": "digits", "model_artifact": "move"}, "model_artifact: 'move'.*reference, copy"),
         ({"image": "digits", "model_artifact": "copy"}, "model_artifact: 'copy'.*known when the pipeline is compiled"),
     ],

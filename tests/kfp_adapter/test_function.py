@@ -20,6 +20,8 @@ from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.kfp.component import pytorchjob_op
+from ptjob_provider.kfp.request import Request
+from ptjob_provider.kfp.step import with_folder
 from rows import each_row
 
 pytestmark = pytest.mark.filterwarnings("ignore:You may be attemping:RuntimeWarning")
@@ -47,22 +49,71 @@ def pipeline(
     pytorchjob_op(function=fit, function_arguments={**arguments, "options": {"a": [1, None]}}, image="none", workers=1)
 
 
-def test_a_function_gets_the_pipelines_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their types; its source is in the compiled pipeline."""
+@pytest.fixture
+def of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBackend:
+    """Let pipelines and jobs run here, and return where the jobs are."""
     monkeypatch.setattr(builtins, "print", builtins.print)  # the runner replaces it
     monkeypatch.setenv("PTJOB_BACKEND", "local")
     monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path / "jobs"))
     monkeypatch.setitem(sys.modules, "docker", None)  # not the folder of this name
     local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "artifacts"))
+    return LocalBackend(LocalConfig(root=tmp_path / "jobs"))
 
+
+def test_a_function_gets_the_pipelines_values(of_this_machine: LocalBackend) -> None:
+    """With their types; its source is in the compiled pipeline."""
     dsl.pipeline(name="functions")(pipeline)()
 
-    backend = LocalBackend(LocalConfig(root=tmp_path / "jobs"))
-    (job,) = asyncio.run(backend.list(PYTORCHJOB.KIND, "default", {}))
+    (job,) = asyncio.run(of_this_machine.list(PYTORCHJOB.KIND, "default", {}))
     name = job["metadata"]["name"]
-    result = asyncio.run(look(backend, "default", name)).to_dict()
+    result = asyncio.run(look(of_this_machine, "default", name)).to_dict()
     assert name.startswith("fit-")
     assert result["return_value"] == [3, 2.0, f"of {NOTE}", [1.5], {"a": [1, None]}, True]
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def write_code(code: dsl.Output[dsl.Artifact]):  # noqa: ANN201 - kfp reads it
+    import pathlib  # noqa: PLC0415 - only this function's source runs
+
+    pathlib.Path(code.path).mkdir()
+    (pathlib.Path(code.path) / "net.py").write_text("SIZE = 3\n")
+
+
+def sized() -> int:
+    import net  # noqa: PLC0415 - it is in the pod alone
+
+    return int(net.SIZE)
+
+
+def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, of_this_machine: LocalBackend) -> None:
+    """Written by a step before, or imported: the function finds its modules there."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "net.py").write_text("SIZE = 4\n")
+
+    def define() -> None:
+        imported = dsl.importer(artifact_uri=str(tmp_path / "project"), artifact_class=dsl.Artifact)
+        pytorchjob_op(function=sized, image="none", code=write_code().output, name="made")
+        pytorchjob_op(function=sized, image="none", code=imported.output, name="imported")
+
+    dsl.pipeline(name="folders")(define)()
+
+    jobs = asyncio.run(of_this_machine.list(PYTORCHJOB.KIND, "default", {}))
+    results = [asyncio.run(look(of_this_machine, "default", job["metadata"]["name"])).to_dict() for job in jobs]
+    returned = {result["job"]["name"].partition("-")[0]: result["return_value"] for result in results}
+    assert returned == {"made": 3, "imported": 4}
+    assert {result["code_revision"]["digest"][:7] for result in results} == {"sha256:"}
+
+
+def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    """So is one beside other code: which of both would run?"""
+    (tmp_path / "net.py").write_text("SIZE = 3\n")
+    step = {"pipeline_run_id": "1", "pipeline_task_name": "train", "pipeline_task_id": "1", "image": "none"}
+    file = dsl.Artifact(name="code", uri=str(tmp_path / "net.py"))
+
+    with pytest.raises(InvalidSpec, match=r"there is no folder .*net.py"):
+        with_folder(Request.parse(step), file)
+    with pytest.raises(InvalidSpec, match=r"code_folder: .*left out where code is set"):
+        with_folder(Request.parse({**step, "code": {"git": "https://git.example/mnist.git"}}), file)
 
 
 def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
