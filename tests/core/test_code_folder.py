@@ -16,7 +16,6 @@ import pytest
 
 from fakes import MemoryStore, ScriptedBackend
 from ptjob_provider.core import kinds
-from ptjob_provider.core.code import folder as folders
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
@@ -236,7 +235,7 @@ def test_the_commit_of_the_folder_is_told_and_whether_it_was_changed(folder: Pat
     }
 
 
-def test_a_folder_that_is_too_large_to_travel_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_too_large_to_travel_is_refused(folder: Path) -> None:
     """With its size, the limit, what is large in it, and what to do; this machine takes more than a cluster."""
     (folder / "data").mkdir()
     (folder / "data" / "noise").write_bytes(os.urandom(16_100_000))
@@ -247,8 +246,9 @@ def test_a_folder_that_is_too_large_to_travel_is_refused(folder: Path, monkeypat
         check_size(large)
 
     check_size(small)
-    monkeypatch.setattr(folders, "MAX_PACKED", 10)  # 64 MB take a while
-    with pytest.raises(InvalidSpec, match=r"code: .* are not allowed; .* build an image"):
+    (folder / "data" / "model.pt").touch()
+    os.truncate(folder / "data" / "model.pt", 500_000_000)  # it is refused unread
+    with pytest.raises(InvalidSpec, match=r"code: 516.1 MB are not allowed; allowed: 64.0 MB; .* build an image"):
         job_of(folder)
 
 

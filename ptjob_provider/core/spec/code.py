@@ -135,7 +135,10 @@ class CodeSource:
         """
         if self.folder is None:
             return None
-        folder = place / Path(self.folder).expanduser()
+        try:
+            folder = place / Path(self.folder).expanduser()
+        except RuntimeError:
+            raise InvalidSpec.of("code", self.folder, "allowed: ~ or the name of a user of this machine") from None
         if not folder.is_dir():
             allowed = f"{_ALLOWED}, or a folder of this machine"
             raise InvalidSpec.of("code", self.folder, f"there is no folder {folder.absolute()}; {allowed}")
