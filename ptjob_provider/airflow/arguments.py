@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.airflow.config import SECTION_OPTIONS
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, nearest
 from ptjob_provider.core.outputs.contract import check_place
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, check_each, text, word
+from ptjob_provider.core.spec.parsers import boolean, parse_each, set_fields, text, word
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from airflow.sdk import BaseOperator
 
@@ -47,18 +49,18 @@ _TEXTS = {"command": list | tuple, "args": list | tuple, "env": dict}
 _OUTPUTS = ("model", "tfevents", "checkpoints")
 
 
-def check_names(operator: type, names: Iterable[str]) -> None:
-    """Check that all names are arguments of the operator.
+def check_names(operator: type, given: Mapping[str, Any]) -> None:
+    """Check that the operator has all given arguments.
 
     Raises:
-        TypeError: one is not; the text has the closest name.
+        TypeError: it lacks one; the text has its value and the closest name.
     """
     known = _arguments(operator)
-    for name in names:
+    for name, value in given.items():
         if name not in known and not name.startswith("_"):
             close = nearest(name, known)
             advice = f"; did you mean {close}?" if close else ": its documentation lists all"
-            raise TypeError(f"{name}: {operator.__name__} has no such argument{advice}")
+            raise TypeError(str(InvalidSpec.of(name, value, f"{operator.__name__} has no such argument{advice}")))
 
 
 @cache
@@ -99,9 +101,30 @@ def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob |
         if isinstance(place := known.get(name), str) and place.strip():
             check_place(place.strip(), field=name)
     if known.keys() == wire.keys():
-        return TrainingJob.parse(**known)
-    check_each(TrainingJob, known)
+        job = TrainingJob.parse(**known)
+        _check_kind(set_fields(job), open_names=())
+        return job
+    open_fields = {name: value for name, value in wire.items() if name not in known}
+    _check_kind(parse_each(TrainingJob, known) | open_fields, open_names=open_fields)
     return None
+
+
+def _check_kind(given: Mapping[str, Any], *, open_names: Collection[str]) -> None:
+    """Check that the job's kind has its fields; where neither the task nor `[ptjob]` names one, the cluster decides.
+
+    Raises:
+        InvalidSpec: the kind lacks one.
+    """
+    if "kind" in open_names or ("kind" not in given and "manifest" in open_names):
+        return
+    own = given.get("kind") or given.get("manifest", {}).get("kind")
+    kind = own or SECTION_OPTIONS.kind()
+    if kind is None:
+        return
+    try:
+        kinds.named(kind).check_fields(given, but=open_names)
+    except InvalidSpec as error:
+        raise (error if own else InvalidSpec(f"{error}; the kind is that of [ptjob] kind")) from None
 
 
 def _is_known(name: str, value: Any, marks: tuple[str, ...]) -> bool:

@@ -99,7 +99,9 @@ def test_what_happens_anyway_may_be_asked_for(name: str) -> None:
 
 def test_an_unknown_argument_is_a_type_error() -> None:
     """As with every operator, and with the name that was meant."""
-    with pytest.raises(TypeError, match="imagee: PyTorchJobOperator has no such argument; did you mean image"):
+    with pytest.raises(
+        TypeError, match=r"imagee: 'digits'.* PyTorchJobOperator has no such argument; did you mean image"
+    ):
         PyTorchJobOperator(task_id="train", imagee="digits")
 
 

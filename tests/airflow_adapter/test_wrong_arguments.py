@@ -22,14 +22,14 @@ ALWAYS = "or left out"
 
 MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     # arguments, the path that is named, the value, what is allowed, the nearest name
-    ({"wrkers": 2}, "wrkers", "", "no such argument", "workers"),
-    ({"gpu": 1}, "gpu", "", "no such argument", "gpus"),
-    ({"num_gpus": 1}, "num_gpus", "", "no such argument", "gpus"),
-    ({"comand": ["python"]}, "comand", "", "no such argument", "command"),
-    ({"nproc_per_nod": 2}, "nproc_per_nod", "", "no such argument", "nproc_per_node"),
-    ({"on_finish_actions": "keep_job"}, "on_finish_actions", "", "no such argument", "on_finish_action"),
-    ({"retrys": 3}, "retrys", "", "no such argument", "retries"),
-    ({"frobnicate": 3}, "frobnicate", "", "no such argument: its documentation lists all", ""),
+    ({"wrkers": 2}, "wrkers", "2", "no such argument", "workers"),
+    ({"gpu": 1}, "gpu", "1", "no such argument", "gpus"),
+    ({"num_gpus": 1}, "num_gpus", "1", "no such argument", "gpus"),
+    ({"comand": ["python"]}, "comand", "['python']", "no such argument", "command"),
+    ({"nproc_per_nod": 2}, "nproc_per_nod", "2", "no such argument", "nproc_per_node"),
+    ({"on_finish_actions": "keep_job"}, "on_finish_actions", "'keep_job'", "no such argument", "on_finish_action"),
+    ({"retrys": 3}, "retrys", "3", "no such argument", "retries"),
+    ({"frobnicate": 3}, "frobnicate", "3", "no such argument: its documentation lists all", ""),
     ({"workers": 0}, "workers", "0", f"{WHOLE} 1", ""),
     ({"workers": -1}, "workers", "-1", f"{WHOLE} 1", ""),
     ({"workers": "two"}, "workers", "'two'", f"{WHOLE} 1", ""),
@@ -83,6 +83,14 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"tensorboard": "on"}, "tensorboard", "'on'", "true, false, or a map of logdir", ""),
     ({"kind": "PyTorchJobs"}, "kind", "'PyTorchJobs'", "allowed: PyTorchJob, TrainJob", "PyTorchJob"),
     ({"kind": "TrainJob", "manifest": PYTORCHJOB.format("PyTorchJob")}, "kind", "'TrainJob'", "the manifest's", ""),
+    ({"kind": "TrainJob", "restart_policy": "Never"}, "restart_policy", "'Never'", "a TrainJob has no place", ""),
+    ({"kind": "TrainJob", "clean_pod_policy": "All"}, "clean_pod_policy", "'All'", "as Running says", ""),
+    ({"kind": "TrainJob", "elastic_policy": {"max_replicas": 2}}, "elastic_policy", "'set'", "no elastic jobs", ""),
+    ({"kind": "TrainJob", "hostnetwork": True}, "hostnetwork", "True", "name it with `runtime`", ""),
+    ({"kind": "TrainJob", "gang": True, "model": "pvc://runs/{{ ds }}"}, "gang", "True", "podGroupPolicy says it", ""),
+    ({"kind": "PyTorchJob", "runtime": "torch-cpu"}, "runtime", "'torch-cpu'", "or say kind=TrainJob", ""),
+    ({"kind": "PyTorchTrainingJob", "gang": True}, "gang", "True", "T9k's scheduler places", ""),
+    ({"manifest": PYTORCHJOB.format("PyTorchJob"), "runtime": "mine"}, "runtime", "'mine'", "a PyTorchJob has no", ""),
     ({"manifest": PYTORCHJOB.format("Job")}, "manifest.kind", "'Job'", "allowed: PyTorchJob, TrainJob", ""),
     ({"deferrable": "False"}, "deferrable", "'False'", "True or False, without quotes", ""),
     ({"wait_for_completion": 0}, "wait_for_completion", "0", "True or False", ""),
@@ -122,12 +130,24 @@ def test_a_mistake_is_named(given: dict[str, Any], path: str, value: str, allowe
     assert (f"did you mean {close}?" if close else "") in said
 
 
+def test_a_field_that_the_installations_kind_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the place that names the kind; a task's own kind, or its manifest's, goes before it."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
+
+    said = message(PyTorchJobOperator, **IMAGE, restart_policy="Never")
+
+    assert said.startswith("restart_policy: 'Never' is not allowed; a TrainJob has no place for it")
+    assert said.endswith("; the kind is that of [ptjob] kind")
+    assert PyTorchJobOperator(task_id="train", **IMAGE, restart_policy="Never", kind="PyTorchJob").kind == "PyTorchJob"
+    assert PyTorchJobOperator(task_id="train", manifest="job.yaml", restart_policy="Never").manifest == "job.yaml"
+
+
 @pytest.mark.parametrize(
     ("given", "path", "allowed"),
     [
         ({"job_name": "digits", "kind": "PytorchJobb"}, "kind: 'PytorchJobb'", "did you mean PyTorchJob?"),
         ({"job_name": " "}, "job_name: ' '", "a text that is not empty"),
-        ({"job_name": "digits", "name_space": "team"}, "name_space: PyTorchJobSensor", "did you mean namespace?"),
+        ({"job_name": "digits", "name_space": "team"}, "name_space: 'team'", "did you mean namespace?"),
         ({"job_name": "digits", "deferrable": "yes"}, "deferrable: 'yes'", "True or False"),
     ],
 )
@@ -156,6 +176,9 @@ def test_a_mistake_of_the_decorator_is_named(given: dict[str, Any], said: str) -
         {"env": {"RATE": literal("{{ 0 }}")}, "volumes": ["{{ params.claim }}:/data"]},
         {"image": "{{ params.image }}", "args": ["--day", "{{ ds }}"], "elastic_policy": {"max_replicas": 3}},
         {"image": None, "manifest": "jobs/digits.yaml"},
+        {"kind": "{{ params.kind }}", "restart_policy": "Never", "runtime": "torch-cpu"},
+        {"kind": "TrainJob", "restart_policy": "{{ params.policy }}"},
+        {"kind": "TrainJob", "working_dir": "/work", "code": {"git": "{{ params.repository }}"}, "runtime": "ours"},
         {"image": None, "manifest": Path("digits.yaml")},
         {"start_timeout": timedelta(minutes=30), "queue_timeout": 0.5, "in_cluster": "true"},
         {"kubernetes_conn_id": "{{ params.connection }}", "git_revision": "{{ params.revision }}"},

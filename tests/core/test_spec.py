@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import JOB_FIELDS, Outputs, TrainingJob
-from ptjob_provider.core.spec.parsers import check_each
+from ptjob_provider.core.spec.parsers import parse_each
 from recorded import DATA, recorded
 from rows import each_row
 
@@ -246,7 +246,7 @@ def test_declared_outputs_are_kept_as_they_were_written() -> None:
 
 def test_arguments_are_checked_one_by_one_before_the_job_is_whole() -> None:
     """A DAG file is refused for a wrong value although other values are templates, and so not known yet."""
-    check_each(TrainingJob, {"workers": 2})
+    assert parse_each(TrainingJob, {"workers": 2, "image": None}) == {"workers": 2}
 
     with pytest.raises(InvalidSpec, match=r"workers: 0 .*1"):
-        check_each(TrainingJob, {"workers": 0})
+        parse_each(TrainingJob, {"workers": 0})

@@ -235,6 +235,15 @@ def test_what_a_trainjob_cannot_say_is_refused_by_its_name(field: str) -> None:
         rendered(**{**BASE, field: REFUSED[field]})
 
 
+def test_a_field_whose_value_is_not_known_yet_is_not_refused() -> None:
+    """It may turn out to be unset."""
+    given = {"gang": "{{ params.gang }}", "restart_policy": "Never"}
+
+    TRAINJOB.check_fields(given, but=("gang", "restart_policy"))
+    with pytest.raises(InvalidSpec, match=r"^restart_policy: 'Never'.*; a TrainJob has no place for it"):
+        TRAINJOB.check_fields(given, but=("gang",))
+
+
 @pytest.mark.parametrize(
     "pod",
     [

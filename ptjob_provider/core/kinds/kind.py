@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.pod_template import count, count_gpus
 from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.parsers import set_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.history import Termination
@@ -197,6 +199,7 @@ class Kind(ABC):
         Raises:
             InvalidSpec: the kind does not support a field, or the operator would refuse it; the text names the field.
         """
+        self.check_fields(set_fields(job))
         installation = installation or Installation()
         return self.rendered(
             Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
@@ -205,6 +208,25 @@ class Kind(ABC):
     @abstractmethod
     def rendered(self, attempt: Attempt, /) -> Rendered:
         """Return the object of one attempt, see `render`."""
+
+    @abstractmethod
+    def lacking(self, given: Mapping[str, Any], /) -> Mapping[str, str]:
+        """Return which of a job's set fields the kind has no place for, and what to do instead."""
+
+    def check_fields(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> None:
+        """Check that the kind has a place for a job's set fields.
+
+        Args:
+            given: the fields.
+            but: those whose value is not known yet: they are not refused.
+
+        Raises:
+            InvalidSpec: it has none for one; the text names it.
+        """
+        for name, why in self.lacking(given).items():
+            if name not in but:
+                value = "set" if is_dataclass(given[name]) else given[name]
+                raise InvalidSpec.of(name, value, f"a {self.KIND} has no place for it: {why}")
 
     def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
         """Return the runtime that an object names; None if it needs none, or an unknown kind of one."""

@@ -178,14 +178,20 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
     return cls(**{each.name: _read(each, values.get(each.name), prefix) for each in fields(cls)})  # type: ignore[arg-type]
 
 
-def check_each(cls: type, values: Mapping[str, Any]) -> None:
-    """Check the given settings of a dataclass one by one, whatever the others are.
+def parse_each(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the given settings of a dataclass one by one, whatever the others are; return those that are set.
 
     Raises:
         InvalidSpec: a value is invalid.
     """
-    for each in fields(cls):
-        _read(each, values.get(each.name), "")
+    parsed = {each.name: _read(each, values.get(each.name), "") for each in fields(cls)}
+    return {name: value for name, value in parsed.items() if value is not None}
+
+
+def set_fields(settings: Any) -> dict[str, Any]:
+    """Return the settings of a dataclass that are set, by name."""
+    given = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_known(path: str, name: str, known: Sequence[str]) -> None:

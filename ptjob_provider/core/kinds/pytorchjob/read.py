@@ -14,6 +14,7 @@ from ptjob_provider.core.kinds.pytorchjob.render import (
     ROLES,
     converted_for,
     is_older,
+    lacking,
     render,
 )
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
@@ -52,6 +53,7 @@ class PyTorchJob(Kind):
     """The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
 
     rendered = staticmethod(render)
+    lacking = staticmethod(lacking)
     converted_for = staticmethod(converted_for)
     is_older = staticmethod(is_older)
 

@@ -80,14 +80,17 @@ def render(attempt: Attempt) -> Rendered:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
     """
     job, installation = attempt.job, attempt.installation
-    if job.runtime is not None:
-        raise InvalidSpec.of("runtime", job.runtime, "leave it out, a PyTorchJob has none; or set kind=TrainJob")
     requested = with_name(_requested(job, installation.template), attempt)
     validate(requested)
     made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
     if installation.change_pod is not None:
         validate(made.manifest)
     return made
+
+
+def lacking(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields without a place in a PyTorchJob."""
+    return {"runtime": "leave it out, or say kind=TrainJob"} if "runtime" in given else {}
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:

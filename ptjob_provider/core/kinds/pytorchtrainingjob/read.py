@@ -12,6 +12,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.render import (
     API_VERSION,
     CONTAINER,
     KIND,
+    lacking,
     render,
     replica_specs,
     trainer_of,
@@ -63,6 +64,7 @@ class PyTorchTrainingJob(Kind):
     STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanUpPolicy": "Unfinished"}}}  # noqa: RUF012 - never changed
 
     rendered = staticmethod(render)
+    lacking = staticmethod(lacking)
 
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:
         """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""

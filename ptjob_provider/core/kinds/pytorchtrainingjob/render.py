@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -63,7 +63,6 @@ def render(attempt: Attempt) -> Rendered:
     Raises:
         InvalidSpec: it does not support a field, or an output is on no claim.
     """
-    _check_fields(attempt.job)
     requested = _requested(attempt.job, attempt.installation.template)
     requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
     made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
@@ -142,10 +141,9 @@ def trainer_of(template: Mapping[str, Any]) -> str:
     return CONTAINER if CONTAINER in names else names[0]
 
 
-def _check_fields(job: TrainingJob) -> None:
-    for field in fields(job):
-        if field.name in _NOT_SAID and getattr(job, field.name) is not None:
-            raise InvalidSpec(f"{field.name}: a PyTorchTrainingJob has no place for it; {_NOT_SAID[field.name]}")
+def lacking(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields without a place in a PyTorchTrainingJob."""
+    return {name: why for name, why in _NOT_SAID.items() if name in given}
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:

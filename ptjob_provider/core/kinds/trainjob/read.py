@@ -16,6 +16,7 @@ from ptjob_provider.core.kinds.trainjob.render import (
     KIND,
     STEP,
     converted_for,
+    lacking,
     render,
     runtime_of,
     template_of,
@@ -59,6 +60,7 @@ class TrainJob(Kind):
     """Not `Foreground`: Trainer recreates a JobSet that is deleted while its TrainJob still exists."""
 
     rendered = staticmethod(render)
+    lacking = staticmethod(lacking)
     converted_for = staticmethod(converted_for)
     runtime_of = staticmethod(runtime_of)
 

@@ -15,7 +15,6 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -64,21 +63,25 @@ _OF_PODS = frozenset(
         "command",
         "args",
         "env",
-        "env_from",
         "volumes",
         "volume_mounts",
-        "working_dir",
         "shared_memory",
         "backend_without_gpu",
     }
-    | {"gpus", "gpu_resource", "cpu", "memory", "container_resources", "init_containers", "image_pull_policy"}
-    | {"node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "host_network"}
+    | {"gpus", "gpu_resource", "cpu", "memory", "container_resources", "node_selector", "tolerations", "affinity"}
     | {"service_account_name", "image_pull_secrets", "security_context", "container_security_context"}
     | {"termination_grace_period_seconds"}
 )
 """Fields with a place in the job or in its pods' template; any other field is refused by name."""
 
+_ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
+_CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
+
 _WHY_NOT = {
+    **dict.fromkeys(("env_from", "image_pull_policy", "priority_class_name", "scheduler_name"), _ADVICE),
+    **dict.fromkeys(("host_network", "init_containers"), _ADVICE),
+    "working_dir": f"{_ADVICE}{_CHANGE_DIR}",
+    "clean_pod_policy": "a TrainJob's end stops the pods that still run, as Running says",
     "restart_policy": "the runtime says what becomes of a pod that fails",
     "backoff_limit": "the runtime's job has it",
     "ttl_seconds_after_finished": "a TrainJob has no time to live; see on_finish_action",
@@ -127,9 +130,6 @@ _FIELDS = {
 }
 """User-facing names of fields that only a runtime supports."""
 
-_ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
-_CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
-
 _CONFIGURED = ("name", "env", "volumeMounts")
 _GROUP = "trainer.kubeflow.org"
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
@@ -142,7 +142,7 @@ def render(attempt: Attempt) -> Rendered:
         InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
     """
     job = attempt.job
-    _check_fields(job)
+    _check_env(job)
     requested = _requested(job, attempt.installation.template)
     requested = with_name(requested, attempt, longest=_longest_name(requested))
     made = rendered(
@@ -152,16 +152,21 @@ def render(attempt: Attempt) -> Rendered:
     return made
 
 
-def _check_fields(job: TrainingJob) -> None:
-    """Reject fields without a place in a TrainJob; new fields are rejected until they get one here."""
-    if job.clean_pod_policy not in {None, "Running"}:
-        raise InvalidSpec.of(
-            "clean_pod_policy", job.clean_pod_policy, "allowed: Running; a TrainJob's end stops the pods that still run"
-        )
-    for field in fields(job):
-        if field.name in _OF_JOB | _OF_PODS | {"clean_pod_policy"} or getattr(job, field.name) is None:
-            continue
-        raise InvalidSpec(f"{field.name}: a TrainJob has no place for it; {_WHY_NOT.get(field.name, 'leave it out')}")
+def lacking(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields without a place in a TrainJob; new fields have none until they get one here."""
+    placed = _OF_JOB | _OF_PODS
+    if given.get("clean_pod_policy") == "Running":
+        placed |= {"clean_pod_policy"}
+    if "code" in given:
+        placed |= {"working_dir"}  # the folder above the code's
+    return {
+        name: _WHY_NOT.get(name, "leave it out")
+        for name, value in given.items()
+        if name not in placed and value not in ((), [])
+    }
+
+
+def _check_env(job: TrainingJob) -> None:
     for variable in job.env or ():
         if variable.name in _RESERVED:
             raise InvalidSpec(f"env.{variable.name}: Trainer sets it in every pod; leave it out")
