@@ -58,8 +58,8 @@ test-group: env ## the tests of a group alone: GROUP=queues
 	@.venv/bin/python scripts/check.py --only $(GROUP)
 
 .PHONY: test-versions
-test-versions: env-airflow ## the adapter's tests and a whole Airflow, for each supported Airflow and Python (ROWS="3.1 3.3@python3.13")
-	@.venv/bin/python scripts/versions.py $(ROWS)
+test-versions: env-airflow ## the tests for each supported Airflow and Python (ROWS="3.1 3.3@python3.13" PARTS="adapter core stack")
+	@.venv/bin/python scripts/versions.py $(ROWS) $(if $(PARTS),--parts $(PARTS))
 
 .PHONY: lint
 lint: env-airflow ## the part of `make check` that reads the code

@@ -1,7 +1,7 @@
 """Test each supported Airflow, and write the table of results: `make test-versions` (ROWS="3.1 3.3@python3.13").
 
-A row is an Airflow and a Python. Its environment comes from `constraints/airflow-*.txt`; its tests are those of the
-adapter, and four files on a whole Airflow (`--stack`). A row that does not run keeps its results of an earlier day.
+A row is an Airflow and a Python; its environment comes from `constraints/airflow-*.txt`. A cell is a part of the tests
+(`PARTS=adapter`). A cell that does not run keeps its result of an earlier day.
 """
 
 from __future__ import annotations
@@ -27,8 +27,15 @@ ROWS = ("3.1", "3.2", "3.3", "3.4", "3.3@python3.12", "3.3@python3.13")
 CONSTRAINTS = {"3.3": "airflow"}
 """Constraints with another name than `airflow-<version>`: those of the usual environment."""
 
-ADAPTER = ("tests/airflow_adapter",)
-STACK = tuple(f"tests/airflow_stack/test_{name}.py" for name in ("stopping", "live_log", "triggerer", "failures"))
+PARTS = {
+    "adapter": ("tests/airflow_adapter",),
+    "core": ("tests/core", "tests/cli"),
+    "stack": tuple(f"tests/airflow_stack/test_{name}.py" for name in ("stopping", "live_log", "triggerer", "failures")),
+}
+HEAD = (
+    "| Airflow | Python | cncf.kubernetes | adapter | core, command line | whole Airflow |\n|---|---|---|---|---|---|\n"
+)
+NOT_RUN = "not run"
 WITHOUT = ("-m", "not cluster and not soak")
 
 
@@ -46,6 +53,14 @@ class Row:
         return cls(airflow, python or "python3")
 
     @property
+    def is_here(self) -> bool:
+        """Whether this machine has the row's Python; a version manager's stand-in for it does not count."""
+        found = shutil.which(self.python)
+        return (
+            found is not None and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
+        )
+
+    @property
     def folder(self) -> Path:
         """The row's environment."""
         return ROOT / f".venv-airflow-{self.airflow}-{Path(self.python).name}"
@@ -56,21 +71,22 @@ class Row:
         words = [str(ROOT / "scripts" / "environment.sh"), "airflow-version", constraints, str(self.folder)]
         subprocess.run(words, check=True, env={**os.environ, "PYTHON": self.python})
 
-    def versions(self) -> list[str]:
+    def versions(self) -> tuple[str, str, str]:
         """Return the versions of Airflow, Python and the cncf.kubernetes provider."""
         program = (
             "import platform; from importlib.metadata import version as v; "
             "print(v('apache-airflow'), platform.python_version(), v('apache-airflow-providers-cncf-kubernetes'))"
         )
         said = subprocess.run([self._python, "-c", program], check=True, capture_output=True, text=True)
-        return said.stdout.split()
+        airflow, python, provider = said.stdout.split()
+        return airflow, python, provider
 
-    def run(self, tests: tuple[str, ...]) -> Result:
-        """Run tests; warnings of an older Airflow about newer providers are not errors."""
+    def run(self, part: str) -> Result:
+        """Run a part of the tests; warnings of an older Airflow about newer providers are not errors."""
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
             lenient = () if self.airflow == "3.3" else ("-W", "default")
-            words = (self._python, "-m", "pytest", "-q", *lenient, *WITHOUT, f"--junitxml={report}", *tests)
+            words = (self._python, "-m", "pytest", "-q", *lenient, *WITHOUT, f"--junitxml={report}", *PARTS[part])
             subprocess.run(words, check=False, cwd=ROOT)
             return Result.read(report)
 
@@ -86,63 +102,70 @@ class Result:
     passed: int
     failed: int
     skipped: Counter[str]
+    seconds: float
 
     @classmethod
     def read(cls, report: Path) -> Result:
         """Read a JUnit report."""
-        cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314 - pytest has just written it
+        suite = next(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314 - pytest has just written it
+        cases = list(suite.iter("testcase"))
         skips = [skip for case in cases if (skip := case.find("skipped")) is not None]
         failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
         why = Counter(skip.get("message", "") for skip in skips if skip.get("type") == "pytest.skip")
-        return cls(passed=len(cases) - failed - len(skips), failed=failed, skipped=why)
+        passed = len(cases) - failed - len(skips)
+        return cls(passed=passed, failed=failed, skipped=why, seconds=float(suite.get("time", 0)))
 
     def __str__(self) -> str:
         """Return the cell of the table."""
         parts = [f"{self.passed} passed"]
         parts += [f"**{self.failed} failed**"] if self.failed else []
         parts += [f"{self.skipped.total()} skipped"] if self.skipped else []
-        return ", ".join(parts)
+        when = datetime.now(UTC).date()
+        return f"{', '.join(parts)} ({when}, {max(1, round(self.seconds / 60))} min)"
+
+    @property
+    def reasons(self) -> str:
+        """Why tests were skipped, and how many for each reason."""
+        return "; ".join(f"{count} × {why}" for why, count in sorted(self.skipped.items()))
 
 
-def tested(row: Row, *, stack: bool) -> tuple[str, str, Counter[str]]:
-    """Return a row's name, its line of the table, and why tests were skipped."""
-    row.make()
-    airflow, python, provider = row.versions()
-    adapter = row.run(ADAPTER)
-    whole = row.run(STACK) if stack else None
-    name = f"{airflow} | {python}"
-    when = datetime.now(UTC).date()
-    line = f"| {name} | {provider} | {adapter} | {whole or 'not run'} | {when} |"
-    return name, line, adapter.skipped + (whole.skipped if whole else Counter())
-
-
-def write(lines: dict[str, str], reasons: dict[str, Counter[str]]) -> None:
-    """Replace these rows of the page, and what they say about skipped tests."""
+def write(versions: tuple[str, str, str], part: str, result: Result) -> None:
+    """Write a result into the page: a cell of the table, and a line about the skipped tests."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
-    table = dict(re.findall(r"^\| (3\.\S+ \| \S+) (\|.*)$", old, re.MULTILINE))
-    table = {name: f"| {name} {line}" for name, line in table.items()} | lines
-    said = dict(re.findall(r"^- Skipped on (\S+): (.*)$", old, re.MULTILINE))
-    said |= {name: "; ".join(f"{count} × {why}" for why, count in sorted(why.items())) for name, why in reasons.items()}
-    head = "| Airflow | Python | cncf.kubernetes | adapter | whole Airflow | run |\n|---|---|---|---|---|---|\n"
-    rows = "".join(f"{table[name]}\n" for name in sorted(table))
-    skips = "".join(f"- Skipped on {name}: {text}\n" for name, text in sorted(said.items()) if text)
-    PAGE.write_text(f"{before}{BEGIN}\n{head}{rows}\n{skips}\n{END}{after}")
+    table = {(cells[0], cells[1]): cells for cells in map(_cells, re.findall(r"^\| 3\..*\|$", old, re.MULTILINE))}
+    airflow, python, provider = versions
+    cells = table.setdefault((airflow, python), [airflow, python, provider, *[NOT_RUN] * len(PARTS)])
+    cells[2], cells[3 + list(PARTS).index(part)] = provider, str(result)
+    said = dict(re.findall(r"^- Skipped on (.*?): (.*)$", old, re.MULTILINE))
+    said[f"{airflow} with Python {python}, {part}"] = result.reasons
+    rows = "".join(f"| {' | '.join(table[name])} |\n" for name in sorted(table))
+    skips = "".join(f"- Skipped on {name}: {why}\n" for name, why in sorted(said.items()) if why)
+    PAGE.write_text(f"{before}{BEGIN}\n{HEAD}{rows}\n{skips}\n{END}{after}")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def main() -> None:
     """Test the rows that are named, else all whose Python is here."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="3.1, or 3.1@python3.13")
-    parser.add_argument("--no-stack", action="store_true", help="leave out the tests on a whole Airflow")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     asked = parser.parse_args()
+    failed = 0
     for row in map(Row.parse, asked.rows or ROWS):
-        if shutil.which(row.python) is None:
+        if not row.is_here:
             print(f"{row.airflow}: not tested with {row.python}, which is not installed", file=sys.stderr)
             continue
-        name, line, why = tested(row, stack=not asked.no_stack)
-        print(line)
-        write({name: line}, {name.partition(" ")[0]: why})
+        row.make()
+        for part in asked.parts:
+            result = row.run(part)
+            print(f"{row.airflow} with {row.python}, {part}: {result}")
+            write(row.versions(), part, result)
+            failed += result.failed
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

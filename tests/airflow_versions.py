@@ -1,4 +1,4 @@
-"""Skip a test on an Airflow that lacks what it needs; each skip says what that is."""
+"""Which promises of the tests an older Airflow cannot keep: marks and facts by version, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 
 from ptjob_provider.airflow.compat import AIRFLOW
 
+KEEPS_ATTEMPTS = AIRFLOW == (3, 3)
+"""Older ones have no state store, 3.4 discards it on a clear: when the job is gone, attempts count from 1 again."""
+
+SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
+"""Older ones write nothing when a person's click ends a trigger, so the time from there on cannot be measured."""
+
 
 def since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
     """Return the mark of a test that needs a part of this or a newer Airflow."""
     return pytest.mark.skipif((major, minor) > AIRFLOW, reason=f"Airflow {major}.{minor} brings {what}")
+
+
+HANDS_SIGTERM_ON = since(3, 3, "supervisors that hand a worker's SIGTERM on to the task")

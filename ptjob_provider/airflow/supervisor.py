@@ -178,9 +178,10 @@ class TaskStateAttemptStore:
     async def recall(self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors) -> None:
         """Save what the task's jobs tell of its earlier tries, where nothing else is left of them.
 
-        A job that was created before the task was cleared is replaced, as with a record of an earlier clear.
+        Airflow before 3.3 has no such store, and 3.4 discards its content when a person clears the task. A job that was
+        created before the clear is replaced, as with a record of an earlier clear.
         """
-        if not compat.HAS_STATE_STORE and self._try_number > 1:
+        if self._try_number > 1 and self.load() is None:
             await errors.answer(lambda: self._recall(backend, namespace, owner), though_away=False)
 
     async def _recall(self, backend: Backend, namespace: str, owner: Owner) -> None:

@@ -59,6 +59,16 @@ def test_a_clear_after_a_success_trains_anew_although_max_tries_is_as_before(
     assert backend.created == 2
 
 
+def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBackend) -> None:
+    """Airflow 3.4 does so; the job that still runs tells that a try before the clear has created it."""
+    operator(wait_for_completion=False).execute(context(StandInTaskInstance(max_tries=2)))
+    discarded = context(StandInTaskInstance(try_number=2, max_tries=3))
+    discarded["task"].retries = 2
+
+    assert operator(wait_for_completion=False).execute(discarded)["attempt"] == 2
+    assert (backend.created, len(backend.deleted)) == (2, 1)
+
+
 @pytest.mark.parametrize("action", ["keep_job", "delete_job"])
 def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(
     backend: ScriptedBackend, action: str
