@@ -118,13 +118,21 @@ def _check_kind(given: Mapping[str, Any], *, open_names: Collection[str]) -> Non
     if "kind" in open_names or ("kind" not in given and "manifest" in open_names):
         return
     own = given.get("kind") or given.get("manifest", {}).get("kind")
-    kind = own or SECTION_OPTIONS.kind()
+    kind = own or _kind_in_settings()
     if kind is None:
         return
     try:
         kinds.named(kind).check_fields(given, but=open_names)
     except InvalidSpec as error:
         raise (error if own else InvalidSpec(f"{error}; the kind is that of [ptjob] kind")) from None
+
+
+def _kind_in_settings() -> str | None:
+    """Return the kind in `[ptjob]`; None if there is none, or a wrong one, which the tasks themselves report."""
+    try:
+        return SECTION_OPTIONS.kind()
+    except InvalidSpec:
+        return None
 
 
 def _is_known(name: str, value: Any, marks: tuple[str, ...]) -> bool:
