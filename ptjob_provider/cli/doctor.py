@@ -55,21 +55,26 @@ async def _checks(target: Target, airflow: AirflowTasks | None) -> list[Check]:
     return checks
 
 
-_WEAKER = (
+_BEFORE_3_3 = (
     "before 3.3 a retry knows only what the job itself tells, and a watcher of data announces all of it again after a "
     "restart of its triggerer: docs/reference/airflow-versions.md"
+)
+_SINCE_3_4 = (
+    "from 3.4 on a clear discards what Airflow kept of a task, so the next try knows only what the job itself tells: "
+    "docs/reference/airflow-versions.md"
 )
 
 
 async def _version_check(airflow: AirflowTasks) -> Check:
-    """Return which promises an older Airflow cannot keep."""
+    """Return which promises this Airflow cannot keep; 3.3 keeps all."""
     about = "the Airflow's version"
     try:
         found = await airflow.version()
     except ClusterError as error:
         return Check(about=about, is_good=None, said=str(error))
-    is_old = tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < (3, 3)
-    return Check(about=about, is_good=True, said=found, advice=_WEAKER if is_old else "")
+    version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    weaker = "" if version == (3, 3) else _BEFORE_3_3 if version < (3, 3) else _SINCE_3_4
+    return Check(about=about, is_good=True, said=found, advice=weaker)
 
 
 async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
