@@ -258,6 +258,11 @@ def test_a_pod_template_is_refused_where_the_runtime_decides(pod: Manifest) -> N
         rendered(**BASE, pod_template=pod)
 
 
+def test_an_init_container_of_a_pod_template_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"^init_containers: a TrainJob cannot add one \(wait\); .*TrainingRuntime"):
+        rendered(**BASE, pod_template={"spec": {"initContainers": [{"name": "wait", "image": "busybox"}]}})
+
+
 def test_a_manifest_keeps_what_is_not_known_here() -> None:
     """It gets our labels, the attempt's variables and nothing else."""
     found = rendered(manifest=OWN, exact_name=True)
