@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from ptjob_provider.core.code import modules as code_modules
@@ -484,6 +483,7 @@ def test_a_constant_with_another_value_by_now_is_refused(tmp_path: Path) -> None
         from_function(module.train)
 
     module.CACHE = {}  # type: ignore[attr-defined]
+    np = pytest.importorskip("numpy")
     for value in (np.array([1, 2]), [np.array([1, 2])]):
         module.RATE = value  # type: ignore[attr-defined]
         with pytest.raises(InvalidSpec, match=r"'RATE' has the value .*array\(\[1, 2\]\)\]? by now, and \[0.1\] in"):
