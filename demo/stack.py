@@ -272,6 +272,8 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
         "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
         "USAGE_DATA_COLLECTION__ENABLED": "False",
+        # an API server that has just started answers its first requests late: on a busy machine, after 20 s
+        "WORKERS__EXECUTION_API_TIMEOUT": "30",
     }
 
 
