@@ -263,6 +263,10 @@ def test_an_init_container_of_a_pod_template_is_refused() -> None:
         rendered(**BASE, pod_template={"spec": {"initContainers": [{"name": "wait", "image": "busybox"}]}})
 
 
+def test_the_policy_that_holds_for_every_trainjob_is_accepted() -> None:
+    assert rendered(**BASE, clean_pod_policy="Running") == rendered(**BASE)
+
+
 def test_a_manifest_keeps_what_is_not_known_here() -> None:
     """It gets our labels, the attempt's variables and nothing else."""
     found = rendered(manifest=OWN, exact_name=True)
