@@ -212,11 +212,11 @@ def trouble(source: Source) -> SourceTrouble:
 @pytest.mark.parametrize(
     ("address", "conn_id", "text"),
     [
-        ("s3://no-such-bucket/x", "store", "it is not there"),
+        ("s3://no-such-bucket/x", "store", "it does not exist, or is not a folder"),
         (f"s3://{BUCKET}/x", "no_such_connection", "the triggerer does not know the connection"),
         ("gs://bucket/x", None, "the triggerer has no client for this kind of store"),
         ("no-such-scheme://bucket/x", None, "Protocol not known"),
-        ("/no/such/directory", None, "it is not there"),
+        ("/no/such/directory", None, "it does not exist, or is not a folder"),
         (__file__, None, "it does not exist, or is not a folder"),
     ],
 )
