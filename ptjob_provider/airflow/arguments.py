@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.config import SECTION_OPTIONS
-from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, nearest
 from ptjob_provider.core.outputs.contract import check_place
 from ptjob_provider.core.spec import TrainingJob
@@ -121,6 +120,8 @@ def _check_kind(given: Mapping[str, Any], *, open_names: Collection[str]) -> Non
     kind = own or _kind_in_settings()
     if kind is None:
         return
+    from ptjob_provider.core import kinds  # noqa: PLC0415 - most DAGs name no kind, and are parsed all day
+
     try:
         kinds.named(kind).check_fields(given, but=open_names)
     except InvalidSpec as error:
