@@ -360,7 +360,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         """Submit or adopt the job, and wait for it here or in the triggerer."""
         from ptjob_provider.core.diagnosis import Limits
 
-        with self._failing_aloud(context) as report:
+        with self._reporting_failure(context) as report:
             connection = ConnectionArgs.of(self).resolve()
             execution = self._execution(context, connection)
             self._confirm_claim(execution, context)
@@ -385,7 +385,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
         from ptjob_provider.airflow.outcome import JobEvent
 
-        with self._failing_aloud(context) as report:
+        with self._reporting_failure(context) as report:
             execution = self._execution(context, ConnectionArgs.of(self).resolve())
             with execution.leaving_nothing():
                 fired = JobEvent.from_dict(event)
@@ -401,7 +401,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralError:
-            with self._failing_aloud(context):
+            with self._reporting_failure(context):
                 execution = self._execution(context, ConnectionArgs.of(self).resolve())
                 with execution.leaving_nothing():
                     raise
@@ -414,7 +414,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self._waiting.wake()
 
     @contextmanager
-    def _failing_aloud(self, context: Any) -> Iterator[FailureReport]:
+    def _reporting_failure(self, context: Any) -> Iterator[FailureReport]:
         """Report a failure of the block to Airflow and in XComs."""
         from ptjob_provider.airflow.outcome import failure_reported
         from ptjob_provider.airflow.task_session import airflow_errors

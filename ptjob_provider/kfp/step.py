@@ -264,7 +264,7 @@ def with_folder(request: Request, artifact: Any) -> Request:
     if artifact is None:
         return request
     if request.job.code is not None:
-        raise InvalidSpec.of("code_folder", artifact.uri, "left out where code is set")
+        raise InvalidSpec.of("code_folder", artifact.uri, "leave it out: code is set")
     job = replace(request.job, code=CodeSource(folder=artifact.path))
     return replace(request, job=with_packed_folder(job, beside=Path()))
 

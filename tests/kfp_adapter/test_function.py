@@ -112,7 +112,7 @@ def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidSpec, match=r"there is no folder .*net.py"):
         with_folder(Request.parse(step), file)
-    with pytest.raises(InvalidSpec, match=r"code_folder: .*left out where code is set"):
+    with pytest.raises(InvalidSpec, match=r"code_folder: .*leave it out: code is set"):
         with_folder(Request.parse({**step, "code": {"git": "https://git.example/mnist.git"}}), file)
 
 
