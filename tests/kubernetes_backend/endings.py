@@ -194,6 +194,7 @@ ENDINGS: dict[str, Failure] = {
         "The worker's restarts reach the backoff limit; the operator deletes the pods before it says so.",
         RAISES,
         job={"restart_policy": "OnFailure", "backoff_limit": 2},
+        limits={"crash_loop_limit": 100},  # it restarts everything if its write of that conflicts (common/job.go)
     ),
     "job-backoff-unseen": worker(
         "The backoff limit was reached while nobody looked.",

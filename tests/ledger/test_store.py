@@ -329,7 +329,7 @@ def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) 
     ("url", "said"),
     [
         ("no address", "not a database address"),
-        ("mysql://me:secret-word@host/db", "postgresql and sqlite can keep it"),
+        ("mysql://me:secret-word@host/db", "allowed: postgresql, sqlite"),
         ("postgresql+pg8000://me:secret-word@host/db", "driver of postgresql\\+pg8000 is not installed"),
         ("postgresql+unheard://me:secret-word@host/db", "driver of postgresql\\+unheard is not installed"),
     ],
