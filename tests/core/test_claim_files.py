@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -85,17 +86,55 @@ def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
         claim_files.unpack(archive(("a", b""), kind=tarfile.SYMTYPE), root, root.resolve(), "a")
 
 
-def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(root: Path, tmp_path: Path) -> None:
-    """Whoever writes to the claim cannot have the copy of somebody else written elsewhere."""
+def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes to the claim, and guesses the name, cannot have the copy of somebody else written elsewhere."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"kept")
-    (root / "a.unfinished").symlink_to(elsewhere)
+    monkeypatch.setattr(claim_files.uuid, "uuid4", lambda: UUID(int=1))
+    (root / f".{UUID(int=1).hex}.unfinished").symlink_to(elsewhere)
 
-    claim_files.unpack(archive(("a", b"new")), root, root.resolve(), "a")
+    with pytest.raises(FileExistsError):
+        claim_files.unpack(archive(("a", b"new")), root, root.resolve(), "a")
 
     assert elsewhere.read_bytes() == b"kept"
-    assert (root / "a").read_bytes() == b"new"
-    assert not (root / "a").is_symlink()
+
+
+def test_two_copies_of_a_file_at_once_do_not_mix(root: Path) -> None:
+    """Two jobs with the same folder send the same archive; the last one that is complete stays."""
+    other = archive(("a", b"2"))
+
+    class Interrupted(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 0 and other.tell() == 0:
+                claim_files.unpack(other, root, root.resolve(), "a")
+            return super().read(size)
+
+    claim_files.unpack(Interrupted(archive(("a", 50_000 * b"1")).getvalue()), root, root.resolve(), "a")
+
+    assert (root / "a").read_bytes() == 50_000 * b"1"
+    assert sorted(path.name for path in root.iterdir()) == ["a", "model.pt", "runs"]
+
+
+def test_what_cannot_be_written_is_read_to_its_end(root: Path) -> None:
+    """Whoever sends it over a web socket waits for that, and learns the reason only then."""
+    stream = archive(("a", 50_000 * b"1"), ("a/b", 50_000 * b"2"))
+
+    with pytest.raises(OSError, match="Not a directory"):
+        claim_files.unpack(stream, root, (root / "model.pt" / "x").resolve(), "a")
+
+    assert stream.read() == b""
+
+
+def test_a_copy_that_breaks_off_leaves_nothing(root: Path) -> None:
+    """Neither a part of the file nor what was unfinished."""
+    whole = archive(("a", 50_000 * b"1")).getvalue()
+
+    with pytest.raises(tarfile.ReadError):
+        claim_files.unpack(io.BytesIO(whole[:20_000]), root, root.resolve(), "a")
+
+    assert sorted(path.name for path in root.iterdir()) == ["model.pt", "runs"]
 
 
 def test_what_is_not_there_is_named(root: Path) -> None:

@@ -6,10 +6,10 @@ Copies are tar archives on a stream; extraction stays below the target folder.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tarfile
+import uuid
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,17 +72,26 @@ def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
     Raises:
         SystemExit: an entry leaves the root, or is neither a file nor a folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            _, slash, rest = member.name.partition("/")
-            target = below(root, f"{folder.relative_to(root.resolve())}/{name}{slash}{rest}")
-            if member.isdir():
-                target.mkdir(parents=True, exist_ok=True)
-            elif member.isfile():
-                _write(archive.extractfile(member), target)
-            else:
-                raise SystemExit(f"{member.name} is neither a file nor a folder; it was not copied")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for member in archive:
+                _, slash, rest = member.name.partition("/")
+                target = below(root, f"{folder.relative_to(root.resolve())}/{name}{slash}{rest}")
+                _extract(archive, member, target)
+        except (OSError, SystemExit):
+            for _ in archive:  # a web socket's sender learns of no failure before all is read
+                pass
+            raise
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+    elif member.isfile():
+        _write(archive.extractfile(member), target)
+    else:
+        raise SystemExit(f"{member.name} is neither a file nor a folder; it was not copied")
 
 
 def _check_there(place: Path) -> None:
@@ -93,12 +102,14 @@ def _check_there(place: Path) -> None:
 def _write(source: IO[bytes] | None, target: Path) -> None:
     """Write a file atomically; replace a link at its path instead of following it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    with contextlib.suppress(FileNotFoundError):
-        unfinished.unlink()
+    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")  # two may copy the same file at once
     with unfinished.open("xb") as file:
-        while source is not None and (piece := source.read(_PIECE)):
-            file.write(piece)
+        try:
+            while source is not None and (piece := source.read(_PIECE)):
+                file.write(piece)
+        except BaseException:
+            unfinished.unlink()
+            raise
     unfinished.replace(target)
 
 
