@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef, Manifest, owner_annotation
@@ -70,7 +70,9 @@ class ScriptedBackend:
         self.shown = 0
         self.waiting: list[asyncio.Event] = []
 
-    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+    async def submit(
+        self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
+    ) -> JobRef:
         """Create under the script's next word; an answer that is lost is lost before the Secret is made."""
         if manifest["kind"] not in self.served:
             raise KindNotServed(f"kind: {manifest['kind']} is not served")
@@ -209,13 +211,15 @@ class BackendWithTakenNames(ScriptedBackend):
         self.whose = whose
         self.taken = taken
 
-    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+    async def submit(
+        self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
+    ) -> JobRef:
         """Have the other's job there first, as long as there are names to take."""
         if self.taken:
             self.taken -= 1
             theirs = {OWNER_ANNOTATION: owner_annotation(self.whose, 1)}
             await super().submit({**manifest, "metadata": {**manifest["metadata"], "annotations": theirs}})
-        return await super().submit(manifest, secret=secret)
+        return await super().submit(manifest, secret=secret, archive=archive)
 
 
 class MemoryStore:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 BACKENDS = ("kubernetes", "local")
 
-_FILES_IMAGE = "python:3.13-alpine"
-
 _PREFIXES = ("PTJOB_", "AIRFLOW__PTJOB__")
 """Prefixes of variables with options: a step's, and Airflow's."""
 
@@ -127,10 +125,10 @@ class Target:
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
         """Return the options for access to files on claims inside the cluster."""
-        from ptjob_provider.core.inspector import FileOptions
+        from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
 
         options = self._read_options()
-        chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or _FILES_IMAGE}"
+        chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or FILES_IMAGE}"
         return FileOptions(image=chosen, user=user, timeout=options.probe().timeout)
 
     def installation(self) -> Installation:

@@ -7,7 +7,7 @@ with few verbs".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -50,13 +50,20 @@ class Claim:
 class Backend(Protocol):
     """Interface to the place where jobs run. Every verb is idempotent and safe to call from two processes at once."""
 
-    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+    async def submit(
+        self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
+    ) -> JobRef:
         """Create the job and the Secret that its containers need, owned by the job.
+
+        Args:
+            manifest: the job.
+            secret: the Secret.
+            archive: tar archive of the folder of the job's code, if it is too large for Secrets.
 
         Raises:
             PermissionDenied: the job or its Secret may not be created; nothing is left.
             JobAlreadyExists: the name is taken; nothing was created.
-            InvalidSpec: the back-end rejects a field as wrong.
+            InvalidSpec: the back-end rejects a field as wrong, or cannot bring the folder to the pods.
             UnsupportedByBackend: the back-end would have to ignore a field that changes what runs.
             ClusterUnavailable: no answer; the job may or may not exist.
         """

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CLAIM_SIZE = "10Gi"
 CLAIM_MODE = "ReadWriteMany"
+FILES_IMAGE = "python:3.13-alpine"
+"""Default image of the pod that mounts a claim for its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +116,16 @@ class FileOptions:
         user: its user id; None: the image's.
         timeout: seconds until the pod runs.
         tell: called with the reason for waiting, if the pod takes longer than a moment.
+        pod: further fields of the pod, such as its user and its nodes; instead of `user`.
+        container: further fields of its container.
     """
 
     image: str
     user: int | None = None
     timeout: float = 300.0
     tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
+    pod: Manifest = field(default_factory=dict)
+    container: Manifest = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

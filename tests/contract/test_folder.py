@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from kubernetes_backend.finished import prepared_volume
 from local_world import environment
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.identity import Owner
@@ -65,6 +67,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "local":
         config = LocalConfig(root=tmp_path / "root", restart_backoff=0.2, environment=environment())
         return Place(LocalBackend(config), "default", {"image": "example.org/train:1"}, workers=2)
+    return on_cluster(request, "code")
+
+
+def on_cluster(request: pytest.FixtureRequest, *components: str) -> Place:
+    """Return the cluster, with the rights of these components of deploy/."""
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     hardened = {
@@ -76,7 +83,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         },
         "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    account = service_account(cluster, namespace, rules_of("code"))
+    account = service_account(cluster, namespace, rules_of(*components))
     # The operator's own init container of further workers is refused there; two pods: test_trainjob_code.py.
     return Place(KubernetesBackend(config_of(account)), namespace, hardened, workers=1)
 
@@ -117,6 +124,22 @@ async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) 
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["10000000"]
+
+
+@pytest.mark.cluster
+async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(request: pytest.FixtureRequest, folder: Path) -> None:
+    """With the rights of `ptjob data cp`, to the claim that the job mounts; it arrives as it was."""
+    place, noise = on_cluster(request, "code", "data"), os.urandom(30_000_000)
+    (folder / "noise").write_bytes(noise)
+    (folder / "train.py").write_text(
+        "import hashlib, pathlib; print(hashlib.sha256(pathlib.Path('noise').read_bytes()).hexdigest())\n"
+    )
+    prepared_volume(request.getfixturevalue("cluster"), place.namespace)
+
+    conclusion, sink = await place.run(folder, volumes=["data:/data"])
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == [hashlib.sha256(noise).hexdigest()]
 
 
 async def test_a_folder_is_unpacked_where_the_job_works(place: Place, folder: Path) -> None:

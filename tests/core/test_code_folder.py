@@ -19,10 +19,10 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
-from ptjob_provider.core.kinds.code import in_pieces, with_pieces
+from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, with_pieces, writable_claims
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob.render import template_of
-from ptjob_provider.core.kubernetes.owned import check_size
+from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
@@ -235,21 +235,51 @@ def test_the_commit_of_the_folder_is_told_and_whether_it_was_changed(folder: Pat
     }
 
 
-def test_a_folder_that_is_too_large_to_travel_is_refused(folder: Path) -> None:
-    """With its size, the limit, what is large in it, and what to do; this machine takes more than a cluster."""
+async def test_a_folder_that_is_too_large_for_this_machine_is_refused(folder: Path, tmp_path: Path) -> None:
+    """With its size, the limit, what is large in it, and what to do; more than goes anywhere is not even read."""
     (folder / "data").mkdir()
-    (folder / "data" / "noise").write_bytes(os.urandom(16_100_000))
-    large, small = secret_of(job_of(folder)), secret_of(job_of(folder / "net"))
-
-    words = r"^code: 16.1 MB, compressed, .*allowed: 16.0 MB; the largest are data/ .*ptjob data cp.*git"
-    with pytest.raises(InvalidSpec, match=words):
-        check_size(large)
-
-    check_size(small)
     (folder / "data" / "model.pt").touch()
-    os.truncate(folder / "data" / "model.pt", 500_000_000)  # it is refused unread
-    with pytest.raises(InvalidSpec, match=r"code: 516.1 MB are not allowed; allowed: 64.0 MB; .* build an image"):
+    os.truncate(folder / "data" / "model.pt", 65_000_000)
+    words = r"^code: 65.0 MB are not allowed; allowed: 64.0 MB on this machine; the largest are data/ .* build an image"
+
+    with pytest.raises(InvalidSpec, match=words):
+        await ensure_submitted(
+            LocalBackend(LocalConfig(root=tmp_path / "root")), job_of(folder), owner=OWNER, store=MemoryStore()
+        )
+
+    os.truncate(folder / "data" / "model.pt", 5_000_000_000)
+    with pytest.raises(InvalidSpec, match=r"code: 5,000.0 MB are not allowed; allowed: 1,073.7 MB; .*ptjob data cp"):
         job_of(folder)
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
+def test_a_folder_that_no_secret_can_hold_is_unpacked_from_a_claim(folder: Path, kind: str) -> None:
+    """One that every pod writes to; it is mounted read-only where the folder is unpacked, and nowhere else."""
+    volumes = ["data:/data:ro", "runs:/runs"]
+    rendered = render(job_of(folder, kind=kind, workers=2, volumes=volumes))
+
+    assert writable_claims(rendered.manifest) == ["runs"]
+    manifest = with_archive_on(rendered.manifest, "runs")
+
+    for pod in pods(replace(rendered, manifest=manifest)):
+        name = next(
+            each["name"] for each in pod["volumes"] if each.get("persistentVolumeClaim") == {"claimName": "runs"}
+        )
+        mount = {"name": name, "mountPath": unpack_code.CLAIM, "subPath": ".ptjob/code", "readOnly": True}
+        unpacking, *others = [*pod.get("initContainers", ()), *pod["containers"]]
+        assert unpacking["volumeMounts"][-1] == mount
+        assert all(mount not in each["volumeMounts"] for each in others)
+
+
+def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
+    """The others could not unpack it; one without any is no error here."""
+    rendered = render(job_of(folder, workers=2, volumes=["runs:/runs"]))
+    workers = rendered.manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    for each in workers["containers"]:
+        each["volumeMounts"] = [mount for mount in each["volumeMounts"] if mount["name"] != "runs"]
+
+    assert writable_claims(rendered.manifest) == []
+    assert writable_claims({"spec": {}}) == []
 
 
 def test_a_folder_that_is_not_packed_cannot_be_rendered() -> None:
@@ -294,3 +324,20 @@ def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: s
 
     with pytest.raises(SystemExit, match=f"{unpack_code.FAILED}.*{words}"):
         runpy.run_path(str(program))["main"](sys_argv)
+
+
+def test_the_program_unpacks_from_the_claim_what_no_secret_has(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not written to its end is told like any other archive."""
+    job = job_of(folder)
+    data, file = base64.b64decode(code_of(job).archive), tmp_path / f"{code_of(job).digest}.tar.gz"
+    file.write_bytes(data)
+    monkeypatch.setattr(unpack_code, "CLAIM", str(tmp_path))
+
+    unpack_code.unpack(tmp_path / "volume" / unpack_code.ARCHIVE, code_of(job).digest, str(tmp_path / "pod"))
+
+    assert (tmp_path / "pod" / "net" / "__init__.py").read_text() == "SIZE = 3\n"
+    file.write_bytes(data[:-9])
+    with pytest.raises(SystemExit, match=f"{unpack_code.FAILED}Compressed file ended"):
+        unpack_code.main([code_of(job).digest, str(tmp_path / "pod")])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import os
-import tarfile
-
 import pytest
 
 from api_server_stand_in import stand_in_api_server
-from ptjob_provider.core.code.folder import MAX_TRAVELS
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import unpack_code
+from ptjob_provider.core.kinds.code import in_pieces
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="uid-1")
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code-x"}, "stringData": {"k": "v"}}
@@ -65,17 +61,11 @@ async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> No
     assert {each["metadata"]["ownerReferences"][0]["uid"] for each in secrets} == {"uid-1"}
 
 
-async def test_a_folder_that_no_secret_can_hold_is_refused_before_the_job_is_made() -> None:
-    """Else its pods would wait for it."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        content = tarfile.TarInfo("weights.bin")
-        content.size = MAX_TRAVELS
-        tar.addfile(content, io.BytesIO(os.urandom(MAX_TRAVELS)))
-    values = {unpack_code.ARCHIVE: base64.b64encode(archive.getvalue()).decode()}
+def test_an_archive_that_is_on_a_claim_is_in_no_secret() -> None:
+    """Nor when a retry gives an adopted job the Secret that it lacks; the program that unpacks it is in it."""
+    largest = (MAX_TRAVELS + 2) // 3 * "QUJD"
+    fits = {**SECRET, "stringData": {unpack_code.ARCHIVE: largest, unpack_code.PROGRAM: "x"}}
+    large = {**SECRET, "stringData": {unpack_code.ARCHIVE: largest + "QUJD", unpack_code.PROGRAM: "x"}}
 
-    async with stand_in_api_server() as server:
-        with pytest.raises(InvalidSpec, match=r"code: .* are not allowed; .* the largest are weights\.bin"):
-            await KubernetesBackend(server.config()).submit({}, secret={**SECRET, "stringData": values})
-
-    assert server.requests == []
+    assert len(in_pieces(fits)) == 22
+    assert in_pieces(large) == [{**SECRET, "stringData": {unpack_code.PROGRAM: "x"}}]

@@ -11,19 +11,20 @@ import base64
 import contextlib
 import gzip
 import hashlib
-import io
 import os
 import re
 import stat
 import subprocess
 import tarfile
+import tempfile
+import weakref
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec.code import PackedCode
+from ptjob_provider.core.spec.code import MAX_TRAVELS, PackedCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1024**3
 """Limit of a folder's size."""
 
-MAX_TRAVELS = 16_000_000
-"""Limit of a compressed archive for a cluster: etcd, which usually has 2 GB, holds it for as long as the job."""
-
 MAX_PACKED = 64_000_000
-"""Limit of a folder that becomes a job's code, before compression: it is in memory while the job is submitted."""
+"""Limit of a folder, before compression, for Secrets and for this machine: it is in memory."""
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
@@ -115,7 +113,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
         files = [(each.path, each.facts.st_size) for each in entries]
-        raise InvalidSpec(_too_large(files, field=field, size=size, limit=limit))
+        raise InvalidSpec(_too_large(files, field=field, allowed=megabytes(limit)))
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
@@ -132,36 +130,35 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
     folder = source.folder_beside(beside) if source else None
     if source is None or folder is None:
         return job
-    stream = io.BytesIO()
-    packed = pack(folder, stream, limit=MAX_PACKED)
-    archive = compressed(stream.getvalue())
-    state = revision_of(folder)
-    revision = {
-        "digest": f"sha256:{packed.digest}",
-        "commit": state.commit if state else None,
-        "dirty": state.is_dirty if state else None,
-    }
-    code = PackedCode(
-        folder=source.folder,
-        archive=base64.b64encode(archive).decode(),
-        digest=packed.digest,
-        code_revision=revision,
-        left_out=packed.left_out,
-    )
+    with contextlib.ExitStack() as closing:
+        tar = closing.enter_context(tempfile.SpooledTemporaryFile(MAX_PACKED))
+        packed = pack(folder, tar)
+        tar.seek(0)
+        archive = compressed(tar.read()) if packed.bytes <= MAX_PACKED else b""
+        state = revision_of(folder)
+        code = PackedCode(
+            folder=source.folder,
+            archive=base64.b64encode(archive).decode(),
+            digest=packed.digest,
+            code_revision={
+                "digest": f"sha256:{packed.digest}",
+                "commit": state.commit if state else None,
+                "dirty": state.is_dirty if state else None,
+            },
+            left_out=packed.left_out,
+            tar=None if 0 < len(archive) <= MAX_TRAVELS else tar,
+        )
+        if code.tar is not None:
+            weakref.finalize(code, closing.pop_all().close)
     return replace(job, code=code)
 
 
-def check_travels(archive: str) -> None:
-    """Refuse an archive, compressed and in base64, that is too large for a cluster's Secrets.
-
-    Raises:
-        InvalidSpec: it is too large; the text names its largest parts.
-    """
-    data = base64.b64decode(archive)
-    if len(data) > MAX_TRAVELS:
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-            sizes = [(each.name, each.size) for each in tar]
-        raise InvalidSpec(_too_large(sizes, field="code", size=len(data), limit=MAX_TRAVELS, how=", compressed,"))
+def too_large(tar: IO[bytes], *, allowed: str) -> InvalidSpec:
+    """Return the error about a job's packed folder that is too large; it names the largest parts."""
+    tar.seek(0)
+    with tarfile.open(fileobj=tar, mode="r:") as archive:
+        files = [(each.name, each.size) for each in archive]
+    return InvalidSpec(_too_large(files, field="code", allowed=allowed))
 
 
 def compressed(archive: bytes) -> bytes:
@@ -268,21 +265,22 @@ def _unreadable(field: str, path: str, error: OSError) -> InvalidSpec:
     return InvalidSpec.of(field, path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore")
 
 
-def _too_large(files: Sequence[tuple[str, int]], *, field: str, size: int, limit: int, how: str = "") -> str:
+def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) -> str:
     sizes: dict[str, int] = {}
     for path, bytes_ in files:
         top, slash, _ = path.partition("/")
         sizes[top + slash] = sizes.get(top + slash, 0) + bytes_
     parts = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
-    largest = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in parts)
+    largest = ", ".join(f"{name} ({megabytes(sizes[name])})" for name in parts)
     return (
-        f"{field}: {_megabytes(size)}{how} are not allowed; allowed: {_megabytes(limit)}; the largest are {largest}:"
+        f"{field}: {megabytes(sum(sizes.values()))} are not allowed; allowed: {allowed}; the largest are {largest}:"
         " put what is no code into .dockerignore, and data on a claim (ptjob data cp); or build an image with the"
         " folder, or name a git repository"
     )
 
 
-def _megabytes(size: int) -> str:
+def megabytes(size: int) -> str:
+    """Return a number of bytes, for people."""
     return f"{size / 1e6:,.1f} MB"
 
 

@@ -6,7 +6,7 @@ are moved from the job to a Secret that the job owns.
 
 A folder's archive is in such a Secret, too, or in several if it is large, with the program that unpacks it into the
 working directory of every pod: in an init container with the training's image or, for a TrainJob, in front of its
-command.
+command. An archive that is too large for Secrets is on a claim that the job mounts; the program stays in the Secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.in_pod.sync_code import REPORT, RSYNC_SOURCE, refusal, repository_name
 from ptjob_provider.core.kinds.pod_template import find_container, map_container, named_over
-from ptjob_provider.core.spec.code import PackedCode, is_credential, is_sync_variable
+from ptjob_provider.core.spec.code import MAX_TRAVELS, PackedCode, is_credential, is_sync_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +44,11 @@ _ARCHIVE_VOLUME = "code-archive"
 _ARCHIVE_PATH = "/etc/ptjob-code"
 _PIECE = 1_000_000
 """Characters of an archive in one Secret, which takes 1 MiB; the program that unpacks it is in the first."""
+_MOST = (MAX_TRAVELS + 2) // 3 * 4
+"""Characters of the largest archive in Secrets, in base64."""
+
+ON_CLAIM = ".ptjob/code"
+"""Folder of a claim with archives that are too large for Secrets."""
 
 _PYTHON = re.compile(r"(?:/\S*/)?python[\d.]*")
 
@@ -194,7 +199,8 @@ def archive_of(code: CodeSource | None) -> dict[str, str]:
     """Return the content of the Secret with a packed folder; empty for any other code."""
     if not isinstance(code, PackedCode):
         return {}
-    return {unpack_code.ARCHIVE: code.archive, unpack_code.PROGRAM: inspect.getsource(unpack_code)}
+    archive = {unpack_code.ARCHIVE: code.archive} if code.archive else {}
+    return {**archive, unpack_code.PROGRAM: inspect.getsource(unpack_code)}
 
 
 def annotation(code: CodeSource | None) -> dict[str, str]:
@@ -323,17 +329,23 @@ def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[
     def renamed(part: Manifest) -> Manifest | None:
         if part.get("name") == old and part.get("key") in keys:
             return {**part, "name": name}
-        is_folder = unpack_code.ARCHIVE in keys and _is_archive(part, old)
+        is_folder = unpack_code.PROGRAM in keys and _is_archive(part, old)
         return _from_secret(part, name) if is_folder else None
 
     return _with_each(manifest, renamed), {**secret, "metadata": {**secret["metadata"], "name": name}}
 
 
 def in_pieces(secret: Manifest) -> list[Manifest]:
-    """Return the Secrets of a job: several if its folder is too large for one, the first with the Secret's name."""
+    """Return the Secrets of a job: several if its folder is too large for one, the first with the Secret's name.
+
+    An archive that is too large for all of them is on a claim, and in none.
+    """
     archive = secret["stringData"].get(unpack_code.ARCHIVE, "")
     if len(archive) <= _PIECE:
         return [secret]
+    if len(archive) > _MOST:
+        kept = {key: value for key, value in secret["stringData"].items() if key != unpack_code.ARCHIVE}
+        return [{**secret, "stringData": kept}]
     name, first, *rest = (
         secret["metadata"]["name"],
         *(archive[at : at + _PIECE] for at in range(0, len(archive), _PIECE)),
@@ -356,6 +368,49 @@ def with_pieces(manifest: Manifest, secrets: list[Manifest]) -> Manifest:
     volume = {"name": _ARCHIVE_VOLUME, "projected": {"sources": [{"secret": {"name": name}} for name in names]}}
     joined: Manifest = _with_each(manifest, lambda part: volume if _is_archive(part, names[0]) else None)
     return joined if len(names) > 1 else manifest
+
+
+def writable_claims(manifest: Manifest) -> list[str]:
+    """Return the claims that each pod with the folder can write to, in the order of its volumes."""
+    found: list[list[str]] = []
+
+    def look(part: Manifest) -> None:
+        if _has_archive(part):
+            mounts = (mount for each in part["containers"] for mount in each.get("volumeMounts") or [])
+            written = {mount["name"] for mount in mounts if not mount.get("readOnly")}
+            sources = (each.get("persistentVolumeClaim") for each in part["volumes"] if each["name"] in written)
+            found.append([source["claimName"] for source in sources if source and not source.get("readOnly")])
+
+    _with_each(manifest, look)
+    first, *others = found or [[]]
+    return [claim for claim in first if all(claim in each for each in others)]
+
+
+def with_archive_on(manifest: Manifest, claim: str) -> Manifest:
+    """Return the job whose folder is unpacked from one of its claims, which is mounted read-only for that."""
+
+    def changed(part: Manifest) -> Manifest | None:
+        if not _has_archive(part):
+            return None
+        sources = ((each["name"], each.get("persistentVolumeClaim") or {}) for each in part["volumes"])
+        name = next(name for name, source in sources if source.get("claimName") == claim)
+        mount = {"name": name, "mountPath": unpack_code.CLAIM, "subPath": ON_CLAIM, "readOnly": True}
+        groups = [key for key in ("initContainers", "containers") if key in part]
+        return {**part, **{key: [_beside_archive(each, mount) for each in part[key]] for key in groups}}
+
+    grown: Manifest = _with_each(manifest, changed)
+    return grown
+
+
+def _beside_archive(container: Manifest, mount: Manifest) -> Manifest:
+    mounts = container.get("volumeMounts") or []
+    unpacks = any(each["name"] == _ARCHIVE_VOLUME for each in mounts)
+    return {**container, "volumeMounts": [*mounts, mount]} if unpacks else container
+
+
+def _has_archive(part: Manifest) -> bool:
+    volumes = part.get("volumes") or []
+    return any(isinstance(each, dict) and each.get("name") == _ARCHIVE_VOLUME for each in volumes)
 
 
 def _is_archive(part: Manifest, secret: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
@@ -21,10 +21,11 @@ from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
+from ptjob_provider.core.kubernetes.folder_on_claim import with_folder_on_claim
 from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, subscribe
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
-from ptjob_provider.core.kubernetes.owned import check_size, ensure_secret, let_arena_delete
+from ptjob_provider.core.kubernetes.owned import ensure_secret, let_arena_delete
 from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
 from ptjob_provider.core.kubernetes.storage import watched_claim
@@ -57,10 +58,14 @@ class KubernetesBackend:
         self._config = config
         self._probe = probe or ProbeOptions()
 
-    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+    async def submit(
+        self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
+    ) -> JobRef:
         """Create the job; a field unknown to the server is refused, not dropped. See `Backend.submit`."""
+        if archive is not None:
+            async with shared_client(self._config) as client:
+                manifest = await with_folder_on_claim(client, manifest, archive, probe=self._probe)
         if secret is not None:
-            check_size(secret)
             manifest = with_pieces(manifest, in_pieces(secret))
         ref = await self._create(manifest)
         if secret is None:

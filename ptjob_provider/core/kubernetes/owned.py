@@ -9,9 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.code.folder import check_travels
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
-from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kinds.code import in_pieces
 from ptjob_provider.core.kubernetes.client import paths
@@ -26,16 +24,6 @@ logger = logging.getLogger(__name__)
 
 _ARENA_TIMEOUT = 5.0
 """Seconds for the ConfigMap; the job runs meanwhile."""
-
-
-def check_size(secret: Manifest) -> None:
-    """Refuse a Secret with a folder that is too large for a cluster.
-
-    Raises:
-        InvalidSpec: it is.
-    """
-    if unpack_code.ARCHIVE in secret["stringData"]:
-        check_travels(secret["stringData"][unpack_code.ARCHIVE])
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:

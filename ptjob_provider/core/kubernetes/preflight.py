@@ -164,10 +164,13 @@ RUNTIMES: Sequence[Right] = (
 )
 """Rights used by TrainJobs only."""
 
+EXEC = Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`, and a folder of over 16 MB as code")
+"""Right to reach the files on claims."""
+
 USEFUL: Sequence[Right] = (
     Right("", "configmaps", "create", ARENA, "`arena delete` of our jobs"),
     Right("", "persistentvolumeclaims", "create", DATA, "`ptjob data create`"),
-    Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`"),
+    EXEC,
     Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
     Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
     Right("", "pods", "list", CLUSTER_VIEW, "what is taken in `ptjob top node`"),
@@ -304,13 +307,14 @@ async def _has_queues(client: Client) -> bool:
 async def _permissions(client: Client, namespace: str, served: Sequence[str], *, has_queues: bool) -> list[Check]:
     rights = [*needed_rights(served), *useful_rights(served, has_queues=has_queues)]
     try:
-        answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
+        answers = await asyncio.gather(*(is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
         return [Check(about=f"permissions in {namespace}", is_good=None, said=str(error))]
     return permission_checks(namespace, dict(zip(rights, answers, strict=True)))
 
 
-async def _is_allowed(client: Client, namespace: str, right: Right) -> bool:
+async def is_allowed(client: Client, namespace: str, right: Right) -> bool:
+    """Return whether the account has the right."""
     resource, _, sub = right.resource.partition("/")
     attributes: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
     if sub:

@@ -68,6 +68,7 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
             "restartPolicy": "Never",
             "activeDeadlineSeconds": _LIFE,
             "securityContext": {**pod_user, "seccompProfile": {"type": "RuntimeDefault"}},
+            **options.pod,
             "containers": [
                 {
                     "name": CONTAINER,
@@ -76,6 +77,7 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
                     "env": [{"name": "PTJOB_FILES", "value": inspect.getsource(claim_files)}],
                     "resources": RESOURCES,
                     "securityContext": bare,
+                    **options.container,
                     "volumeMounts": [{"name": "claim", "mountPath": _ROOT}],
                 }
             ],

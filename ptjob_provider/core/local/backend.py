@@ -24,10 +24,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import ptjob_provider
 from ptjob_provider.core.backend import Claim, Observation
+from ptjob_provider.core.code.folder import MAX_PACKED, megabytes, too_large
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
@@ -37,7 +38,7 @@ from ptjob_provider.core.errors import (
     UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import JobRef, Manifest
-from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.in_pod import probe_outputs, unpack_code
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.admission import admit
 from ptjob_provider.core.local.launch import claim_directory, inside
@@ -175,8 +176,12 @@ class LocalBackend:
         self._store = JobStore(config.root)
         self._config = config
 
-    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+    async def submit(
+        self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
+    ) -> JobRef:
         """Create the job and start its supervisor. See `Backend.submit`."""
+        if archive is not None and unpack_code.ARCHIVE not in (secret or {}).get("stringData", ()):
+            raise too_large(archive, allowed=f"{megabytes(MAX_PACKED)} on this machine")
         return await asyncio.to_thread(submit, manifest, self._config, self._store, secret=secret)
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:

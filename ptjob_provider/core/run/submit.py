@@ -307,7 +307,8 @@ class _Submitter:
     async def _create(self, rendered: kinds.Rendered) -> JobRef:
         if rendered.secret is None:
             return await self.backend.submit(rendered.manifest)
-        ref = await self.backend.submit(rendered.manifest, secret=rendered.secret)
+        tar = self.job.code.tar if isinstance(self.job.code, PackedCode) else None
+        ref = await self.backend.submit(rendered.manifest, secret=rendered.secret, archive=tar)
         if self.job.code and self.job.code.folder:
             return ref
         logger.warning(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -15,6 +15,9 @@ from ptjob_provider.core.spec.parsers import parse_into, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MAX_TRAVELS = 16_000_000
+"""Limit of a compressed archive for Secrets: etcd, which usually has 2 GB, holds it for as long as the job."""
 
 _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
@@ -157,13 +160,15 @@ class PackedCode(CodeSource):
     """A folder whose archive is ready to travel; see `core.code.folder.with_packed_folder`.
 
     Attributes:
-        archive: gzip of the tar archive, in base64.
+        archive: gzip of the tar archive, in base64; "" if the folder is too large for the memory.
         digest: SHA-256 of the tar archive, in hexadecimal.
         code_revision: {digest, commit, dirty}; the last two are None outside of a git checkout.
         left_out: `path: reason` of what stays behind.
+        tar: the tar archive, if it is too large for a cluster's Secrets; goes with this object.
     """
 
     archive: str = field(repr=False)
     digest: str
     code_revision: Mapping[str, Any]
     left_out: tuple[str, ...] = ()
+    tar: IO[bytes] | None = field(default=None, repr=False, compare=False)

@@ -1,0 +1,102 @@
+"""Put a folder that is too large for Secrets on a claim that its job mounts, under the hash of its content.
+
+Takes the way of `ptjob data cp`, in a pod with rank 0's user and nodes. What is there already is not sent again, and
+nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import shutil
+import tarfile
+import tempfile
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import MAX_BYTES, megabytes, too_large
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import CODE_ANNOTATION
+from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
+from ptjob_provider.core.kinds.code import ON_CLAIM, with_archive_on, writable_claims
+from ptjob_provider.core.kinds.pod_template import find_container
+from ptjob_provider.core.kubernetes.pods import picked, placement, security
+from ptjob_provider.core.kubernetes.preflight import EXEC, is_allowed
+from ptjob_provider.core.kubernetes.storage import mounted
+from ptjob_provider.core.spec.code import MAX_TRAVELS
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.inspector import ClaimFiles
+    from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.probe import ProbeOptions
+
+_NO_CLAIM = "the job mounts no claim that all its pods can write to: mount one with `volumes`"
+_NO_RIGHT = f"`pods/exec create` is not allowed: grant what {EXEC.given_by} has, whose holder can enter every pod"
+
+
+async def with_folder_on_claim(
+    client: Client, manifest: Manifest, archive: IO[bytes], *, probe: ProbeOptions
+) -> Manifest:
+    """Return the job that unpacks its folder from the first of its claims, once the archive is there.
+
+    Raises:
+        InvalidSpec: it mounts no claim, or the right is missing; nothing was created.
+        ClusterError: the claim cannot be mounted, or not be written to.
+    """
+    meta, claims = manifest["metadata"], writable_claims(manifest)
+    obstacles = [] if claims else [_NO_CLAIM]
+    if not await is_allowed(client, meta["namespace"], EXEC):
+        obstacles.append(_NO_RIGHT)
+    if obstacles:
+        small, large = megabytes(MAX_TRAVELS), megabytes(MAX_BYTES)
+        raise too_large(archive, allowed=f"{small} compressed, or {large} over a claim, but {'; and '.join(obstacles)}")
+    digest = json.loads(meta["annotations"][CODE_ANNOTATION])["digest"].removeprefix("sha256:")
+    async with mounted(client, meta["namespace"], claims[0], _options(manifest, probe)) as files:
+        await ensure_archive(files, f"{digest}.tar.gz", archive)
+    return with_archive_on(manifest, claims[0])
+
+
+def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
+    """Return the options for a pod that can run, read and write where rank 0 can."""
+    kind = kinds.kind_of(manifest)
+    template = kind.rank0_template(manifest)
+    spec, trainer = template["spec"], find_container(template, kind.CONTAINER)
+    for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    prefix = f"{probe.image_prefix.rstrip('/')}/" if probe.image_prefix else ""
+    return FileOptions(
+        image=f"{prefix}{probe.image}" if probe.image else trainer.get("image") or f"{prefix}{FILES_IMAGE}",
+        timeout=probe.timeout,
+        pod={
+            **picked(spec, ("imagePullSecrets", "serviceAccountName")),
+            **placement(template, trainer, on_its_node=False),
+            "securityContext": for_pod,
+        },
+        container={"securityContext": for_container},
+    )
+
+
+async def ensure_archive(files: ClaimFiles, name: str, archive: IO[bytes]) -> None:
+    """Send the archive, compressed, unless it is there: it gets its name when it is complete."""
+    with suppress(InvalidSpec):  # it is not there
+        await files.listed(f"{ON_CLAIM}/{name}")
+        return
+    with tempfile.TemporaryFile() as stream:
+        await asyncio.to_thread(_compress, archive, name, stream)
+        await files.unpack(stream, ON_CLAIM, name)
+
+
+def _compress(archive: IO[bytes], name: str, stream: IO[bytes]) -> None:
+    """Write the archive, compressed, as the one file of another archive: what `ClaimFiles.unpack` takes."""
+    archive.seek(0)
+    with tempfile.TemporaryFile() as file:
+        with gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed:
+            shutil.copyfileobj(archive, compressed)
+        info = tarfile.TarInfo(name)
+        info.size = file.tell()
+        file.seek(0)
+        with tarfile.open(fileobj=stream, mode="w") as tar:
+            tar.addfile(info, file)
+    stream.seek(0)

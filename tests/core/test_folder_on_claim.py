@@ -1,0 +1,123 @@
+"""A folder that is too large for Secrets, on its way to a claim; the server is a stand-in.
+
+That it comes through is tested in tests/contract/test_folder.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.code.folder import with_packed_folder
+from ptjob_provider.core.errors import ClusterError, InvalidSpec
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.folder_on_claim import ensure_archive
+from ptjob_provider.core.local.inspector import LocalFiles
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.code import PackedCode
+from recorded import OWNER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import IO
+
+    from api_server_stand_in import StandInApiServer
+
+ALLOWED, REFUSED = (201, {"status": {"allowed": True}}), (201, {"status": {"allowed": False}})
+NOISE = 16_100_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that cannot be compressed."""
+    made = tmp_path_factory.mktemp("project")
+    (made / "data").mkdir()
+    (made / "data" / "noise").write_bytes(os.urandom(NOISE))
+    return made
+
+
+def job_of(folder: Path, **fields: Any) -> TrainingJob:
+    job = TrainingJob.parse(
+        name="digits", namespace="team", image="digits:1", command=["python", "train.py"], code=str(folder), **fields
+    )
+    return with_packed_folder(job, beside=folder)
+
+
+def archive_of(job: TrainingJob) -> IO[bytes]:
+    assert isinstance(job.code, PackedCode)
+    assert job.code.tar is not None
+    return job.code.tar
+
+
+async def submit(server: StandInApiServer, job: TrainingJob) -> None:
+    rendered = PYTORCHJOB.render(job, owner=OWNER, attempt=1)
+    backend = KubernetesBackend(server.config())
+    await backend.submit(rendered.manifest, secret=rendered.secret, archive=archive_of(job))
+
+
+@pytest.mark.parametrize(
+    ("volumes", "answer", "words"),
+    [
+        ([], ALLOWED, "but the job mounts no claim that all its pods can write to: .*`volumes`; the largest"),
+        (["runs:/runs"], REFUSED, "but `pods/exec create` is not allowed: grant what deploy/components/data has.*"),
+        ([], REFUSED, "but the job mounts no claim .*; and `pods/exec create` is not allowed: .*"),
+    ],
+)
+async def test_what_a_large_folder_lacks_is_told_before_anything_is_made(
+    folder: Path, volumes: list[str], answer: Any, words: str
+) -> None:
+    """A claim, the right, or both; and how large it is, what is large in it, and what else helps."""
+    whole = rf"^code: 16.1 MB are not allowed; allowed: 16.0 MB compressed, or 1,073.7 MB over a claim, {words}"
+
+    async with stand_in_api_server(answer) as server:
+        with pytest.raises(InvalidSpec, match=rf"{whole}.* data/ \(16.1 MB\).*ptjob data cp.*image") as raised:
+            await submit(server, job_of(folder, volumes=volumes))
+
+    assert ("pods/exec" in str(raised.value)) == (answer is REFUSED)
+    assert [each.split()[1].partition("?")[0].rpartition("/")[2] for each in server.requests] == [
+        "selfsubjectaccessreviews"
+    ]
+
+
+async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path) -> None:
+    """With its user, who reads it; a job whose folder cannot be brought is not made."""
+    job = job_of(
+        folder,
+        volumes=["runs:/runs"],
+        node_selector={"zone": "a"},
+        service_account_name="train",
+        security_context={"runAsUser": 1000, "fsGroup": 2000},
+    )
+    failed = (200, {"metadata": {"name": "x"}, "spec": {"containers": []}, "status": {"phase": "Failed"}})
+
+    async with stand_in_api_server(ALLOWED, (200, {}), (201, {}), failed) as server:
+        with pytest.raises(ClusterError, match="reach the files"):
+            await submit(server, job)
+
+    (pod,) = [each["spec"] for each in server.bodies if each and each.get("kind") == "Pod"]
+    (container,) = pod["containers"]
+    assert pod["volumes"] == [{"name": "claim", "persistentVolumeClaim": {"claimName": "runs"}}]
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"]) == (1000, 2000)
+    assert (pod["nodeSelector"], pod["serviceAccountName"]) == ({"zone": "a"}, "train")
+    assert (container["image"], container["securityContext"]["runAsNonRoot"]) == ("digits:1", True)
+    assert server.requests[-1].startswith("DELETE /api/v1/namespaces/team/pods/")
+    assert not any("pytorchjobs" in each for each in server.requests)
+
+
+async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has the name of its content is complete."""
+    job = job_of(folder)  # it closes its archive when it goes
+    archive = archive_of(job)
+
+    await ensure_archive(LocalFiles(tmp_path), "1.tar.gz", archive)
+
+    archive.seek(0)
+    (sent,) = (tmp_path / ".ptjob" / "code").iterdir()
+    assert (sent.name, gzip.decompress(sent.read_bytes())) == ("1.tar.gz", archive.read())
+    monkeypatch.delattr(LocalFiles, "unpack")
+    await ensure_archive(LocalFiles(tmp_path), "1.tar.gz", archive)
