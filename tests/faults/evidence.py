@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
 
 
+_LATE = "(reported late)"
+
+
 @dataclass(kw_only=True)
 class Life:
     """One follower, from its beginning to its end; the sink of what it tells.
@@ -53,7 +56,13 @@ class Life:
         kept = len(self.lines) if keeps_cursor else len(self.lines) // 2
         if not kept:
             return Life(began_with=self.began_with, began_after=self.began_after)
-        return Life(began_with=self.lines[kept - 1].cursor, began_after=self.lines[kept - 1].text)
+        return Life(began_with=self.lines[kept - 1].cursor, began_after=self.in_order(kept)[-1])
+
+    def in_order(self, first: int | None = None) -> list[str]:
+        """Return its first lines in the order of the log: a run may be reported late, behind the next one."""
+        texts = [line.text for line in self.lines[:first]]
+        is_late = any(_LATE in notice for notice in self.notices)
+        return sorted(texts, key=lambda text: text.partition(" line ")[0]) if is_late else texts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,6 @@ two outages, in which pauses grow. What is silent is opened again every 6 s here
 makes 10 in a minute for each of four watches. One loop without a pause would ask thousands of times.
 """
 
-_LATE = "(reported late)"
 _ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
 
 
@@ -106,7 +105,7 @@ def _about_lines(evidence: Evidence) -> Iterator[str]:
     expected, last = Expected.of(evidence.schedule), evidence.lives[-1]
     for number, life in enumerate(evidence.lives):
         yield from _about_life(number, life, expected, is_last=life is last)
-    told = _told(last)
+    told = last.in_order()
     reached = _place_after(told[-1] if told else last.began_after, expected)
     needed = len(expected.lines) if expected.whole else evidence.written
     if reached < needed and (expected.whole or not _tells_of_loss(last)):
@@ -124,7 +123,7 @@ def _about_life(number: int, life: Life, expected: Expected, *, is_last: bool) -
     node keeps the log of the last run alone. And a follower that was stopped may not have come to the run that it had
     not seen end: the next one tells it.
     """
-    told, second = _told(life), list(expected.lines[expected.second_run :])
+    told, second = life.in_order(), list(expected.lines[expected.second_run :])
     due = list(expected.lines[_place_after(life.began_after, expected) :])
     if life.began_after in second:
         told = [text for text in told if text in second]
@@ -135,13 +134,6 @@ def _about_life(number: int, life: Life, expected: Expected, *, is_last: bool) -
     if not (is_next_run and _tells_of_loss(life)):
         place = f"follower {number}, line {at} after {life.began_after!r}"
         yield f"{place}: {told[at : at + 3]}, not {due[at : at + 3]}; told: {life.notices}"
-
-
-def _told(life: Life) -> list[str]:
-    """Return the lines as they were written; a run may come behind the beginning of the next one where that is said."""
-    told = [line.text for line in life.lines]
-    is_late = any(_LATE in notice for notice in life.notices)
-    return sorted(told, key=lambda text: text.partition(" line ")[0]) if is_late else told
 
 
 def _place_after(text: str, expected: Expected) -> int:
