@@ -1,1 +1,1 @@
-"""Requests to the API server: addresses, credentials, HTTP and its errors."""
+"""Send requests to the API server: paths, credentials, connections, retries and errors."""

@@ -1,24 +1,24 @@
-"""Map the API server's refusals to the core's errors, by status code and `reason`.
+"""Map the API server's error responses to the core's errors, by status code and `reason`.
 
     status                      becomes               retried here
     -------------------------   -------------------   ------------
     400, 422                    InvalidSpec           no
-    400, 422, nothing was sent  ClusterError          no: unrelated to a job, may be a gateway's
-    401, after a reload         PermissionDenied      once
+    400, 422, no object sent    ClusterError          no: it is about no job, and may be a gateway's
+    401                         PermissionDenied      once, with a reloaded credential
     403                         PermissionDenied      no
-    403, by a webhook           InvalidSpec           no: it rejects the object, not the user
+    403 from a webhook          InvalidSpec           no: the webhook rejects the object, not the user
     403, a quota is full        ClusterUnavailable    no: a quota stays full for long
-    403, a quota is uncounted   ClusterUnavailable    yes: it was created a moment ago
+    403, a quota is uncounted   ClusterUnavailable    yes: the quota was created a moment ago
     404 of a named object       JobNotFound           no
     404 otherwise               ClusterError          no: the resource itself is not served
     409 AlreadyExists           JobAlreadyExists      no
     409 otherwise               ClusterError          no: a precondition failed
-    410                         ClusterError          no: the watch begins anew
-    429, 5xx, no answer         ClusterUnavailable    yes
-    refused behind no answer    ClusterUnavailable    no: a create that was not answered may have arrived
-    a certificate not trusted   ClusterError          no
+    410                         ClusterError          no: the watch restarts with a list
+    429, 5xx, no response       ClusterUnavailable    yes
+    refused retry of a create   ClusterUnavailable    no: the try without a response may have created the object
+    untrusted certificate       ClusterError          no
 
-A quota and a missing permission have the same code and reason; the message distinguishes them.
+A full quota and a missing permission have the same code and reason; only the message distinguishes them.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
 _QUOTA_FULL = "exceeded quota"
 _QUOTA_UNCOUNTED = "status unknown for quota"
 
-_JUDGED = re.compile(r'admission webhook "[^"]+" denied the request')
+_DENIED_BY_WEBHOOK = re.compile(r'admission webhook "[^"]+" denied the request')
 
 _LONGEST = 2000
 
-_WRONG = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+_INVALID = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """An unsuccessful response, or none at all (code 0).
+    """An error response, or a missing response (code 0).
 
     Attributes:
         code: HTTP status.
-        reason: the server's reason, such as `AlreadyExists`; for code 0 the failure.
+        reason: the server's reason, such as `AlreadyExists`; for code 0 a name of the failure.
         message: the server's message.
         named: the response is about one named object.
-        retry_after: the server's Retry-After in seconds; None if not sent.
-        final: a retry would end the same way, such as an untrusted certificate.
+        retry_after: the server's Retry-After in seconds; None if the header is missing.
+        final: a retry would fail in the same way, such as for an untrusted certificate.
     """
 
     code: int
@@ -74,7 +74,7 @@ class Refusal:
 
     @classmethod
     def read(cls, code: int, body: bytes, retry_after: str | None = None) -> Refusal:
-        """Parse a response body: a `Status` object, or a proxy's text."""
+        """Return the parsed response; its body is a `Status` object, or text of a proxy."""
         status = _status(body)
         return cls(
             code=code,
@@ -92,20 +92,20 @@ class Refusal:
         return overloaded or uncounted or (self.code == 0 and not self.final)
 
     def error(self, request: str, *, sent: bool = True, is_unsure: bool = False) -> PTJobError:
-        """Return the error for the caller, with the request and the server's message.
+        """Return the error to raise; its text has the request and the server's message.
 
         Args:
-            request: in words, see `paths.described`.
-            sent: it carried something that the server may reject: an object, or a stream's parameters.
-            is_unsure: the same create was sent before and not answered: its object may exist.
+            request: description of the request, see `paths.described`.
+            sent: the request had something that the server may reject: an object, or parameters of a stream.
+            is_unsure: an earlier try of the same create got no response, so that its object may exist.
         """
         message = self.message or self.reason or "no answer"
         text = f"{request}: {message}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
-        is_judged = self.code == HTTPStatus.FORBIDDEN and _JUDGED.match(self.message)
-        if is_unsure and not is_judged and self.code != HTTPStatus.CONFLICT:
+        is_denied_by_webhook = self.code == HTTPStatus.FORBIDDEN and _DENIED_BY_WEBHOOK.match(self.message)
+        if is_unsure and not is_denied_by_webhook and self.code != HTTPStatus.CONFLICT:
             text += "; it was sent before without an answer, and may have been done then"
             return ClusterUnavailable(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
-        if is_judged or (sent and self.code in _WRONG):
+        if is_denied_by_webhook or (sent and self.code in _INVALID):
             return InvalidSpec(text)
         return _class_of(self)(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
 

@@ -1,4 +1,4 @@
-"""Open HTTP connections to one API server: TLS, client certificates, proxies, and probes of idle connections."""
+"""Open HTTP connections to one API server, with TLS, client certificates, proxies and TCP keep-alive."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.credentials import Endpoint
 
 _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
-"""Seconds before and between probes, and tolerated losses: Airflow's own values for its Kubernetes clients."""
+"""Seconds before the first and between further probes, and unanswered probes: Airflow's values for its own clients."""
 
 
-def keep_alive(answer: aiohttp.ClientResponse) -> None:
+def keep_alive(response: aiohttp.ClientResponse) -> None:
     """Enable TCP keep-alive on the response's connection, as far as the system supports it."""
-    transport = answer.connection.transport if answer.connection else None
-    connected = transport.get_extra_info("socket") if transport else None
-    if connected is None:
+    transport = response.connection.transport if response.connection else None
+    tcp_socket = transport.get_extra_info("socket") if transport else None
+    if tcp_socket is None:
         return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS.items():
         if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            tcp_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 _BUFFER = 2 * 1024 * 1024
-"""Bytes of an unread response that are buffered: fits an object of etcd's maximum size, as one line of a watch."""
+"""Buffer size in bytes of an unread response: one line of a watch fits, whose object may have etcd's maximum size."""
 
 
 class Connection:
-    """Connections with the same settings; any number at once, as each log stream needs one."""
+    """Connections to one endpoint. Their number is not limited, because each log stream needs one."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -56,7 +56,7 @@ class Connection:
         body: Manifest | None,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response, whatever its status, with unread body."""
+        """Send a request and return the response, with any status and an unread body."""
         parameters = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
@@ -71,7 +71,7 @@ class Connection:
     async def socket(
         self, path: str, *, query: Sequence[tuple[str, str]], headers: Mapping[str, str]
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open a web socket with the protocol of pods' streams."""
+        """Open a web socket with the Kubernetes protocol for exec and port forwarding."""
         return await self._session.ws_connect(
             f"{self._endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
@@ -90,7 +90,7 @@ def _trust(endpoint: Endpoint) -> ssl.SSLContext:
     """Return the TLS context: trusted certificates, and the client certificate if there is one.
 
     Raises:
-        InvalidSpec: a file holds none, or a key that does not match.
+        InvalidSpec: a file has no certificate, or the key does not match the certificate.
     """
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
@@ -113,5 +113,5 @@ def _trust(endpoint: Endpoint) -> ssl.SSLContext:
 
 
 def _why(error: Exception) -> str:
-    """Return why a certificate file is unreadable, without the library's source line."""
+    """Return why a certificate file cannot be used, without the source line that OpenSSL adds."""
     return str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]

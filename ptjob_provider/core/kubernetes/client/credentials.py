@@ -1,7 +1,7 @@
-"""Credentials for the API server: loaded from a kubeconfig or a pod's service account, renewed when they expire.
+"""Load the credentials for the API server from a kubeconfig or a pod's service account, and renew them on expiry.
 
-`kubernetes_asyncio` reads kubeconfigs and is imported only for them: it takes over a second and 75 MB, which a process
-inside the cluster saves.
+`kubernetes_asyncio` is imported only to read a kubeconfig: the import takes over a second and 75 MB, which a process
+with a service account saves.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 _SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 _SKEW = 60.0
-"""Seconds before expiry at which a credential is renewed; a kubelet renews a pod's token long before."""
+"""A credential is renewed this many seconds before it expires; the kubelet renews a pod's token long before."""
 
 _PAUSE = 10.0
-"""Minimum seconds between two renewals, so that a plugin that returns expired tokens does not run for every request."""
+"""Minimum seconds between two renewals: an exec plugin that returns expired tokens must not run for every request."""
 
 _NO_CONFIGURATION = "(no usable configuration of a cluster)"
 
-_OF_ANOTHER_FORM = (ValueError, TypeError, AttributeError, KeyError, AssertionError)
-"""The library's errors for an unexpected file; most of their texts contain its own values."""
+_MALFORMED = (ValueError, TypeError, AttributeError, KeyError, AssertionError)
+"""The library's exceptions for a malformed kubeconfig; most of their messages contain values from the file."""
 
-_FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
+_NO_KUBECONFIG = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
 _HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 
@@ -53,12 +53,12 @@ class Endpoint:
 
     Attributes:
         host: scheme, name and port.
-        authorization: the header of that name; "": a client certificate authenticates, or nothing does.
-        ca_file: trusted certificates. None: the system's authorities.
-        cert_file: a client certificate.
-        key_file: its key, if that is in a file of its own.
+        authorization: value of the Authorization header; "" with a client certificate, or without authentication.
+        ca_file: file of trusted certificates. None: the system's authorities.
+        cert_file: file of the client certificate.
+        key_file: file of its key; None if `cert_file` has the key.
         verify_ssl: whether the server's certificate is verified.
-        tls_server_name: the name in it, if it differs from the host's.
+        tls_server_name: the name in the server's certificate, if it differs from the host's.
         proxy: address of a proxy.
     """
 
@@ -73,14 +73,14 @@ class Endpoint:
 
     @property
     def without_credential(self) -> Endpoint:
-        """Return the settings of the connection: when they change, a new one is needed."""
+        """Return the connection's settings; new ones need a new connection, a new credential does not."""
         return replace(self, authorization="")
 
 
 class Credentials:
-    """Address, trust and a credential that is renewed shortly before it expires.
+    """Endpoint of the API server, whose credential is renewed shortly before it expires.
 
-    An exec plugin runs, or a token file is read, when the credential has expired or was refused; never for each
+    Runs the exec plugin, or reads the token file, only when the credential expires or was refused, not for each
     request.
     """
 
@@ -91,7 +91,7 @@ class Credentials:
         self.endpoint = Endpoint()
 
     async def load(self) -> None:
-        """Reload address and credential.
+        """Load, or reload, the address and the credential.
 
         Raises:
             InvalidSpec: there is no usable kubeconfig or service account.
@@ -106,7 +106,7 @@ class Credentials:
         self._expires_at = expires_at or _expiry(endpoint.authorization)
 
     async def headers(self) -> dict[str, str]:
-        """Return the authentication headers, renewed if about to expire."""
+        """Return the authentication headers; renew the credential first if it is about to expire."""
         now = time.time()
         if self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE:
             await self.load()
@@ -125,8 +125,8 @@ class Credentials:
         configuration = Configuration()
         try:
             loader = await self._fill(configuration)
-        except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_OF_ANOTHER_FORM) as error:
-            if str(error).startswith("exec:"):  # the library has one class for an invalid file and for a failed plugin
+        except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
+            if str(error).startswith("exec:"):  # the library has one class for invalid files and for failed plugins
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
             raise InvalidSpec(f"{_described(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
@@ -160,11 +160,11 @@ class Credentials:
 
 
 def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Endpoint:
-    """Return the settings of the pod's service account.
+    """Return the endpoint according to the pod's environment and service account.
 
     Args:
-        environ: of this process.
-        folder: the account's files. None: Kubernetes' default.
+        environ: environment variables of this process.
+        folder: directory of the service account's files. None: Kubernetes' default.
 
     Raises:
         InvalidSpec: this process is not in a pod, or the pod has no service account.
@@ -182,7 +182,7 @@ def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
 
 
 def _described(error: Exception, source: str, context: str | None) -> str:
-    """Describe an invalid kubeconfig without its values, which may be secrets."""
+    """Return a description of an invalid kubeconfig, without its values, which may be secrets."""
     text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
     if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
         return f"context: {context!r} is not allowed; allowed: a context of {source}: kubectl config get-contexts"
@@ -190,7 +190,7 @@ def _described(error: Exception, source: str, context: str | None) -> str:
         return f"{source}: {error.strerror or text}"
     if isinstance(error, yaml.YAMLError):
         return f"{source}: it is not YAML"
-    return f"{source}: {_FORM if isinstance(error, _OF_ANOTHER_FORM) else text}"
+    return f"{source}: {_NO_KUBECONFIG if isinstance(error, _MALFORMED) else text}"
 
 
 def _nonempty(text: str | None, what: str) -> str:
@@ -200,7 +200,7 @@ def _nonempty(text: str | None, what: str) -> str:
 
 
 def _endpoint(configuration: Configuration) -> Endpoint:
-    """Return the kubeconfig's part of a client configuration."""
+    """Return the endpoint that the library has read from the kubeconfig."""
     key: Any = configuration.api_key.get("BearerToken", "")
     return Endpoint(
         host=configuration.host or "",

@@ -1,6 +1,6 @@
-"""HTTP client of the API server: JSON in and out, with time limits and retries where these are safe.
+"""HTTP client of the API server: sends and receives JSON, with time limits, and retries where these are safe.
 
-`connection` has the sockets, `credentials` the address and the credential.
+`connection` opens the sockets, `credentials` loads the address and the credential.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ logger = logging.getLogger(__name__)
 
 _PAUSES = (0.35, 6.0)
 _LONGEST_RETRY_AFTER = 60.0
-"""Maximum seconds that a server may ask to wait; more is what a gateway says by mistake."""
+"""Maximum seconds of a Retry-After header that are respected; a longer one is a gateway's mistake."""
 
 _CONNECT_TIMEOUT = 10.0
 _IDLE = 30.0
-"""Seconds that a client without users keeps its connections."""
+"""Seconds for which an unused client keeps its connections open."""
 
 _PAGE = 500
 _SLICE = 64 * 1024
@@ -45,7 +45,7 @@ _MERGE = "application/merge-patch+json"
 _JSON = "application/json, */*"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept header for objects without spec and status."""
+"""Accept headers for an object, and for a list of objects, without spec and status."""
 
 _QUOTED = 200
 _UNAUTHORIZED = 401
@@ -53,7 +53,7 @@ _WRITES = {"POST", "PATCH"}
 
 
 class Refused(Exception):
-    """Refusal or failure of a request; internal to this package."""
+    """A request was refused or failed; raised only inside this module, which converts it to an error of the core."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -62,18 +62,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Page of a collection, with the collection's version from which a watch resumes."""
+    """Page of a collection, and the collection's resource version, from which a watch can start."""
 
     items: Sequence[Manifest]
     version: str
 
 
 class Client:
-    """Client of one API server on one event loop. Get it with `shared_client`.
+    """Client of one API server on one event loop. Use `shared_client` to get one.
 
     Attributes:
-        streams_lists: the server is assumed to support streaming lists (KEP-3157).
-        log_streams: limits concurrent log streams.
+        streams_lists: whether the server supports streaming lists (KEP-3157); True until it refuses one.
+        log_streams: limits the concurrent log streams.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -88,29 +88,29 @@ class Client:
         self._loading = asyncio.Lock()
 
     async def get(self, path: str, *, accept: str = _JSON, **query: str) -> Manifest:
-        """Return an object or a list."""
+        """Return an object, or a list object."""
         return await self._request("GET", path, query=query, accept=accept)
 
     async def object(self, path: str) -> Manifest:
         """Return one object.
 
         Raises:
-            ClusterError: the response is not an object; it may be a gateway's.
+            ClusterError: the response is not a Kubernetes object; it may be a gateway's.
         """
         manifest = await self.get(path)
         if not (manifest.get("kind") and isinstance(meta := manifest.get("metadata"), dict) and meta.get("uid")):
-            raise _strange(path, manifest)
+            raise _not_from_kubernetes(path, manifest)
         return manifest
 
     async def items(self, path: str, **query: str) -> list[Manifest]:
-        """Return all objects of a collection, each with its kind as in a `get`."""
+        """Return all objects of a collection, each with `apiVersion` and `kind`, which the server omits in lists."""
         return [each async for page in self.pages(path, **query) for each in page.items]
 
     async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
-        """Yield the collection page by page.
+        """Yield the pages of a collection.
 
         Raises:
-            ClusterError: a response is not a list; it may be a gateway's.
+            ClusterError: a response is not a Kubernetes list; it may be a gateway's.
         """
         page_query = {**query, "limit": str(_PAGE)}
         while True:
@@ -120,7 +120,7 @@ class Client:
                 items = [{**shared, **each} for each in page.get("items") or ()]
                 version, more = page["metadata"]["resourceVersion"], page["metadata"].get("continue")
             except (KeyError, TypeError, AttributeError):
-                raise _strange(path, page) from None
+                raise _not_from_kubernetes(path, page) from None
             yield Page(items=items, version=version)
             if not more:
                 return
@@ -129,8 +129,8 @@ class Client:
     async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
         """Create an object and return its current state.
 
-        A create is retried after an answer that leaves it open whether it happened: the object's name is its identity,
-        and on JobAlreadyExists the caller checks the owner.
+        A create without a response is retried although the object may exist: a second create of the same name raises
+        JobAlreadyExists, and the caller then checks the owner.
         """
         return await self._request("POST", path, body=body, query={"fieldValidation": "Strict", **query})
 
@@ -146,38 +146,38 @@ class Client:
     async def stream(
         self, path: str, *, silence: float, accept: str = _JSON, **query: str
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Open a watch or a log; yields its bytes as they arrive.
+        """Open a watch or a log, and yield an iterator over its bytes as they arrive.
 
         Args:
-            path: of the resource.
+            path: path of the resource.
             silence: seconds without any byte after which the connection is considered dead.
             accept: the Accept header.
             query: parameters of the request.
 
         Raises:
-            PTJobError: it was refused. While reading: ClusterUnavailable if the connection broke.
+            PTJobError: the request was refused. The iterator raises ClusterUnavailable if the connection breaks.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
         request = described("GET", path)
         try:
-            answer = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
+            response = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
         except Refused as refused:
             raise refused.refusal.error(request) from refused
         if self._tcp_keepalive:
-            keep_alive(answer)
+            keep_alive(response)
         try:
-            yield _chunks(answer, request)
+            yield _chunks(response, request)
         finally:
-            answer.close()
+            response.close()
 
     @asynccontextmanager
     async def socket(
         self, path: str, query: Sequence[tuple[str, str]]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a web socket to a program or port of a pod.
+        """Open a web socket to a program or a port of a pod.
 
         Raises:
-            PTJobError: it was refused, or not answered.
+            PTJobError: the request was refused, or got no response.
         """
         connection = self._connection or await self._load()
         request = described("POST", path)
@@ -194,10 +194,10 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        open_ones = [*self._retired, *([self._connection] if self._connection else [])]
+        connections = [*self._retired, *([self._connection] if self._connection else [])]
         self._connection, self._retired = None, []
-        for each in open_ones:
-            await each.close()
+        for connection in connections:
+            await connection.close()
 
     async def _request(self, method: str, path: str, **how: Any) -> Manifest:
         backoff = Backoff(*_PAUSES)
@@ -215,22 +215,22 @@ class Client:
 
     async def _once(self, method: str, path: str, **how: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
-        answer = await self._authorized(method, path, limits=limits, **how)
-        with _unanswered_as_refused():
-            return _parsed(await answer.read())
+        response = await self._authorized(method, path, limits=limits, **how)
+        with _connection_errors_as_refused():
+            return _parsed(await response.read())
 
     async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
-        """Return a successful response with unread body; a refused credential is reloaded once."""
+        """Return a successful response with an unread body; on 401, reload the credential and retry once."""
         try:
-            return await self._ask(method, path, **how)
+            return await self._send(method, path, **how)
         except Refused as refused:
             if refused.refusal.code != _UNAUTHORIZED:
                 raise
         logger.info("the API server refused the credential; loading it anew")
         await self._load()
-        return await self._ask(method, path, **how)
+        return await self._send(method, path, **how)
 
-    async def _ask(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -243,20 +243,20 @@ class Client:
     ) -> aiohttp.ClientResponse:
         connection = self._connection or await self._load()
         headers = {"Accept": accept, "Content-Type": content_type}
-        with _unanswered_as_refused():
-            proof = await self._credentials.headers()
-            answer = await connection.request(
-                method, path, query=query, headers=headers | proof, body=body, limits=limits
+        with _connection_errors_as_refused():
+            authentication = await self._credentials.headers()
+            response = await connection.request(
+                method, path, query=query, headers=headers | authentication, body=body, limits=limits
             )
-            if answer.ok:
-                return answer
-            data = await answer.read()
-        if answer.content_type == "application/json":
-            _parsed(data)  # a truncated refusal does not name its selector: treated as no answer
-        raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
+            if response.ok:
+                return response
+            data = await response.read()
+        if response.content_type == "application/json":
+            _parsed(data)  # raises for a truncated error, which is treated as a missing response
+        raise Refused(Refusal.read(response.status, data, response.headers.get("Retry-After")))
 
     async def _load(self) -> Connection:
-        """Load address and credential, and reconnect if the connection settings have changed."""
+        """Load the address and the credential; open a new connection if its settings have changed."""
         async with self._loading:
             before = self._credentials.endpoint.without_credential
             await self._credentials.load()
@@ -270,13 +270,13 @@ class Client:
 
 
 class _Source:
-    """A client that is closed some time after its last user, or when its loop ends; a `shared.Source`."""
+    """Client that is closed some time after its last use, or with its event loop; a `shared.Source`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self.client = Client(config)
 
     async def run(self) -> None:
-        """Keep the connections until cancelled."""
+        """Keep the connections open until cancelled."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -288,15 +288,15 @@ class _Source:
 
 @asynccontextmanager
 async def shared_client(config: ClusterConfig) -> AsyncIterator[Client]:
-    """Yield the shared client of this cluster and event loop."""
+    """Yield the client that all users of this cluster on this event loop share."""
     async with shared_source(config, lambda: _Source(config), linger=_IDLE) as source:
         yield source.client
 
 
-async def _chunks(answer: aiohttp.ClientResponse, request: str) -> AsyncGenerator[bytes, None]:
+async def _chunks(response: aiohttp.ClientResponse, request: str) -> AsyncGenerator[bytes, None]:
     try:
-        with _unanswered_as_refused():
-            async for chunk in answer.content.iter_any():
+        with _connection_errors_as_refused():
+            async for chunk in response.content.iter_any():
                 for start in range(0, len(chunk), _SLICE):
                     yield chunk[start : start + _SLICE]
                     await asyncio.sleep(0)  # a log that arrives faster than it is read must not block the loop
@@ -307,22 +307,22 @@ async def _chunks(answer: aiohttp.ClientResponse, request: str) -> AsyncGenerato
 def _parsed(data: bytes) -> Manifest:
     try:
         value = json.loads(data or b"{}")
-    except ValueError:  # truncated by a gateway that ended it normally
+    except ValueError:  # a gateway truncated the response, and ended it normally
         raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
     return value if isinstance(value, dict) else {}
 
 
-def _strange(path: str, answer: Manifest) -> ClusterError:
-    return ClusterError(f"{described('GET', path)}: the answer is not Kubernetes': {json.dumps(answer)[:_QUOTED]}")
+def _not_from_kubernetes(path: str, response: Manifest) -> ClusterError:
+    return ClusterError(f"{described('GET', path)}: the answer is not Kubernetes': {json.dumps(response)[:_QUOTED]}")
 
 
 @contextlib.contextmanager
-def _unanswered_as_refused() -> Any:
-    """Convert every missing answer into a `Refused` without a code."""
+def _connection_errors_as_refused() -> Any:
+    """Convert the exceptions of a missing response into `Refused` with code 0."""
     try:
         yield
     except aiohttp.ClientSSLError as error:
         raise Refused(Refusal(code=0, reason=type(error).__name__, message=str(error), final=True)) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        words = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
-        raise Refused(Refusal(code=0, reason=type(error).__name__, message=words)) from error
+        message = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
+        raise Refused(Refusal(code=0, reason=type(error).__name__, message=message)) from error

@@ -1,4 +1,4 @@
-"""API paths of all resources in use; also the list of what a Role must allow."""
+"""Return the API paths of all resources that this package uses, and so of all that a Role must allow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def secrets(namespace: str, name: str = "") -> str:
 
 
 def runtimes(kind: str, namespace: str) -> str:
-    """Return the path of a kind's runtimes: the cluster's, or those of a namespace."""
+    """Return the path of the runtimes of a kind: ClusterTrainingRuntime, or TrainingRuntime in a namespace."""
     is_of_cluster = kind == "ClusterTrainingRuntime"
     return _path("/apis/trainer.kubeflow.org/v1alpha1", "" if is_of_cluster else namespace, f"{kind.lower()}s", "")
 
@@ -64,7 +64,7 @@ def deployments(namespace: str, name: str = "") -> str:
 def workloads(namespace: str) -> tuple[str, str]:
     """Return the paths of Kueue's Workloads, the newer API first.
 
-    Kueue 0.15 and later serve v1beta2, those before 0.20 v1beta1; the fields in use are the same in both.
+    Kueue serves v1beta2 from 0.15 on, and v1beta1 until 0.19; the fields that we read are the same in both.
     """
     return (
         _path("/apis/kueue.x-k8s.io/v1beta2", namespace, "workloads", ""),
@@ -83,7 +83,7 @@ def _path(root: str, namespace: str, plural: str, name: str) -> str:
 
 
 def described(method: str, path: str) -> str:
-    """Describe a request for people: `create pytorchjobs in default`, `read pods/log default/train-master-0`."""
+    """Return a request for error messages: `create pytorchjobs in default`, `read pods/log default/train-master-0`."""
     verb = {"GET": "read", "POST": "create", "PATCH": "change", "DELETE": "delete"}.get(method, method)
     _, _, rest = path.partition("/namespaces/")
     namespace, plural, name, sub = (*rest.split("/"), "", "", "")[:4]
