@@ -1,4 +1,4 @@
-"""Informer for jobs and their pods: a cache updated by watches that all subscribers of an event loop share."""
+"""Watch jobs and their pods with informers: caches that all subscribers of an event loop share."""
 
 from __future__ import annotations
 

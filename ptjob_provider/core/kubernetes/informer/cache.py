@@ -1,7 +1,7 @@
-"""Cached state of one job: its object, its pods, and the events that explain its waiting.
+"""Cache the state of one job: its object, its pods, and the events that explain why it waits.
 
-All subscribers of a job on a loop share it: the watcher and the log readers. It holds the current state; each
-subscriber gets a deleted pod once, in its last state. The informer updates it.
+All subscribers of a job on an event loop share the cache: its watcher and its log readers. The informer updates it. It
+has the current state only, but each subscriber gets a deleted pod once, in its last state.
 """
 
 from __future__ import annotations
@@ -29,25 +29,28 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 _REMEMBERED = 256
-"""Deleted pods per job that are kept for a slow subscriber."""
+"""Maximum number of deleted pods per job that are kept for slow subscribers."""
 
 _MAX_WAITING = 4
-"""Waiting pods without a reason whose events are read: the others wait for the same reason."""
+"""Maximum number of waiting pods whose events are read: further ones mostly wait for the same reason."""
 
 _VAGUE = {"ContainerCreating", "PodInitializing", ""}
+"""Reasons of waiting containers that do not explain the waiting."""
 
 
 class JobCache:
-    """Cached state of one job; it is kept packed, in a twentieth of the memory, and without subscribers its pods, too.
+    """Cached state of one job.
+
+    The job's object is kept compressed, in a twentieth of the memory; without subscribers, so are its pods.
 
     Args:
         ref: the job.
         list_pods: reads the job's pods from the server into this cache. None: the job does not exist.
 
     Attributes:
-        subscribers: their number; changed by the informer.
-        version: newest resource version that the watch has delivered; -1 for none.
-        is_complete: the job's state was set.
+        subscribers: number of subscribers; the informer changes it.
+        version: newest resource version of the job that the watch has delivered; -1 for none.
+        is_complete: whether the job's state is known.
     """
 
     __slots__ = (
@@ -116,21 +119,22 @@ class JobCache:
         self.notifier.notify()
 
     def set_pod(self, pod: Manifest, *, is_event: bool = False) -> None:
-        """Set a pod's current state; ignored if the pod is known to be deleted or a later state is known.
+        """Set a pod's current state. Does nothing if a later state is cached, or if the pod was deleted.
 
         Args:
-            pod: the object.
-            is_event: it comes from the watch: a pod missing from a lagging server's list has reappeared.
+            pod: the pod's object.
+            is_event: the state comes from the watch: then a pod counted as deleted exists, and was only missing from
+                the list of a lagging server.
         """
         uid = pod["metadata"]["uid"]
         if self._is_packed:
             self._packed_pods[uid] = packed(pod)
             return
-        deleted = [each for _, each in self._deleted or () if each["metadata"]["uid"] == uid]
-        last = deleted[-1] if deleted else self._pods.get(uid)
-        if _version(pod) < _version(last) or (deleted and not is_event):
+        deleted_states = [each for _, each in self._deleted or () if each["metadata"]["uid"] == uid]
+        last = deleted_states[-1] if deleted_states else self._pods.get(uid)
+        if _version(pod) < _version(last) or (deleted_states and not is_event):
             return
-        if self._deleted is not None and deleted:
+        if self._deleted is not None and deleted_states:
             others = [each for each in self._deleted if each[1]["metadata"]["uid"] != uid]
             self._deleted = deque(others, maxlen=_REMEMBERED)
         self._pods[uid] = pod
@@ -138,7 +142,12 @@ class JobCache:
             self.notifier.notify()
 
     def remove_pod(self, uid: str, last: Manifest | None = None) -> None:
-        """Remove a deleted pod; subscribers get its last state: this one, or else the last that the watch delivered."""
+        """Remove a deleted pod; subscribers get its last state.
+
+        Args:
+            uid: uid of the pod.
+            last: its last state; None: the cached one.
+        """
         self._packed_pods.pop(uid, None)
         cached = self._pods.pop(uid, None)
         if self._is_packed or (pod := last or cached) is None:
@@ -149,7 +158,7 @@ class JobCache:
         self.notifier.notify()
 
     def forget_versions(self) -> None:
-        """Accept the pods' next states regardless of version: the server was restored."""
+        """Accept the next state of every pod, with any resource version: the server was restored from a backup."""
         self._deleted = None
         for pod in self._pods.values():
             pod["metadata"].pop("resourceVersion", None)
@@ -157,7 +166,7 @@ class JobCache:
     def set_events(self, events: Mapping[str, Manifest]) -> None:
         """Set the events about the job and its pods: uid → event.
 
-        Events found by name may belong to an earlier job: those older than this job are dropped.
+        Drops events that are older than the job: selected by name, they are about an earlier job.
         """
         current = {uid: event for uid, event in events.items() if created_at(event) >= self._created_at}
         if current != self._events:
@@ -165,7 +174,7 @@ class JobCache:
             self.notifier.notify()
 
     def add_usage(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
-        """Add a usage sample of one of its pods; wakes no subscriber."""
+        """Add a usage sample of one of the job's pods; does not notify subscribers."""
         self._usage = {} if self._usage is None else self._usage
         replica = self._replica_of(pod)
         uid = pod["metadata"]["uid"]
@@ -173,7 +182,7 @@ class JobCache:
         self._usage[uid] = replica, before.with_sample(measured)
 
     def pack(self) -> None:
-        """Release memory that only subscribers need, until `unpack`."""
+        """Compress the pods and drop what only subscribers need, until `unpack`."""
         self._is_packed = True
         self._packed_pods |= {uid: packed(pod) for uid, pod in self._pods.items()}
         self._pods, self._deleted, self._usage = {}, None, None
@@ -181,7 +190,7 @@ class JobCache:
             self._events = {}
 
     def unpack(self) -> None:
-        """Prepare for the first subscriber."""
+        """Uncompress the pods for the first subscriber."""
         self._is_packed = False
         pods, self._packed_pods = self._packed_pods, {}
         for pod in pods.values():
@@ -193,7 +202,7 @@ class JobCache:
         """Yield the state once it is complete, and again after each change; see `Backend.watch`.
 
         Raises:
-            PTJobError: the server refuses the watch; log readers go on with the cached state.
+            PTJobError: the server refuses the watch. Log readers continue with the cached state.
         """
         version, delivered = -1, 0
         while True:
@@ -203,7 +212,7 @@ class JobCache:
             version = self.notifier.version
             deleted = [pod for number, pod in self._deleted or () if number > delivered]
             delivered = self._deletions
-            is_gone = self._packed_job is None  # the job may be deleted while the consumer handles the observation
+            is_gone = self._packed_job is None  # before `yield`: the job may be deleted while the consumer runs
             yield self._observation(deleted)
             if is_gone:
                 return
@@ -211,21 +220,21 @@ class JobCache:
                 yield self._observation([])
 
     async def pod(self, name: str) -> Manifest | None:
-        """Return the current newest pod of the replica; None if there is none."""
+        """Return the newest existing pod of the replica; None if there is none."""
         self._check()
         pods = [pod for pod in self._pods.values() if self._replica_of(pod) == name]
         return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
     def last_state(self, uid: str) -> Manifest | None:
-        """Return the last known state of a pod, deleted or not; None if it is not cached."""
-        deleted = (pod for _, pod in reversed(self._deleted or ()) if pod["metadata"]["uid"] == uid)
-        return self._pods.get(uid) or next(deleted, None)
+        """Return the last known state of an existing or deleted pod; None if it is not cached."""
+        deleted_states = (pod for _, pod in reversed(self._deleted or ()) if pod["metadata"]["uid"] == uid)
+        return self._pods.get(uid) or next(deleted_states, None)
 
     async def refresh_pods(self) -> None:
-        """Read the pods from the server: their events may lag behind the job's.
+        """Read the pods from the server, because the watch of pods may lag behind the watch of jobs.
 
         Raises:
-            ClusterError: the server refuses. An unresponsive server is retried.
+            ClusterError: the server refuses the request. An unresponsive server is retried.
         """
         if self._list_pods is not None:
             await self._list_pods(self)
@@ -235,7 +244,7 @@ class JobCache:
         self._check()
         return self.read_job()
 
-    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the time of the next check
+    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the caller checks again after it
         """Wait for the next change, or until the timeout."""
         before = self.notifier.version
         with contextlib.suppress(TimeoutError):
@@ -243,18 +252,18 @@ class JobCache:
                 await self.notifier.until(lambda: self.notifier.version > before, though_refused=True)
 
     def usage(self) -> dict[str, PeakUsage]:
-        """Return the usage of its replicas measured while it has subscribers, by name."""
+        """Return the usage measured while the job has subscribers: replica's name → usage."""
         return of_pods((self._usage or {}).values())
 
     # --- read by the informer
 
     def read_job(self) -> Manifest | None:
-        """Return the job's last published state; None if it is gone."""
+        """Return the job's current state; None if it is gone."""
         return unpacked(self._packed_job) if self._packed_job else None
 
     @property
     def pods(self) -> Mapping[str, Manifest]:
-        """Return the existing pods: uid → pod; empty while they are packed."""
+        """Return the existing pods: uid → pod; empty while the cache is packed."""
         return self._pods
 
     @property
@@ -264,7 +273,7 @@ class JobCache:
 
     @property
     def events(self) -> Sequence[Manifest]:
-        """Return the last events about the job, its pods and its place in a queue."""
+        """Return the last events about the job and its pods, and Kueue's reasons as events."""
         return list(self._events.values())
 
     @property
@@ -276,14 +285,14 @@ class JobCache:
 
     @property
     def has_surely_stopped(self) -> bool:
-        """Return whether no pod runs or will run, even if pod events are late.
+        """Return whether no pod runs or will run, which is certain even if the watch of pods lags behind.
 
-        The end of a pod is final, so as many ended pods as the job has replicas are enough; a job that ended without
-        having started, such as a suspended one, never had any.
+        True if the job has ended and each replica has an ended pod, because the end of a pod is final. Also if it ended
+        without having started, such as while it was suspended: then it never had pods.
         """
-        ended = {self._replica_of(pod) for pod in self._pods.values() if has_ended(pod)}
+        ended_replicas = {self._replica_of(pod) for pod in self._pods.values() if has_ended(pod)}
         never_started = self._is_over and not self._has_started and not self._pods and not self._deleted
-        return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
+        return never_started or (self._is_over and len(ended_replicas) == len(self._pods) == self._replicas)
 
     @property
     def _is_over(self) -> bool:
@@ -291,24 +300,27 @@ class JobCache:
 
     @property
     def needs_queue_reason(self) -> bool:
-        """Return whether a queue holds the job back and has the reason."""
+        """Return whether the job is suspended in a queue of Kueue, whose Workload has the reason."""
         return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed_job is not None
 
     def event_selectors(self) -> list[str]:
         """Return the field selectors of the events that are needed now.
 
-        They select events about pods that do not start; about the job, and the creator of its pods, while pods are
-        created or deleted; and about a failed job: the operator reports there the pods that it could not create, those
-        that it deleted itself, and the ends of deleted pods. For pods that failed waiting for a deleted rank 0, also
-        rank 0's events.
+        They select the events about:
+
+        - pods that do not start;
+        - the job, and the creator of its pods, while pods are missing or are being deleted;
+        - a failed job: there the operator reports the pods that it could not create, those that it deleted itself, and
+          the ends of deleted pods;
+        - a deleted rank 0, if other pods of a failed job may have waited for it.
         """
         if self._packed_job is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
             return []
         is_over = self.phase is JobPhase.FAILED
         vague = [] if is_over else [uid for uid, pod in self._pods.items() if _is_vague(pod)]
-        leaving = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
+        has_deletions = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
         lacks_pods = len(self._pods) < self._replicas
-        selectors = [by_uid(self.ref.uid)] if is_over or vague or leaving or lacks_pods else []
+        selectors = [by_uid(self.ref.uid)] if is_over or vague or has_deletions or lacks_pods else []
         controllers = kinds.named(self.ref.kind).controllers(self.ref.name) if lacks_pods and not is_over else ()
         selectors += [by_name(kind, name) for kind, name in controllers]
         if is_over and self._rank0_was_waited_for:
@@ -317,7 +329,7 @@ class JobCache:
 
     @property
     def _rank0_was_waited_for(self) -> bool:
-        """Return whether an init container has failed that may have waited for rank 0's pod, which is deleted."""
+        """Return whether an init container, which may have waited for rank 0, has failed, and rank 0's pod is gone."""
         inits = (each for pod in self._pods.values() for each in pod["status"].get("initContainerStatuses") or ())
         has_failed = any(((each.get("state") or {}).get("terminated") or {}).get("exitCode") for each in inits)
         is_named = kinds.named(self.ref.kind).HAS_FIXED_POD_NAMES
@@ -327,8 +339,8 @@ class JobCache:
         if self.notifier.error is not None:
             raise self.notifier.error
 
-    def _observation(self, gone: list[Manifest]) -> Observation:
-        pods = [*gone, *self._pods.values()]
+    def _observation(self, deleted: list[Manifest]) -> Observation:
+        pods = [*deleted, *self._pods.values()]
         return Observation(job=self.read_job(), pods=pods, events=self.events)
 
 
@@ -337,18 +349,18 @@ def _version(pod: Manifest | None) -> int:
 
 
 def packed(manifest: Manifest) -> bytes:
-    """Return the object in a compact form that is fast to create."""
+    """Return the object as JSON that is compressed for speed rather than size."""
     return zlib.compress(json.dumps(manifest, separators=(",", ":")).encode(), 1)
 
 
 def unpacked(data: bytes) -> Manifest:
-    """Return the unpacked object."""
+    """Return the object that was packed."""
     manifest: Manifest = json.loads(zlib.decompress(data))
     return manifest
 
 
 def _is_vague(pod: Manifest) -> bool:
-    """Return whether the pod is scheduled, does not run, and gives no reason."""
+    """Return whether the pod is scheduled and not running, and its status gives no reason."""
     status = pod.get("status") or {}
     if status.get("phase") != "Pending" or not pod["spec"].get("nodeName"):
         return False

@@ -1,7 +1,7 @@
-"""Poll the reasons of waiting jobs: core/v1 Events at growing intervals, and Kueue's Workloads.
+"""Poll why jobs wait: from core/v1 Events, and from the Workloads of Kueue.
 
-Events are not in the server's watch cache, and there are many: they are read per object for a few jobs and by one list
-for many, less and less often while the same jobs keep waiting.
+Events are not in the API server's watch cache, and there are many of them. For a few objects they are therefore read
+per object, for more with one list, and the interval grows while the same jobs wait.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Workloads:
-    """The Workloads of one namespace; the version that answered last is tried first."""
+    """Reads the Workloads of one namespace; tries first the API version that was served last."""
 
     def __init__(self, namespace: str) -> None:
         self._path, self._other_path = paths.workloads(namespace)
 
     async def list(self, client: Client, uid: str = "") -> Sequence[Manifest]:
-        """Return the Workloads of the job with this uid; of all jobs if it is "".
+        """Return the Workloads of the job with this uid, or of all jobs for "".
 
         Raises:
-            ClusterError: they may not be read; 404: the server has no Kueue.
+            ClusterError: they may not be read; with code 404: Kueue is not installed.
         """
         query = {"labelSelector": f"{JOB_UID_LABEL}={uid}"} if uid else {}
         try:
@@ -48,20 +48,20 @@ class Workloads:
 
 
 _SETTLING = 1.0
-"""Seconds for a job to report its own reason: most start within them."""
+"""Seconds before the first poll: most jobs start, or their pods report a reason, within them."""
 
 _PAUSES = (5.0, 60.0)
-"""Seconds between two polls: at first, and at most."""
+"""Minimum and maximum seconds between two polls."""
 
 _FEW = 8
 """Maximum number of objects that are queried one by one."""
 
 _IMPATIENT = 5.0
-"""Seconds that a one-off read waits for the answers."""
+"""Maximum seconds of a one-off read."""
 
 
 class EventPoller:
-    """Polls the events of the jobs of one namespace that `update` has registered."""
+    """Polls the events about jobs of one namespace, which `update` registers."""
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
@@ -70,7 +70,7 @@ class EventPoller:
         self._notifier = Notifier()
 
     def update(self, cache: JobCache) -> None:
-        """Register the job while it needs events."""
+        """Register the job if it needs events, else unregister it."""
         if not (cache.event_selectors() or cache.needs_queue_reason):
             self.drop(cache)
         elif cache.ref.uid not in self._waiting:
@@ -78,27 +78,30 @@ class EventPoller:
             self._notifier.notify()
 
     def drop(self, cache: JobCache) -> None:
-        """Unregister a job that needs no events, or has no subscribers."""
+        """Unregister a job that needs no events or has no subscribers."""
         self._waiting.pop(cache.ref.uid, None)
 
     async def run(self, client: Client) -> None:
-        """Poll while any job is registered."""
+        """Poll while any job is registered, until cancelled."""
         before: set[str] = set()
         pause = _PAUSES[0]
         while True:
             await self._notifier.until(lambda: bool(self._waiting))
             await asyncio.sleep(_SETTLING)
-            wanted = {cache: selectors for cache in self._waiting.values() if (selectors := cache.event_selectors())}
+            selectors_of_jobs = {
+                cache: selectors for cache in self._waiting.values() if (selectors := cache.event_selectors())
+            }
             queued = [cache for cache in self._waiting.values() if cache.needs_queue_reason]
-            await self._read_all(client, wanted)
+            await self._read_all(client, selectors_of_jobs)
             await self._read_queues(client, queued)
-            now = {each for selectors in wanted.values() for each in selectors} | {cache.ref.uid for cache in queued}
+            now = {each for selectors in selectors_of_jobs.values() for each in selectors}
+            now |= {cache.ref.uid for cache in queued}
             pause = min(2 * pause, _PAUSES[1]) if now <= before else _PAUSES[0]
             before = now
             await asyncio.sleep(pause)
 
     async def read_now(self, client: Client, cache: JobCache) -> None:
-        """Read the events of one waiting job now; slow answers are dropped."""
+        """Read the events of one waiting job now, within a short time limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IMPATIENT):
                 if selectors := cache.event_selectors():
@@ -107,7 +110,10 @@ class EventPoller:
                     await self._read_queues(client, [cache])
 
     async def read(self, client: Client, cache: JobCache, selectors: Sequence[str]) -> None:
-        """Read the selected events into the job's cache; failed reads are retried later or dropped."""
+        """Read the selected events into the job's cache, or report there that the read was refused.
+
+        Does nothing if the server is unavailable: the next poll reads them again.
+        """
         events: dict[str, Manifest] = {}
         try:
             for selector in selectors:
@@ -119,20 +125,20 @@ class EventPoller:
             events = {"": unreadable(error)}
         cache.set_events(events)
 
-    async def _read_all(self, client: Client, wanted: Mapping[JobCache, Sequence[str]]) -> None:
-        """Read the events of all these jobs: one by one for a few, else by one list."""
-        every = {selector for selectors in wanted.values() for selector in selectors}
-        if len(every) <= _FEW:
-            for cache, selectors in wanted.items():
+    async def _read_all(self, client: Client, selectors_of_jobs: Mapping[JobCache, Sequence[str]]) -> None:
+        """Read the events of these jobs: one request per selector for a few of them, else one list."""
+        all_selectors = {selector for selectors in selectors_of_jobs.values() for selector in selectors}
+        if len(all_selectors) <= _FEW:
+            for cache, selectors in selectors_of_jobs.items():
                 await self.read(client, cache, selectors)
             return
         try:
-            events = await self._by_selector(client, every)
+            events = await self._by_selector(client, all_selectors)
         except ClusterUnavailable:
             return
         except ClusterError as error:
-            events = {selector: {"": unreadable(error)} for selector in every}
-        for cache, selectors in wanted.items():
+            events = {selector: {"": unreadable(error)} for selector in all_selectors}
+        for cache, selectors in selectors_of_jobs.items():
             cache.set_events({uid: event for each in selectors for uid, event in events.get(each, {}).items()})
 
     async def _by_selector(self, client: Client, selectors: set[str]) -> dict[str, dict[str, Manifest]]:
@@ -144,12 +150,12 @@ class EventPoller:
         return events
 
     async def _read_queues(self, client: Client, queued: Sequence[JobCache]) -> None:
-        """Read the queues' reasons into the waiting jobs; a forbidden read is reported, not taken for silence."""
-        wanted = {cache.ref.uid: cache for cache in queued}
+        """Read Kueue's reasons into the caches of queued jobs; report a refused read there, too."""
+        by_job_uid = {cache.ref.uid: cache for cache in queued}
         try:
-            for uid in wanted if len(wanted) <= _FEW else [""]:
+            for uid in by_job_uid if len(by_job_uid) <= _FEW else [""]:
                 for workload in await self._workloads.list(client, uid):
-                    event, cache = as_event(workload), wanted.get(owner_of(workload))
+                    event, cache = as_event(workload), by_job_uid.get(owner_of(workload))
                     if event is not None and cache is not None:
                         cache.set_events({event["metadata"]["uid"]: event})
         except ClusterUnavailable:
@@ -160,5 +166,5 @@ class EventPoller:
 
 
 def unreadable(error: ClusterError) -> Manifest:
-    """Return a synthetic event for a forbidden read."""
+    """Return a synthetic event which reports that the server has refused to return the reasons."""
     return {"metadata": {}, "reason": "NotApplied", "message": f"cannot read why it waits: {error}"}

@@ -1,8 +1,8 @@
-"""Informer: caches a namespace's jobs of ours and their pods, with one watch each for all subscribers on a loop.
+"""Cache a namespace's jobs and their pods, with one watch of each that all subscribers of an event loop share.
 
-Subscribers read the `JobCache` of their job. A job without subscribers stays cached while it is live, so that the next
-one needs no request, and is evicted when it has ended. A job that only one process follows is watched by name; jobs of
-other owners share one watch, and are cached for their subscribers only.
+Subscribers read the `JobCache` of their job. A live job of ours stays cached without subscribers, so that the next one
+needs no request; an ended job is evicted. While the event loop follows a single job, that job is watched by name. Jobs
+without our label share a watch of their own, and are cached only while they have subscribers.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.informer.reflector import Event
 
 _LINGER = 10.0
-"""Seconds that an informer stays open for the next subscriber: the next trigger, or the reader of the log's end."""
+"""Seconds for which an informer without subscribers stays open: the next trigger or log reader may need it."""
 
 _AT_ONCE = 50
-"""Subscribers that start per turn of the loop: each unpacks its job, and thousands may start at once."""
+"""Subscribers that start per iteration of the event loop: thousands may arrive at once, and each unpacks its job."""
 
 _KEPT = 30.0
-"""Seconds that a job is cached after the server has refused its watch, for subscribers that retry."""
+"""Seconds for which jobs without subscribers stay cached after a refused watch works again: subscribers retry."""
 
 _UNLABELLED_INTERVAL = 30.0
-"""Seconds between polls of a job that has lost the label by which it was watched."""
+"""Seconds between polls of a job that no longer has the label by which it was watched."""
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @asynccontextmanager
 async def subscribe(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCache]:
-    """Subscribe to the job's cache; it is complete on entry and kept up to date.
+    """Subscribe to the job's cache, which is complete on entry and then kept up to date.
 
     Raises:
         ClusterError: the server refuses the watch.
@@ -68,7 +68,7 @@ async def subscribe(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCach
 
 
 def cached_job(config: ClusterConfig, ref: JobRef) -> JobCache | None:
-    """Return the job's cache if it is complete and has subscribers on this loop; makes no request."""
+    """Return the job's cache if it is complete and has subscribers on this event loop. Makes no request."""
     ours = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
     for scope in (replace(ours, name=ref.name), ours, replace(ours, ours=False)):
         informer = opened(scope)
@@ -89,7 +89,7 @@ def _cache_without_job(ref: JobRef) -> JobCache:
 
 
 class JobInformer:
-    """Caches of the jobs of a scope; a `shared.Source`."""
+    """Watches the jobs of a scope and their pods, and keeps a cache per job; a `shared.Source`."""
 
     def __init__(self, scope: WatchScope) -> None:
         self._scope = scope
@@ -129,10 +129,10 @@ class JobInformer:
 
     @asynccontextmanager
     async def subscription(self, ref: JobRef) -> AsyncIterator[JobCache | None]:
-        """Subscribe to the job's cache, and enter once it is complete; None if the job is outside the scope.
+        """Subscribe to the job's cache, and yield the cache once it is complete; None if the job is outside the scope.
 
         Raises:
-            PTJobError: the server refuses the watch; it is retried, and a new subscription gets the same cache.
+            PTJobError: the server refuses the watch. The watch is retried, and a new subscription gets the same cache.
         """
         await self._notifier.until(lambda: self._synced == {"jobs", "pods"} and not self._refused)
         async with self._turn:
@@ -150,7 +150,7 @@ class JobInformer:
                 self._release(cache)
 
     def cached(self, ref: JobRef) -> JobCache | None:
-        """Return the cache of a job with subscribers, once it is complete."""
+        """Return the cache of a job if it is complete and has subscribers; else None."""
         cache = self._caches.get(ref.uid)
         return cache if cache is not None and cache.subscribers and cache.is_complete else None
 
@@ -160,7 +160,7 @@ class JobInformer:
         return cache
 
     def _begin(self, cache: JobCache) -> None:
-        """Prepare a cache for its first subscriber; request a job that the watch has not delivered, or has lost."""
+        """Prepare a cache for its first subscriber; read a job that the watch has not delivered or no longer covers."""
         cache.unpack()
         if cache.is_complete:
             self._update_pollers(cache)
@@ -182,11 +182,11 @@ class JobInformer:
             self._take_job(job)
 
     def _is_out_of_scope(self, cache: JobCache) -> bool:
-        """Return True if its job is outside the scope; False if the job could not be read."""
+        """Return whether the cache was removed because its job is outside the scope, not because of an error."""
         return self._caches.get(cache.ref.uid) is not cache and cache.notifier.error is None
 
     def _release(self, *caches: JobCache) -> None:
-        """Evict those without subscribers, but for live jobs that the watch keeps up to date."""
+        """Evict caches without subscribers, except those of live jobs that the watch keeps up to date."""
         for cache in caches:
             uid = cache.ref.uid
             if cache.subscribers or self._caches.get(uid) is not cache:
@@ -201,12 +201,12 @@ class JobInformer:
                 self._ended.add(uid)
 
     def _is_kept(self, job: Manifest) -> bool:
-        """Return whether the job stays cached without subscribers."""
+        """Return whether the job is cached even without subscribers."""
         is_live = not kinds.read_status(job).phase.is_terminal
         return self._keeps and self._scope.has(job) and (is_live or bool(self._scope.name))
 
     def _start(self, cache: JobCache, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work; a refusal fails only the subscribers of this job."""
+        """Run the work in a task; an error fails only the subscribers of this job, and evicts its cache."""
 
         async def run() -> None:
             try:
@@ -219,7 +219,7 @@ class JobInformer:
         self._tasks.create_task(run())
 
     def _update_pollers(self, cache: JobCache) -> None:
-        """Update the requests that this job needs after a change."""
+        """Register the job for events and usage samples, as far as its current state needs them."""
         if cache.subscribers:
             self._events.update(cache)
             self._sampler.update(cache)
@@ -231,7 +231,7 @@ class JobInformer:
     # --- requests
 
     async def _read_job(self, cache: JobCache) -> Manifest | None:
-        """Read the job from the server; None if it is gone."""
+        """Return the job as the server has it; None if it is gone."""
         ref = cache.ref
         path = paths.jobs(ref.kind, ref.namespace, ref.name)
         try:
@@ -241,9 +241,9 @@ class JobInformer:
         return job if job["metadata"]["uid"] == ref.uid else None
 
     async def _list_pods(self, cache: JobCache) -> None:
-        """Read the job's pods from the API server.
+        """Read the job's pods from the API server into its cache.
 
-        The watch does not deliver those of an ended or foreign job, or is late.
+        Needed because the watch may lag, and because pods of ended and of unlabelled jobs may not have been cached.
         """
         ref = cache.ref
         query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name, older=self._is_older)}
@@ -282,7 +282,7 @@ class JobInformer:
         if self._is_kept(job) or (cache is not None and cache.subscribers):
             cache = cache or self._add(ref)
             cache.version = version
-            self._ended.discard(ref.uid)  # the server was restored from a backup
+            self._ended.discard(ref.uid)  # an ended job that is live again: the server was restored from a backup
             self._publish(cache, _stripped(job))
         elif self._keeps:
             self._caches.pop(ref.uid, None)
@@ -299,7 +299,7 @@ class JobInformer:
             self._update_pollers(cache)
 
     async def _publish_failure(self, cache: JobCache, job: Manifest) -> None:
-        """Publish a failure together with the operator's events: later ones are not waited for."""
+        """Read the operator's events before the failure is published: subscribers do not wait for later events."""
         version = cache.version
         await self._events.read(self._client, cache, [by_uid(cache.ref.uid)])
         if cache.version == version:
@@ -308,7 +308,12 @@ class JobInformer:
             self._release(cache)
 
     def _lose_job(self, uid: str, *, is_certain: bool = False) -> None:
-        """Handle a job that left the scope; unless that is certain, a request decides whether it is gone."""
+        """Handle a job that the watch no longer has.
+
+        Args:
+            uid: uid of the job.
+            is_certain: the job is gone; else a request decides whether it is, if the job has subscribers.
+        """
         self._owners.forget(uid)
         self._ended.discard(uid)
         cache = self._caches.get(uid)
@@ -323,9 +328,9 @@ class JobInformer:
             self._start(cache, self._verify(cache))
 
     async def _verify(self, cache: JobCache) -> None:
-        """Poll a job that left the scope: it may be gone, or have lost its label.
+        """Poll a job that the watch no longer has, until it is gone or is in the scope again.
 
-        An unlisted job may also still exist: the server may lag behind.
+        The job may be gone or have lost its label, or the server that listed the jobs may lag behind.
         """
         while cache.subscribers and self._caches.get(cache.ref.uid) is cache:
             job = await self._read_job(cache)
@@ -340,10 +345,10 @@ class JobInformer:
     # --- pods
 
     async def _watch_pods(self) -> None:
-        """Watch the pods by the label of the installed operator, as far as the jobs show which it is."""
+        """Watch the pods by the labels of the installed operator, which the listed jobs show."""
         await self._notifier.until(lambda: "jobs" in self._synced)
         while True:
-            with contextlib.suppress(TimeoutError):  # `_detect_old_operator` ends it: the pods have another label
+            with contextlib.suppress(TimeoutError):  # `_detect_old_operator` ends the watch, to use other labels
                 async with asyncio.timeout(None) as self._pods_watch:
                     await self._watch_labelled_pods()
 
@@ -369,7 +374,7 @@ class JobInformer:
                         self._set_synced("pods")
 
     def _detect_old_operator(self, job: Manifest) -> None:
-        """Switch the pod watch to the old label with the first job of the old operator."""
+        """Switch the watch of pods to the old operator's labels when its first job is received."""
         if not self._is_older and kinds.kind_of(job).is_older(job):
             self._is_older = True
             if self._pods_watch is not None:
@@ -387,7 +392,7 @@ class JobInformer:
             self._owners.keep(_stripped(pod))
             return
         cache = self._caches.get(uid)
-        if cache is None and self._keeps and uid not in self._ended:  # its job has not arrived yet
+        if cache is None and self._keeps and uid not in self._ended:  # its job has not been received yet
             name = kinds.named(self._scope.kind).owner_of(pod).name
             cache = self._add(JobRef(kind=self._scope.kind, namespace=self._scope.namespace, name=name, uid=uid))
         if cache is not None:
@@ -401,12 +406,12 @@ class JobInformer:
         cache.remove_pod(uid, last)
         self._update_pollers(cache)
         if not (cache.subscribers or cache.version >= 0 or cache.is_complete or cache.pod_uids):
-            del self._caches[job]  # its job never arrived
+            del self._caches[job]  # its job was never received
 
     # --- jobs and pods
 
     def _handle_refusal(self, part: str, event: Event) -> None:
-        """Fail all subscribers when the server begins to refuse the watch, and resume them when it answers."""
+        """Fail all subscribers when the server refuses a watch; accept subscribers again when both watches work."""
         if isinstance(event, Refused):
             self._refused.add(part)
             self._set_refused(event.error)
@@ -435,7 +440,7 @@ async def _until_answered(request: Callable[[], Coroutine[Any, Any, Any]]) -> An
 
 
 def _stripped(manifest: Manifest) -> Manifest:
-    """Drop fields that are unused and often the longest."""
+    """Return the object without fields that are unused and often the longest; changes the object."""
     meta = manifest["metadata"]
     meta.pop("managedFields", None)
     (meta.get("annotations") or {}).pop(_LAST_APPLIED, None)

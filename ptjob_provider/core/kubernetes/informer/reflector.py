@@ -1,12 +1,13 @@
-"""LIST, then WATCH without end: every object of a selection, and every change of it, each once.
+"""List and watch a collection without end: yields each object of a selection, and then each change, once.
 
-The initial state comes as a streaming list where the server supports it (KEP-3157), else page by page. The server ends
-a watch after some minutes, a proxy at any time, and 410 means that too much was missed; the watch then resumes from the
-last version, or restarts with a list. Bookmarks keep that version recent.
+The initial state comes as a streaming list if the server supports that (KEP-3157), else page by page. The server ends
+every watch after some minutes, and a proxy may end it at any time. The watch is then resumed from the last resource
+version; after 410, which means that this version is too old, it restarts with a list. Bookmarks keep it recent.
 
-A server whose etcd was restored no longer knows that version. Some answer that it is too large; Kubernetes 1.34 opens
-the watch and sends nothing at all (tested), so a silent watch is verified. Then everything is listed again, twice: only
-the end of the first list shows that its versions are lower than earlier ones.
+A server whose etcd was restored from a backup does not know the last version. Some servers answer that it is too large,
+but Kubernetes 1.34 opens the watch and sends nothing at all (tested). After a silent watch, the version is therefore
+compared with the server's. If the server was restored, everything is listed twice: only the end of the first list shows
+that its versions are lower than earlier ones.
 """
 
 from __future__ import annotations
@@ -33,26 +34,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = (300, 600)
-"""Range of the requested watch duration, as in client-go; random, so that many do not end at once."""
+"""Range of the requested watch duration, as in client-go; a random value, so that many watches do not end at once."""
 
 _SILENCE = 150.0
-"""Seconds without a byte after which a watch is dead: the server sends a bookmark every minute."""
+"""Seconds without a byte after which a watch is considered dead: the server sends a bookmark every minute."""
 
 _QUOTED = 200
 _SETTLED = 5.0
-"""Minimum seconds of a successful watch; a shorter one is reopened with back-off."""
+"""Seconds after which a watch counts as successful; a shorter one is reopened with back-off."""
 
 _DOUBT = 60.0
-"""Seconds without events or bookmarks on open watches before the server's version is verified."""
+"""Seconds without events or bookmarks on open watches, after which the last version is compared with the server's."""
 
 _PAUSES = (0.2, 30.0)
-"""Seconds between tries to reach an unresponsive server: at first, and at most."""
+"""Minimum and maximum seconds between tries to reach an unresponsive server."""
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
 _AHEAD = "Too large resource version"
-"""Part of the server's message for a version that it does not know yet, or no longer, in every version of
-Kubernetes."""
+"""Part of the message of every Kubernetes version for a resource version that is higher than the server's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """An object that left the selection, in its last state: deleted, or relabelled."""
+    """The last state of an object that was deleted, or no longer matches the selector."""
 
     object: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The list is complete; it lacks these known objects."""
+    """The list is complete; `missing` has the uids of the known objects that are not in it."""
 
     missing: set[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The server was restored from a backup: a new list follows, whose objects have lower versions."""
+    """The server was restored from a backup; a new list follows, whose objects may have lower versions than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server has refused the request, which is retried."""
+    """The server has refused the request, which will be retried."""
 
     error: PTJobError
 
@@ -97,14 +97,14 @@ Event = Applied | Deleted | Synced | Restored | Opened | Refused
 
 
 class Reflector:
-    """LIST+WATCH of one selection of a collection.
+    """Lists and watches the selected objects of a collection.
 
     Args:
-        client: of the cluster.
-        path: of the collection.
-        selector: `labelSelector`, `fieldSelector`; None: all of it.
-        metadata_only: omit spec and status.
-        known: returns the uids that the reader knows when a list begins.
+        client: client of the cluster.
+        path: path of the collection.
+        selector: `labelSelector` and `fieldSelector`; None: all objects.
+        metadata_only: request the objects without spec and status.
+        known: called when a list begins; returns the uids of the objects that the consumer has cached.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Reflector:
         self._logged = ""
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Yield the existing objects, then changes, without end; refusals and missing answers are retried."""
+        """Yield the existing objects, then their changes, without end; failed and refused requests are retried."""
         while True:
             started, failure = time.monotonic(), None
             try:
@@ -154,7 +154,7 @@ class Reflector:
                 await self._backoff.pause(at_least=retry_after or 0.0)
 
     async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
-        """Return the events of one connection: from the last version if the server knows it, else after a list."""
+        """Return the events of one connection: a watch from the last version, or a list without a valid version."""
         if self._version and self._silence >= _DOUBT:
             await self._verify_version()
         if self._version:
@@ -163,15 +163,15 @@ class Reflector:
         return self._streaming_list() if self._client.streams_lists else self._paged_list()
 
     def _is_refused(self, failure: PTJobError) -> bool:
-        """Return True for a refusal; reset a version that the server does not know, so that a full list follows."""
+        """Return whether the request was refused; unset the last version if the server does not know it: list again."""
         is_gone = isinstance(failure, ClusterError) and failure.code == HTTPStatus.GONE
-        is_away = isinstance(failure, ClusterUnavailable)
-        if is_gone or (is_away and _AHEAD in str(failure)):
+        is_unavailable = isinstance(failure, ClusterUnavailable)
+        if is_gone or (is_unavailable and _AHEAD in str(failure)):
             self._version = ""
-        return not is_gone and not is_away
+        return not is_gone and not is_unavailable
 
     async def _verify_version(self) -> None:
-        """Reset the version if the server's own is lower: it was restored from a backup."""
+        """Unset the last version if the server's is lower, which means that it was restored from a backup."""
         page = await self._client.get(self._path, limit="1", **self._list_options, **self._selector)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
         self._silence = 0.0
@@ -188,7 +188,7 @@ class Reflector:
             async for event in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
                 yield event
         except InvalidSpec:
-            self._client.streams_lists = False  # the server's answer if it does not support streaming lists
+            self._client.streams_lists = False  # a server without streaming lists rejects their parameters
 
     async def _paged_list(self) -> AsyncGenerator[Event, None]:
         version = ""
@@ -212,21 +212,21 @@ class Reflector:
                 yield Opened()
                 continue
             self._silence, self._silent_since = 0.0, None
-            changed, kind = raw["object"], raw["type"]
-            meta = changed["metadata"]
-            if kind == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
+            manifest, event_type = raw["object"], raw["type"]
+            meta = manifest["metadata"]
+            if event_type == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
                 if self._was_restored(meta["resourceVersion"]):
                     yield Restored()
                     return
                 is_synced = True
                 yield Synced(self._unlisted)
-            elif kind != "BOOKMARK":
-                yield Deleted(changed) if kind == "DELETED" else Applied(changed)
+            elif event_type != "BOOKMARK":
+                yield Deleted(manifest) if event_type == "DELETED" else Applied(manifest)
             if is_synced:
                 self._advance(meta["resourceVersion"])
 
     def _was_restored(self, version: str) -> bool:
-        """Return True if the collection is older than the observed state, and restart from its version."""
+        """Return whether the list's version is lower than one received earlier; keep it for the next comparison."""
         before, self._newest = self._newest, int(version)
         return self._newest < before
 
@@ -234,7 +234,7 @@ class Reflector:
         self._version, self._newest = version, max(self._newest, int(version))
 
     async def _raw_events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield None when the watch is open, then its events as sent."""
+        """Yield None when the watch is open, then its parsed events."""
         query = {
             **self._selector,
             **since,
@@ -248,7 +248,7 @@ class Reflector:
                 yield _parse(line, self._path)
 
     def _log_pause(self, reason: str) -> None:
-        """Log why the watch is reopened, once while the reason stays the same."""
+        """Log why the watch is reopened; the same reason is logged once until the watch works again."""
         if reason != self._logged:
             logger.info("%s: %s; watching it again soon, with pauses", self._path, reason)
             self._logged = reason
@@ -268,7 +268,12 @@ async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 
 def _parse(line: bytes, path: str) -> dict[str, Any]:
-    """Return the event; raise if it ends the watch or is malformed."""
+    """Return the event in a line of the watch.
+
+    Raises:
+        ClusterUnavailable: the line is truncated, or is an error that ends the watch.
+        ClusterError: the line is no event, or is the error 410.
+    """
     try:
         event: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -283,7 +288,7 @@ def _parse(line: bytes, path: str) -> dict[str, Any]:
 
 
 def _is_event(value: Any) -> bool:
-    """Return True if a line is a watch event; a gateway may have sent a page of its own."""
+    """Return whether the value is a watch event; a gateway may have sent something else."""
     if not isinstance(value, dict) or not isinstance(value.get("object"), dict) or "type" not in value:
         return False
     meta = value["object"].get("metadata")

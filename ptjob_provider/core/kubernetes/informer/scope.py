@@ -1,4 +1,4 @@
-"""Scope of an informer: the queries of its watches, event selectors, and pods without an owner reference. Pure."""
+"""Define what an informer watches, which event belongs to which object, and which pod to which job. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchScope:
-    """Scope of an informer; equal ones share it.
+    """Jobs that an informer watches. Subscribers with equal scopes share an informer.
 
     Attributes:
-        name: of the one job; "" for all jobs of the namespace that are ours, or are not.
-        ours: selects the jobs with our label, else those without.
+        config: access to the cluster.
+        kind: kind of the jobs.
+        namespace: namespace of the jobs.
+        name: name of a single job; "" for the jobs of the namespace that `ours` selects.
+        ours: True: the jobs that have our label. False: those that do not.
     """
 
     config: ClusterConfig
@@ -31,28 +34,35 @@ class WatchScope:
 
     @property
     def of_jobs(self) -> dict[str, str]:
-        """Return the query that selects the jobs."""
+        """Return the query parameters that select the jobs."""
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {"labelSelector": self._label}
 
     def of_pods(self, *, older: bool = False) -> dict[str, str]:
-        """Return the query that selects their pods by this cluster's operator's labels; see `Kind.is_older`."""
+        """Return the query parameters that select the pods of the jobs.
+
+        Args:
+            older: use the labels of the old operator, see `Kind.is_older`.
+        """
         kind = kinds.named(self.kind)
         selector = kind.pod_selector(self.name, older=older)
-        is_told = bool(self.name) or not kind.HAS_LABELLED_PODS
-        return {"labelSelector": selector if is_told else f"{selector},{self._label}"}
+        needs_no_label = bool(self.name) or not kind.HAS_LABELLED_PODS
+        return {"labelSelector": selector if needs_no_label else f"{selector},{self._label}"}
 
     @property
     def _label(self) -> str:
         return f"{MANAGED_LABEL}=true" if self.ours else f"{MANAGED_LABEL}!=true"
 
     def has(self, job: Manifest) -> bool:
-        """Return whether a job of this kind and namespace is selected."""
+        """Return whether the scope selects this job of its kind and namespace."""
         labels = job["metadata"].get("labels") or {}
         return bool(self.name) or (labels.get(MANAGED_LABEL) == "true") is self.ours
 
 
 class PodOwnerIndex:
-    """The jobs of one kind in one namespace, by name, and pods that arrived before their job."""
+    """Index of jobs by name, which finds the job of a pod that has the job's name in a label but not its uid.
+
+    Has the jobs of one kind in one namespace, and the pods whose job has not been received yet.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -61,7 +71,7 @@ class PodOwnerIndex:
         self._early: dict[str, dict[str, Manifest]] = {}
 
     def learn(self, job: Manifest) -> list[Manifest]:
-        """Add or update a job, and return the pods of its name that arrived before it."""
+        """Add or update a job, and return the pods of this job name that were received before the job."""
         if self._kind.HAS_FIXED_POD_NAMES:
             return []
         meta = job["metadata"]
@@ -76,22 +86,23 @@ class PodOwnerIndex:
             del self._jobs[name]
 
     def uid_of(self, pod: Manifest) -> str:
-        """Return the uid of the pod's job; "" if it belongs to no known one.
+        """Return the uid of the pod's job; "" if the job is unknown.
 
-        A pod that only has the job's name belongs to an earlier job if it was created before this one.
+        If the pod names its job without a uid, it belongs to the known job of this name, unless the pod was created
+        before that job: then it belongs to an earlier one.
         """
         owner = self._kind.owner_of(pod)
-        uid, made_at = self._jobs.get(owner.name, ("", ""))
-        return owner.uid or (uid if str(pod["metadata"].get("creationTimestamp") or "") >= made_at else "")
+        uid, created = self._jobs.get(owner.name, ("", ""))
+        return owner.uid or (uid if str(pod["metadata"].get("creationTimestamp") or "") >= created else "")
 
     def keep(self, pod: Manifest) -> None:
-        """Keep a pod until its job arrives."""
+        """Keep a pod until its job is received."""
         name = self._kind.owner_of(pod).name
         if name and name not in self._jobs:
             self._early.setdefault(name, {})[pod["metadata"]["uid"]] = pod
 
     def drop(self, pod: Manifest) -> None:
-        """Remove a pod."""
+        """Remove a pod that was deleted before its job was received."""
         name = self._kind.owner_of(pod).name
         self._early.get(name, {}).pop(pod["metadata"]["uid"], None)
         if not self._early.get(name, True):
@@ -99,12 +110,12 @@ class PodOwnerIndex:
 
 
 def by_uid(uid: str) -> str:
-    """Return the selector of the events about one object."""
+    """Return the field selector of the events about one object."""
     return f"involvedObject.uid={uid}"
 
 
 def by_name(kind: str, name: str) -> str:
-    """Return the selector of events about an object known by name only; events of its predecessors match, too."""
+    """Return the field selector of the events about all objects that have, or had, this kind and name."""
     return f"involvedObject.kind={kind},involvedObject.name={name}"
 
 
@@ -115,5 +126,5 @@ def selectors_of(event: Manifest) -> tuple[str, str]:
 
 
 def created_at(event: Manifest) -> str:
-    """Return the event's creation on the server, whose clock dates jobs as well; without one, sorts last."""
+    """Return the event's creation time, which like a job's is by the server's clock; if unset "~", which sorts last."""
     return str((event.get("metadata") or {}).get("creationTimestamp") or "~")

@@ -1,4 +1,4 @@
-"""Sample the usage of the replicas of followed jobs: one request to the metrics API per round, for all together."""
+"""Sample the CPU and memory usage of followed jobs: one request to the metrics API per round, for all jobs together."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIRST = 30.0
-"""Seconds that a replica runs before the first sample: a metrics server measures every 15, and publishes later."""
+"""Seconds before the first sample: a metrics server measures every 15 seconds, and publishes the value later."""
 
 _SILENCE = 30.0
 _AT_ONCE = 100
 
 
 class UsageSampler:
-    """Samples the running jobs of one informer, as registered by `update`.
+    """Samples the usage of an informer's running jobs, which `update` registers.
 
     Args:
-        namespace: of the informer; "" for all.
+        namespace: namespace of the informer; "" for all namespaces.
         interval: seconds between two samples; 0 disables sampling.
-        query: returns the query that selects the pods of its jobs.
+        query: returns the query parameters that select the pods of the informer's jobs.
     """
 
     def __init__(self, namespace: str, interval: float, query: Callable[[], Mapping[str, str]]) -> None:
@@ -44,7 +44,7 @@ class UsageSampler:
         self._notifier = Notifier()
 
     def update(self, cache: JobCache) -> None:
-        """Register the job while any of its pods runs."""
+        """Register the job if any of its pods runs, else unregister it."""
         if not cache.running:
             self.drop(cache)
         elif cache.ref.uid not in self._running:
@@ -52,11 +52,11 @@ class UsageSampler:
             self._notifier.notify()
 
     def drop(self, cache: JobCache) -> None:
-        """Unregister the job: it has no subscribers, or no running pods."""
+        """Unregister a job that has no subscribers or no running pods."""
         self._running.pop(cache.ref.uid, None)
 
     async def run(self, client: Client) -> None:
-        """Sample while anything runs."""
+        """Sample while any job is registered, until cancelled."""
         while self._interval:
             await self._notifier.until(lambda: bool(self._running))
             await asyncio.sleep(min(_FIRST, self._interval))
@@ -79,17 +79,17 @@ class UsageSampler:
 
 
 async def read_usage(client: Client, namespace: str, query: Mapping[str, str]) -> usage.Measured:
-    """Read pod usage in one request to the metrics API; a malformed response counts as empty.
+    """Return the usage of pods, read in one request to the metrics API; empty for a malformed response.
 
-    Requests it as a stream, which is not retried: usage is not worth it.
+    Requests a stream because streams are not retried: a missing sample is harmless.
 
     Args:
-        client: of the cluster.
-        namespace: of the pods; "" for all.
-        query: selects the pods.
+        client: client of the cluster.
+        namespace: namespace of the pods; "" for all namespaces.
+        query: query parameters that select the pods.
 
     Raises:
-        PTJobError: there was no answer.
+        PTJobError: the request failed or was refused.
     """
     path = paths.pod_metrics(namespace)
     async with client.stream(path, silence=_SILENCE, **query) as chunks:
