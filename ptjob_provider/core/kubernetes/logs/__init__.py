@@ -1,7 +1,7 @@
-"""Read containers' logs over the API server: each line once and in order, with a notice where lines are lost.
+"""Read containers' logs from the API server: each line once and in order, with a notice where lines are lost.
 
-`follower` reads one replica's log, over a stream or in turns as `streams` allows; `runs` and `replica` interpret the
-status of pods, and `parse` turns bytes into lines with cursors, and lost lines into notices.
+`follower` reads one replica's log, over a stream or in turns, as `streams` allows. `runs` and `replica` interpret the
+status of pods. `parse` converts bytes to lines with cursors, and creates the notices about lost lines.
 """
 
 from __future__ import annotations

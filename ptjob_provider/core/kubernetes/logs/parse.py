@@ -1,7 +1,7 @@
-"""Parse one run's log into lines with cursors, keep a reader's position, and report lost lines. Pure.
+"""Parse the log of a run into lines with cursors, keep a reader's position, and create notices of lost lines. Pure.
 
-Only a rotated file shows that lines preceded it. For a run that is no longer readable it is unknown whether it wrote
-any.
+Only a rotated log shows that there were earlier lines. Of a run whose log is gone it is unknown whether it wrote any
+lines.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 
 class NodeRefused(Exception):
-    """The kubelet could not read the log, and sent the error in cursor of the log with a success status."""
+    """The kubelet could not read the log, and sent its error message in place of the log, with a success status."""
 
 
 class LogReader:
-    """Parses one response, and drops lines up to `since`.
+    """Parses the log in one response, and drops the lines up to a cursor.
+
+    Args:
+        run: the run whose log was requested.
+        since: cursor of the last line that was read; None for none.
 
     Attributes:
-        counter: whether `since` was reached, and whether the node's clock was set back.
+        counter: shows whether the cursor's line was reached, and whether the node's clock was set back.
     """
 
     def __init__(self, run: Run, since: LogCursor | None) -> None:
@@ -39,14 +43,14 @@ class LogReader:
         self._is_within = False
 
     def feed(self, chunk: bytes) -> Iterator[LogLine]:
-        """Yield the new lines that this chunk completes."""
+        """Yield the new lines that are complete with this chunk."""
         return self.counter.lines([self._stamped(piece) for piece in self._splitter.feed(chunk)])
 
     def finish(self) -> Iterator[LogLine]:
-        """Yield the container's remaining text without a line end.
+        """Yield the last line if it has no line end yet.
 
         Raises:
-            NodeRefused: it is not the container's: its lines begin with a timestamp and end with a line end.
+            NodeRefused: the text is the kubelet's, because a line of the container begins with a timestamp.
         """
         left = self._splitter.finish()
         if left and not self._is_within and not _is_stamp(left[0].text.partition(" ")[0]):
@@ -72,16 +76,17 @@ def _is_stamp(text: str) -> bool:
 
 
 def whole_second(timestamp: str) -> str:
-    """Truncate an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
+    """Return an RFC 3339 instant truncated to the second, as the API server sends it to the kubelet."""
     head, dot, tail = timestamp.partition(".")
     return head + tail.lstrip("0123456789") if dot else timestamp
 
 
 class ReadPosition:
-    """ReadPosition of one reader.
+    """Position of one reader in the runs of a replica.
 
     Attributes:
-        read: cursor of the last line that was read; None for none.
+        read: cursor of the last line that was read; None for none. If the status of a restarted container was late, the
+            cursor has the restart count of an earlier run than the one that wrote the line.
         last: the last run that was read to its end; None for none.
     """
 
@@ -91,17 +96,21 @@ class ReadPosition:
         self._is_unsteady = False
 
     def take(self, cursor: LogCursor, *, is_unsteady: bool) -> None:
-        """Advance to this line.
+        """Advance to a line.
 
         Args:
-            cursor: the line's cursor.
-            is_unsteady: the node's clock was set back before it.
+            cursor: cursor of the line.
+            is_unsteady: the node's clock was set back before the line was written.
         """
         self.read = cursor
         self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
-        """Return the last line read as a cursor in this run; None if of another pod or run."""
+        """Return the cursor from which to read this run; None: from its beginning.
+
+        This is the cursor of the last line that was read, if this run may have written it: a cursor of an earlier run
+        is carried over to this run if the line was written after this run's start.
+        """
         read = self.read
         if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
             return None
@@ -110,10 +119,10 @@ class ReadPosition:
         return replace(read, restart_count=run.restart_count)
 
     def expected(self, run: Run) -> LogCursor | None:
-        """Return the line that an answer must begin with if nothing is missing; None if unknown.
+        """Return the cursor that must appear in the response if no lines are lost; None if this is unknown.
 
-        A carried-over cursor may belong to the previous run; a notice's cursor is no line's; and where the node's clock
-        was set back, later timestamps precede it.
+        It is unknown for a carried-over cursor, which may belong to the previous run; for the cursor of a notice, which
+        is no line; and after the node's clock was set back, because later timestamps precede the line.
         """
         read = self.read
         if read is None or self._is_unsteady or read.ordinal < 0:
@@ -121,17 +130,17 @@ class ReadPosition:
         return self.cursor_in(run)
 
     def cursor_in(self, run: Run) -> LogCursor | None:
-        """Return the last line read if it was reported as this run's."""
+        """Return the cursor of the last line that was read, if the line was reported as this run's."""
         read = self.read
         return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
     def behind(self, run: Run) -> LogCursor | None:
-        """Return the last line read if it was reported as a later run's of the same pod."""
+        """Return the cursor of the last line that was read, if it was reported as a later run's of the same pod."""
         read = self.read
         return read if read and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count else None
 
     def has_read(self, run: Run) -> bool:
-        """Return whether this run, or a later one of its pod, was read."""
+        """Return whether this run was read to its end, or lines of a later run of its pod were read."""
         if self.last is not None and self.last.pod_uid == run.pod_uid:
             return self.last.restart_count >= run.restart_count
         return self.behind(run) is not None
@@ -144,7 +153,7 @@ _STARTED_AGAIN = "its container had been started again"
 
 
 def start_of_run(run: Run) -> LogCursor:
-    """Return the cursor before a run's first line."""
+    """Return the cursor before the first line of a run."""
     return _before_first(run.pod_uid, run.restart_count, run.started_at, run.container)
 
 
@@ -155,12 +164,12 @@ def start_of_pod(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> Log
 
 
 def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
-    """Return whether lines were written between the last line read and the oldest run that is kept.
+    """Return whether there were runs between the last line that was read and the oldest run that the node has.
 
     Args:
-        read: cursor of that line.
+        read: cursor of the last line that was read.
         last: the last run that was read to its end; None for none.
-        oldest: the oldest run that the node still has.
+        oldest: the oldest run whose log the node still has.
     """
     if last is not None and last.pod_uid == oldest.pod_uid:
         return oldest.restart_count > last.restart_count + 1
@@ -172,7 +181,7 @@ def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
 
 
 def is_mislabelled(read: LogCursor, run: Run) -> bool:
-    """Return True if the last line was reported for an earlier run although this one wrote it."""
+    """Return whether the last line that was read was reported as an earlier run's, although this run wrote it."""
     is_earlier = read.pod_uid == run.pod_uid and read.restart_count < run.restart_count
     return is_earlier and not run.began_after(read.timestamp)
 
@@ -180,49 +189,56 @@ def is_mislabelled(read: LogCursor, run: Run) -> bool:
 def rotated(replica: str, cursor: LogCursor, until: str) -> LogLine:
     """Return the notice that lines after a cursor were rotated out, or may have been.
 
-    If the file begins within three seconds of the cursor, no whole file lies between them: the kubelet rotates no
-    sooner (`containerLogMonitorInterval`, at least 3 s). Its predecessor may have ended with the very line.
+    If the existing file begins less than three seconds after the cursor, there was no whole file between them: the
+    kubelet rotates at most every three seconds (`containerLogMonitorInterval`). The cursor's line may then have been
+    the last one of the previous file, so that no line is lost.
 
     Args:
-        replica: the log's replica.
+        replica: name of the replica.
         cursor: cursor of the last line that was read.
-        until: timestamp of the first existing line; or text that there is none.
+        until: timestamp of the first existing line, or a text if there is none.
     """
     return _gap(replica, cursor, until, "its log had been rotated", is_certain=not _is_soon(cursor.timestamp, until))
 
 
 def skipped(replica: str, cursor: LogCursor, until: Run) -> LogLine:
-    """Return the notice that lines after a cursor were removed before this run could be read."""
+    """Return the notice that lines between a cursor and this run were removed before they could be read."""
     is_same_pod = cursor.pod_uid == until.pod_uid
     return _gap(replica, cursor, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
 
 
 def mislabelled(replica: str, cursor: LogCursor, run: Run, begin: LogCursor) -> LogLine:
-    """Return the notice that the previous run may be unread: its last reported line belongs to this run.
+    """Return the notice that runs before this one may be unread: the line reported as theirs belongs to this run.
 
     Args:
-        replica: the log's replica.
+        replica: name of the replica.
         cursor: cursor of the line.
-        run: the run that it belongs to.
-        begin: the beginning of the pod's log.
+        run: the run that wrote the line.
+        begin: cursor before the first line of the pod.
     """
     notice = _gap(replica, begin, run.started_at, _STARTED_AGAIN)
     return replace(notice, cursor=replace(cursor, restart_count=run.restart_count))
 
 
 def mistaken(replica: str, run: Run, until: str) -> LogLine:
-    """Return the notice that a run was removed unread; lines reported as its own came later, from this instant on."""
+    """Return the notice that a run was removed unread, because the lines reported as its own are the next run's.
+
+    Args:
+        replica: name of the replica.
+        run: the unread run.
+        until: timestamp of the first line that was reported as the run's.
+    """
     return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
 
 
 def lost(replica: str, cursor: LogCursor, *, has_pod: bool) -> LogLine:
-    """Return the notice that the end of a run is no longer readable."""
+    """Return the notice that the lines of a run after a cursor can no longer be read."""
     why = "its log is not on its node any more" if has_pod else "its pod is gone"
     return _notice(f"{replica}: {why}; what it wrote after {cursor.timestamp}, if anything, was lost with it", cursor)
 
 
 def belated(replica: str, cursor: LogCursor, before: str) -> LogLine:
-    """Return the notice that a run's lines follow the beginning of the next one."""
+    """Return the notice that the next lines are of an earlier run than the lines before the notice."""
     return _notice(f"{replica}: what follows was written before {before}, by the run before (reported late)", cursor)
 
 
@@ -231,8 +247,9 @@ def _is_soon(timestamp: str, until: str) -> bool:
 
 
 def _gap(replica: str, cursor: LogCursor, until: str, why: str, *, is_certain: bool = False) -> LogLine:
-    what = f"{replica}: what it wrote between {cursor.timestamp} and {until}" + ("" if is_certain else ", if anything,")
-    return _notice(f"{what} was gone at the node before it could be read ({why})", cursor)
+    lines = f"{replica}: what it wrote between {cursor.timestamp} and {until}"
+    lines += "" if is_certain else ", if anything,"
+    return _notice(f"{lines} was gone at the node before it could be read ({why})", cursor)
 
 
 def _notice(text: str, cursor: LogCursor) -> LogLine:

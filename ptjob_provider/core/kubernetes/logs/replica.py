@@ -1,4 +1,4 @@
-"""State of one replica for its log reader: whether a run is over, and whether all are."""
+"""Provide the state of one replica to its log reader: whether a run has ended, and whether another run may follow."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _INTERVAL = 1.0
 _LATE = 3.0
-"""Maximum lag in seconds of a container's status behind its log."""
+"""Maximum seconds by which a container's status lags behind its log."""
 
 _VERY_LATE = 10.0
-"""The same before lines are reported lost: it must be certain that no new run has started."""
+"""The same before lines are reported lost: then it must be certain that no new run has started."""
 
 _LONG = 3600.0
 
 
 class Replica:
-    """One replica of a job, as cached in the job."""
+    """One replica of a job, according to the job's cache."""
 
     def __init__(self, cache: JobCache, ref: JobRef, name: str) -> None:
         self._cache = cache
@@ -45,26 +45,30 @@ class Replica:
         return f"{self._ref.namespace}/{self._name}"
 
     async def pod(self) -> Manifest | None:
-        """Return its current pod; None if there is none."""
+        """Return the replica's newest existing pod; None if there is none."""
         return await self._cache.pod(self._name)
 
     async def pod_at_server(self) -> Manifest | None:
-        """Return its pod as the server has it now, or its last known state."""
+        """Return the replica's pod after a refresh of the cache from the server, or as cached if that fails."""
         with contextlib.suppress(ClusterError):
             await self._cache.refresh_pods()
         return await self.pod()
 
     async def check_job(self) -> None:
-        """Raise JobNotFound if the job is gone: its pod may have run since it was last observed."""
+        """Raise an error if the job is gone: its pod may have run, unobserved, and its log is lost.
+
+        Raises:
+            JobNotFound: the job is gone.
+        """
         if await self._cache.job() is None:
             raise JobNotFound(f"{self}: the job is gone, and its log with it, if there was one")
 
     async def change(self) -> None:
-        """Wait for the next change, or for a moment."""
+        """Wait for the next change of the job or its pods, at most a second."""
         await self._cache.change(_INTERVAL)
 
     def newest(self, pod: Manifest | None) -> Run | None:
-        """Return the newest run in this pod; None if there was none yet."""
+        """Return the newest run of the training container in this pod; None if it has not started."""
         return runs.newest(pod, self._kind.CONTAINER)
 
     def start_of_pod(self, pod: Manifest) -> LogCursor:
@@ -72,21 +76,26 @@ class Replica:
         return parse.start_of_pod(pod, self._kind.CONTAINER)
 
     def has_reported_end(self, run: Run) -> bool:
-        """Return whether its pod reported the run's end: a pod removed from a silent node goes without one."""
+        """Return whether the pod's status reported the run's end; it never does if a lost node's pod is removed."""
         reported = self.newest(self._cache.last_state(run.pod_uid))
         return reported is not None and (reported.ended or reported.restart_count > run.restart_count)
 
     def has_reported_end_before(self, run: Run, timestamp: str) -> bool:
-        """Return whether its pod, deleted or not, reported the run's end before a line of this instant was written."""
+        """Return whether, according to its pod, existing or deleted, the run had ended before this line was written.
+
+        Args:
+            run: the run.
+            timestamp: timestamp of the line.
+        """
         reported = runs.kept(run, self._cache.last_state(run.pod_uid))
         return reported is not None and reported[0].was_over_before(timestamp)
 
     async def has_ended(self, run: Run) -> bool:
-        """Return whether the run is over, by a sufficiently fresh status."""
+        """Return whether the run has ended; waits a few seconds for a status that may be late."""
         return await self._holds(lambda pod: _is_past(run, pod), within=_LATE)
 
     async def is_replaced(self, run: Run) -> bool:
-        """Return whether another run has replaced this one, by a certainly fresh status."""
+        """Return whether another run has replaced this one; waits until the status is certainly up to date."""
 
         def is_decided(pod: Manifest | None) -> bool:
             return not run.is_same(self.newest(pod)) or (pod is not None and self._has_stopped(pod))
@@ -95,7 +104,7 @@ class Replica:
         return not run.is_same(self.newest(await self.pod()))
 
     async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
-        """Wait for the awaitable, but no longer than the run lasts; return whether the run is over."""
+        """Wait for the coroutine, but no longer than the run lasts; return whether the run has ended."""
         waiting = asyncio.create_task(wait)
         ending = asyncio.create_task(self._holds(lambda pod: _is_past(run, pod), within=_LONG))
         try:
@@ -105,8 +114,8 @@ class Replica:
             await cancelled(waiting, ending)
 
     async def is_over(self, pod: Manifest | None) -> bool:
-        """Return whether the training container will not run again, in any pod, and its state is complete."""
-        return await self._seems_over(pod) and not await self._is_more_known(pod)
+        """Return whether the training container will not run again in any pod; verified at the server."""
+        return await self._seems_over(pod) and not await self._has_other_pod_at_server(pod)
 
     async def _seems_over(self, pod: Manifest | None) -> bool:
         job = await self._cache.job()
@@ -119,11 +128,11 @@ class Replica:
             is_finished or pod["status"].get("phase") == "Succeeded" or not self._kind.is_restarted(job, self._name)
         )
 
-    async def _is_more_known(self, pod: Manifest | None) -> bool:
-        """Return whether the server has more pods of an ended job than the cache; requested once.
+    async def _has_other_pod_at_server(self, pod: Manifest | None) -> bool:
+        """Return whether the server has a pod, or a state of it, that the cache lacked. Makes one request at most.
 
-        Jobs and pods are watched over two connections: while one reconnects, the other may report the end of a job
-        whose pod was never observed. A pod that has succeeded is the last one.
+        Jobs and pods are watched over two connections: while the watch of pods reconnects, the watch of jobs may report
+        the end of a job whose pod was never observed. No request is needed after a pod that succeeded: it is the last.
         """
         if self._has_refreshed or (pod is not None and pod["status"].get("phase") == "Succeeded"):
             return False
@@ -131,28 +140,31 @@ class Replica:
         return await self.pod_at_server() != pod
 
     async def has_begun(self) -> bool:
-        """Return whether its pod must have existed: the job has a replica of this name, and has run."""
+        """Return whether the replica's pod must have existed: the job has started, and has this replica.
+
+        True also for a job that is gone.
+        """
         job = await self._cache.job()
         if job is None:
             return True
-        is_ours = any(each.name == self._name for each in self._kind.replicas(job))
-        return is_ours and self._kind.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
+        has_replica = any(each.name == self._name for each in self._kind.replicas(job))
+        return has_replica and self._kind.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
 
     def _has_stopped(self, pod: Manifest) -> bool:
         return runs.has_stopped(pod, self._kind.CONTAINER)
 
-    async def _holds(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
+    async def _holds(self, condition: Callable[[Manifest | None], bool], *, within: float) -> bool:
         """Return whether the condition holds for the pod now or within these seconds."""
         clock = asyncio.get_running_loop().time
-        until = clock() + within
-        while not holds(await self.pod()):
-            if clock() >= until:
+        deadline = clock() + within
+        while not condition(await self.pod()):
+            if clock() >= deadline:
                 return False
-            await self._cache.change(until - clock())
+            await self._cache.change(deadline - clock())
         return True
 
 
 def _is_past(run: Run, pod: Manifest | None) -> bool:
-    """Return whether the run is over, according to its pod."""
+    """Return whether the run has ended, according to the replica's current pod."""
     newest = runs.newest(pod, run.container)
     return newest is None or newest.ended or not run.is_same(newest)

@@ -1,4 +1,4 @@
-"""Derive the runs of a pod's training container from the pod's status. Pure."""
+"""Read the runs of a pod's training container from the pod's status. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 _NEVER_STARTED = "1970-01-01T00:00:00Z"
 _SECOND = 1_000_000_000
-"""In nanoseconds."""
+"""One second in nanoseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the training container.
+    """One run of the training container. Times are in whole seconds, by the node's clock.
 
     Attributes:
-        pod_uid: of its pod.
-        restart_count: the container's restarts before it.
-        started_at: in whole seconds, by the node's clock.
-        ended: the status reported its end.
-        finished_at: end in whole seconds; "" if unknown.
-        pod: its pod's name.
-        container: the name of the training container.
+        pod_uid: uid of the pod.
+        restart_count: number of the container's restarts before this run.
+        started_at: time of the start.
+        ended: whether the status reported the end.
+        finished_at: time of the end; "" if unknown.
+        pod: name of the pod.
+        container: name of the training container.
     """
 
     pod_uid: str
@@ -40,33 +40,33 @@ class Run:
     container: str = kinds.DEFAULT.CONTAINER
 
     def began_after(self, timestamp: str) -> bool:
-        """Return whether a line of this instant was written before the run."""
+        """Return whether a line with this timestamp was written before the run."""
         return nanoseconds(timestamp) < nanoseconds(self.started_at)
 
     def was_over_before(self, timestamp: str) -> bool:
-        """Return whether a line of this instant was certainly written after the run, despite whole seconds."""
+        """Return whether a line with this timestamp was certainly written after the run, whose end is rounded down."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
 
     def may_be_over_before(self, timestamp: str) -> bool:
-        """Return whether a line of this instant may have been written after the run, given whole seconds."""
+        """Return whether a line with this timestamp may have been written after the run, whose end is rounded down."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at)
 
     def is_same(self, other: Run | None) -> bool:
         """Return whether the other is an observation of the same run."""
-        mine = (self.pod_uid, self.restart_count)
-        return other is not None and mine == (other.pod_uid, other.restart_count)
+        identity = (self.pod_uid, self.restart_count)
+        return other is not None and identity == (other.pod_uid, other.restart_count)
 
 
 def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Run | None:
-    """Return the newest run of the training container that has started; None if there was none yet."""
+    """Return the newest run of the training container; None if it has not started."""
     status = _status_of(pod, container)
     if pod is None or status is None:
         return None
     state, count = status.get("state") or {}, int(status.get("restartCount") or 0)
-    running, ended = state.get("running"), state.get("terminated")
-    if running is None and ended is None:
-        ended = (status.get("lastState") or {}).get("terminated")  # it waits for its next start
-    state_of_run = running or ended
+    running, terminated = state.get("running"), state.get("terminated")
+    if running is None and terminated is None:
+        terminated = (status.get("lastState") or {}).get("terminated")  # the container waits for its next start
+    state_of_run = running or terminated
     if not state_of_run or not state_of_run.get("startedAt") or state_of_run["startedAt"] == _NEVER_STARTED:
         return None
     return Run(
@@ -86,22 +86,25 @@ def before(pod: Manifest, run: Run) -> Run | None:
     While a container waits for its next start, its last state is that of the newest run itself.
     """
     status = _status_of(pod, run.container) or {}
-    ended = (status.get("lastState") or {}).get("terminated")
+    terminated = (status.get("lastState") or {}).get("terminated")
     if (status.get("state") or {}).get("waiting") is not None:
         return None
-    if not ended or not ended.get("startedAt") or ended["startedAt"] == _NEVER_STARTED:
+    if not terminated or not terminated.get("startedAt") or terminated["startedAt"] == _NEVER_STARTED:
         return None
     return replace(
         run,
         restart_count=run.restart_count - 1,
-        started_at=ended["startedAt"],
+        started_at=terminated["startedAt"],
         ended=True,
-        finished_at=ended.get("finishedAt") or "",
+        finished_at=terminated.get("finishedAt") or "",
     )
 
 
 def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
-    """Return a run with its recorded end, and whether it is the node's previous one; None if it is gone."""
+    """Return the run with its end, and whether it is the container's previous run, if the node has its log.
+
+    The node keeps the logs of the newest and the previous run. None if the run is neither of them.
+    """
     last = newest(pod, run.container)
     if last is not None and run.is_same(last):
         return replace(last, ended=True), False
@@ -113,11 +116,11 @@ def has_stopped(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> bool
     """Return whether the training container will not run again in this pod."""
     if has_ended(pod):
         return True
-    ended = ((_status_of(pod, container) or {}).get("state") or {}).get("terminated")
-    if ended is None:
+    terminated = ((_status_of(pod, container) or {}).get("state") or {}).get("terminated")
+    if terminated is None:
         return False
     policy = pod["spec"].get("restartPolicy")
-    return bool(policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0))
+    return bool(policy == "Never" or (policy == "OnFailure" and terminated.get("exitCode") == 0))
 
 
 def _status_of(pod: Manifest | None, container: str) -> Manifest | None:

@@ -1,9 +1,8 @@
-"""Limit concurrent log streams: a fixed number of streams, and turns for the other readers.
+"""Limit the concurrent log streams: some readers have a stream, the others read in turns, by one request per turn.
 
 One `LogStreams` belongs to one client, and so to one event loop and one cluster. A stream costs the API server and the
-kubelet a connection each for as long as a job runs; a turn costs one request. All turns together make at most two
-requests a second: a job's turn comes every ten seconds for up to twenty jobs without a stream, and every `jobs / 2`
-seconds for more.
+kubelet a connection each for as long as a job runs. All turns together make at most two requests a second: each reader
+without a stream reads every ten seconds if there are at most twenty of them, else every `readers / 2` seconds.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _INTERVAL = 10.0
-"""Minimum seconds between two turns of one job."""
+"""Minimum seconds between two turns of one reader."""
 
 _SPACING = 0.5
 """Seconds between the starts of any two turns."""
 
 _AT_ONCE = 4
-"""Maximum concurrent turns: limits the effect of slow nodes."""
+"""Maximum number of concurrent short reads, which limits the effect of slow nodes."""
 
 
 class LogStreams:
-    """Streams of one client: their holders, the queue for them, and the turns meanwhile."""
+    """Streams of one client, the queue of readers for them, and the schedule of turns for the queued readers."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -37,7 +36,7 @@ class LogStreams:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[StreamSlot]:
-        """Queue for a stream; on exit, give the stream to the reader that has waited longest."""
+        """Join the queue for a stream; on exit, release the stream to the reader that has waited longest."""
         slot = StreamSlot(self)
         self._waiting[slot] = None
         self._hand_out()
@@ -50,12 +49,12 @@ class LogStreams:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Hold one of the few slots for short reads; do not wait for anything else inside."""
+        """Limit concurrent short reads. Inside, wait only for the read itself: others need the permit."""
         async with self._reading:
             yield
 
     def next_start(self) -> float:
-        """Reserve the next turn, and return its start by the loop's clock."""
+        """Reserve the next turn, and return its start time by the event loop's clock."""
         start = max(asyncio.get_running_loop().time(), self._next_start)
         self._next_start = start + _SPACING
         return start
@@ -69,7 +68,7 @@ class LogStreams:
 
 
 class StreamSlot:
-    """Slot of one reader in the queue."""
+    """Slot of one reader in the queue for streams."""
 
     def __init__(self, streams: LogStreams) -> None:
         self._streams = streams
@@ -82,14 +81,14 @@ class StreamSlot:
         return self._stream.is_set()
 
     def give_stream(self) -> None:
-        """Grant a stream from now on."""
+        """Give the reader a stream, which it keeps until it leaves the slot."""
         self._stream.set()
 
     async def turn(self, *, is_behind: bool = False) -> None:
-        """Wait until the reader has a stream, or its turn to read has come, in order of arrival.
+        """Wait until the reader has a stream or its turn begins; turns are given in order of arrival.
 
         Args:
-            is_behind: more lines exist already: the reader queues again at once.
+            is_behind: more lines exist already, so that the reader need not pause before its next turn.
         """
         if not is_behind:
             await self._stream_by(self._turn_at)
