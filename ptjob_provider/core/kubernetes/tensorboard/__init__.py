@@ -1,1 +1,1 @@
-"""TensorBoard on a cluster: objects, the one beside a job, and one-off views."""
+"""Run TensorBoard on a cluster: for the lifetime of a job, or for a one-off view of a claim."""

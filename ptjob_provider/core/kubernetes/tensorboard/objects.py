@@ -1,8 +1,8 @@
-"""Render the objects that show a folder of events: a job's TensorBoard, and a pod for one-off views of a claim.
+"""Render the objects that run TensorBoard: Deployment and Service of a job, and the pod of a one-off view. Pure.
 
-Pure. The pod mounts the claim whole and read-only, inherits rank 0's user and, if the claim requires it, its node, and
-has requests and limits, no service account token, no device and no Istio; for a non-root user it passes PodSecurity
-`restricted`.
+The pod mounts the whole claim read-only. It inherits rank 0's user and, if the claim requires it, rank 0's node. It has
+requests and limits, and no service account token, device or Istio sidecar. With a non-root user it passes the
+PodSecurity level `restricted`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 PORT = 6006
-"""Port of TensorBoard inside the pod."""
+"""Port on which TensorBoard listens in the pod."""
 
 CONTAINER = "tensorboard"
 VIEW_LABEL = f"{PREFIX}/tensorboard-of"
-"""Label on a one-off pod: the claim that it shows."""
+"""Label on the pod of a one-off view; its value is the name of the claim."""
 
 LIFE = 8 * 3600
-"""Seconds after which such a pod ends, if its creator could not delete it."""
+"""Seconds after which the pod of a one-off view ends, if its creator could not delete it."""
 
 RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-"""TensorBoard keeps its data in memory; it alone takes about 150 MiB."""
+"""TensorBoard takes about 150 MiB, and keeps the data that it shows in memory."""
 
 _EVICTABLE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
-"""Allows eviction: it is recreated elsewhere, and does not block scaling down a node."""
+"""Annotation that allows eviction, so that the pod does not keep a node from being scaled down."""
 
 _ROOT = "/claim"
 
 
 def name_of(job_name: str) -> str:
-    """Return the name of the Deployment and the Service of a job's TensorBoard, which is Arena's."""
+    """Return the name of the Deployment and the Service of a job's TensorBoard: the name that Arena uses."""
     return f"{job_name}-tensorboard"
 
 
@@ -53,16 +53,16 @@ def labels_of(job_name: str) -> dict[str, str]:
 
 
 def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool) -> Manifest:
-    """Return the Deployment of a job's TensorBoard, which the job owns.
+    """Return the Deployment of a job's TensorBoard.
 
     Args:
-        job: the job's object.
+        job: the job's object, which owns the Deployment.
         plan: the requested TensorBoard.
-        is_held_by_one_node: only one node at a time can mount the claim: the pod waits for one of the job's and follows
-            it, so that it is never the first to have the claim.
+        is_held_by_one_node: only one node at a time can mount the claim. The pod then requires a node with a pod of the
+            job, so that TensorBoard is never the first to mount the claim.
 
     Raises:
-        InvalidSpec: no image with TensorBoard is configured.
+        InvalidSpec: no image is configured, and the job's manifest has none.
     """
     name, labels = name_of(job["metadata"]["name"]), labels_of(job["metadata"]["name"])
     template = {
@@ -80,7 +80,7 @@ def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: boo
 
 
 def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
-    """Return the Service of a job's TensorBoard."""
+    """Return the Service of a job's TensorBoard, which the job owns."""
     labels = labels_of(job["metadata"]["name"])
     port = {"name": "tensorboard", "port": PORT, "targetPort": PORT}
     return {
@@ -91,14 +91,14 @@ def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
     }
 
 
-def url(made: Mapping[str, Any], node: str) -> str:
-    """Return the address of a Service.
+def url(manifest: Mapping[str, Any], node: str) -> str:
+    """Return the address of a Service: its node port if it has one and a node is known, else its DNS name.
 
     Args:
-        made: the Service as the server has it.
-        node: the address of a node; "" if unknown.
+        manifest: the Service as the server has it.
+        node: address of a node; "" if unknown.
     """
-    meta, port = made["metadata"], made["spec"]["ports"][0]
+    meta, port = manifest["metadata"], manifest["spec"]["ports"][0]
     if node and port.get("nodePort"):
         host = f"[{node}]" if ":" in node else node
         return f"http://{host}:{port['nodePort']}/"
@@ -115,16 +115,17 @@ def view_pod(
     is_held_by_one_node: bool,
     follows: bool,
 ) -> Manifest:
-    """Return a pod that shows a folder of a claim once, and ends by itself.
+    """Return the pod of a one-off view of a folder; the pod ends by itself after some hours.
 
     Args:
-        namespace: of the claim.
-        name: of the pod.
-        plan: the folder, and the image, which has `python3` with TensorBoard.
-        job: the job that has written it; None if unknown.
-        user: its user id; None: the job's, else the image's.
-        is_held_by_one_node: only one node at a time can mount the claim: its volume may be where the job could run.
-        follows: the job's pods have it now, and it is scheduled to their node.
+        namespace: namespace of the claim.
+        name: name of the pod.
+        plan: the folder, and the image, whose `python3` has TensorBoard.
+        job: the job that has written the folder; None if unknown.
+        user: user id of the pod; None: the job's, else the image's.
+        is_held_by_one_node: only one node at a time can mount the claim. The pod then uses rank 0's node selection,
+            because nodes outside it may not reach the volume.
+        follows: the job's pods may use the claim now; the pod then requires a node with one of them.
     """
     if job is None:
         pod = _pod(plan, plan.image, "python3", security({}, {}))

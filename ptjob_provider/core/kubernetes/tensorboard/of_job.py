@@ -1,8 +1,8 @@
-"""Create a job's TensorBoard: a Service and a Deployment that the job owns, created right after the job.
+"""Create and delete a job's TensorBoard: a Service and a Deployment that the job owns.
 
-Not part of submitting: a failure is logged and the job trains without it. If only one node can mount the claim,
-TensorBoard is deleted when the training ends: it would keep the claim from the next job, which may get another node. It
-is also deleted with a job that has no TTL: it would run for ever.
+They are created right after the job. A failure is only logged, and the job trains without a TensorBoard. TensorBoard is
+deleted when the training ends in two cases: if only one node at a time can mount the claim, because the next job may
+need the claim on another node; and if the job has no TTL, because TensorBoard would run until somebody deletes the job.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 30.0
-"""Seconds for the check, and again for the creation; the job trains meanwhile."""
+"""Maximum seconds for reading the job and its claim, and again for creating the objects."""
 
 _TAKEN = 10.0
-"""Seconds to wait for an earlier job's objects to be deleted; less than the total, so that it can be reported."""
+"""Maximum seconds to wait until an earlier job's objects are deleted; less than `_TIMEOUT`, to report the cause."""
 
 _UNDOING = 10.0
-"""Seconds to roll back a partial creation."""
+"""Maximum seconds for rolling back a partial creation."""
 
 _PLACED = 5.0
-"""Seconds to wait for a node, whose address works outside the cluster; without one the Service's name is used."""
+"""Maximum seconds to wait for the pod's node, whose address works outside the cluster; then use the Service's name."""
 
 _INTERVAL = 0.5
 
@@ -53,7 +53,7 @@ _INTERVAL = 0.5
 async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     """Create the job's TensorBoard if missing, and return its address; "" for none. Idempotent.
 
-    Rolls back on partial failure.
+    Errors are logged. Deletes what was created if a later request fails, and the TensorBoard of an ended job.
     """
     try:
         return await _ensure_or_delete(client, ref)
@@ -65,7 +65,7 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
 
 
 async def url_beside(client: Client, ref: JobRef) -> str:
-    """Return the address of a TensorBoard that another client created for the job; "" if none is visible."""
+    """Return the address of a TensorBoard that another client, such as Arena, created for the job; "" for none."""
     labels = objects.labels_of(ref.name)
     try:
         service = await client.get(paths.services(ref.namespace, objects.name_of(ref.name)))
@@ -91,21 +91,21 @@ async def _ensure_or_delete(client: Client, ref: JobRef) -> str:
         if plan.url and not has_ended:
             return plan.url
         held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
-        if has_ended:  # a missing one would only repeat the reason
-            why = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
-            return await _delete_ended(client, ref, plan, why) if held else plan.url
+        if has_ended:  # nothing is created for an ended job
+            consequence = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
+            return await _delete_ended(client, ref, plan, consequence) if held else plan.url
     return await _create_both(client, job, plan, held=held)
 
 
 async def _create_both(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
-    """Create all objects, or none: one without an address would hold the claim unnoticed."""
+    """Create both objects and note the address on the job, or delete them: unknown, they would hold the claim."""
     ref = JobRef.of(job)
     try:
         async with asyncio.timeout(_TIMEOUT):
             # Start with the Service, which has no pod: it may be refused where a Deployment is not.
             service = await _ensured(client, ref, paths.services(ref.namespace), objects.service(job, plan))
-            wanted = objects.deployment(job, plan, is_held_by_one_node=held)
-            await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
+            deployment = objects.deployment(job, plan, is_held_by_one_node=held)
+            await _ensured(client, ref, paths.deployments(ref.namespace), deployment)
             served = plan.served_at(objects.url(service, await _node(client, ref)))
             await _note(client, ref, served)
     except (PTJobError, TimeoutError):
@@ -116,37 +116,37 @@ async def _create_both(client: Client, job: Manifest, plan: TensorBoardPlan, *, 
     return served.url
 
 
-async def _delete_ended(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
-    """Delete the TensorBoard of an ended job; return its address if that fails.
+async def _delete_ended(client: Client, ref: JobRef, plan: TensorBoardPlan, consequence: str) -> str:
+    """Delete the TensorBoard of an ended job, and return ""; return its address if that fails.
 
-    Also deletes one without an address: its creator may have been killed before annotating the job.
+    Also tried if the job has no address noted: the process that created the objects may have been killed before.
 
     Args:
-        client: of the job's cluster.
+        client: client of the job's cluster.
         ref: the job.
         plan: the requested TensorBoard.
-        otherwise: the consequence if it stays, as a clause.
+        consequence: consequence if the TensorBoard stays, as a clause.
     """
     try:
         await _delete_both(client, ref)
         if plan.url:
             await _note(client, ref, plan.served_at(""))
     except PTJobError as error:
-        if plan.url or not isinstance(error, PermissionDenied):  # else reported at the start of the job
-            logger.warning("%s: its TensorBoard could not be taken away: %s; %s", ref, error, otherwise)
+        if plan.url or not isinstance(error, PermissionDenied):  # else the creation was refused and this was logged
+            logger.warning("%s: its TensorBoard could not be taken away: %s; %s", ref, error, consequence)
         return plan.url
     return ""
 
 
 async def _delete_both(client: Client, ref: JobRef) -> None:
-    """Delete both objects of this job; those of another, or with a new uid, are kept."""
+    """Delete both objects, if this job owns them."""
     name = objects.name_of(ref.name)
     for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
         try:
             existing = await client.get(path)
             if _is_of(existing, ref):
-                this = {"preconditions": {"uid": existing["metadata"]["uid"]}}
-                await client.delete(path, {"propagationPolicy": "Background", **this})
+                same_uid = {"preconditions": {"uid": existing["metadata"]["uid"]}}
+                await client.delete(path, {"propagationPolicy": "Background", **same_uid})
         except JobNotFound:
             continue
         except ClusterError as error:
@@ -163,23 +163,27 @@ def _is_of(owned: Manifest, ref: JobRef) -> bool:
     return ref.uid in [owner.get("uid") for owner in owned["metadata"].get("ownerReferences") or ()]
 
 
-async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> Manifest:
-    """Create an object that the job owns if missing; wait until an earlier job's object of the same name is deleted."""
-    whose = f"{path}/{wanted['metadata']['name']}"
+async def _ensured(client: Client, ref: JobRef, path: str, manifest: Manifest) -> Manifest:
+    """Return the object, which is created if missing; first wait until an earlier job's object of its name is deleted.
+
+    Raises:
+        ClusterUnavailable: an object of the name still exists, and the job does not own it.
+    """
+    object_path = f"{path}/{manifest['metadata']['name']}"
     for _ in range(round(_TAKEN / _INTERVAL)):
         try:
-            return await client.post(path, wanted)
+            return await client.post(path, manifest)
         except JobAlreadyExists:
             with suppress(JobNotFound):
-                existing = await client.get(whose)
+                existing = await client.get(object_path)
                 if _is_of(existing, ref):
                     return existing
         await asyncio.sleep(_INTERVAL)
-    raise ClusterUnavailable(f"{ref}: {paths.described('GET', whose)}: it is there and is not this job's")
+    raise ClusterUnavailable(f"{ref}: {paths.described('GET', object_path)}: it is there and is not this job's")
 
 
 async def _node(client: Client, ref: JobRef) -> str:
-    """Return the address of its node; "" if it has none soon."""
+    """Return the address of the TensorBoard pod's node; "" if the pod is not scheduled soon."""
     for _ in range(round(_PLACED / _INTERVAL)):
         if address := await _node_now(client, ref):
             return address

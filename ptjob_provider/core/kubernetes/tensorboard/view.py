@@ -1,9 +1,9 @@
-"""Show a folder of events on a claim at a local address, by a port forward through the API server.
+"""Show a folder of events on a claim in a TensorBoard at a local address, by a port forward through the API server.
 
-Each local connection is one web socket with the kubelet's port protocol: the first byte of each message is a channel,
-the first message of each channel is the port's number.
+Uses the job's TensorBoard if there is one, else starts a pod and deletes it afterwards.
 
-Uses the job's TensorBoard, else a pod that is started for it and deleted afterwards.
+Each local connection is one web socket with the kubelet's protocol for port forwarding: the first byte of each message
+is the channel's number, and the first message of each channel is the port's number.
 """
 
 from __future__ import annotations
@@ -49,34 +49,36 @@ _PIECE = 64 * 1024
 
 @asynccontextmanager
 async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_port: int) -> AsyncIterator[int]:
-    """Listen on loopback and forward every connection to the pod's port; yields the local port.
+    """Listen on loopback, forward each connection to a pod's port, and yield the local port.
 
     Args:
-        client: of the pod's cluster.
-        namespace: of the pod.
-        pod: its name.
-        port: the pod's.
-        local_port: this machine's; 0: any free port.
+        client: client of the pod's cluster.
+        namespace: namespace of the pod.
+        pod: name of the pod.
+        port: port of the pod.
+        local_port: port on this machine; 0: any free port.
 
     Raises:
-        InvalidSpec: the port is taken.
+        InvalidSpec: the local port is taken.
     """
     path = f"{paths.pods(namespace, pod)}/portforward"
 
-    carrying: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with client.socket(path, [("ports", str(port))]) as socket:
-                await _carry(socket, reader, writer)
+                await _forward(socket, reader, writer)
         except (PTJobError, OSError, aiohttp.ClientError) as error:
             logger.warning("%s/%s: a connection to port %d failed: %s", namespace, pod, port, error)
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(carry(reader, writer))
-        carrying.add(task)
-        task.add_done_callback(carrying.discard)
-        task.add_done_callback(lambda _: writer.close())  # also if it is cancelled before it has started
+        task = asyncio.get_running_loop().create_task(forward(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(
+            lambda _: writer.close()
+        )  # a callback runs even if the task is cancelled before it starts
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
@@ -88,13 +90,13 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await cancelled(*carrying)
+        await cancelled(*tasks)
 
 
-async def _carry(
+async def _forward(
     socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Copy bytes both ways until either side ends.
+    """Copy bytes in both directions until either side closes its connection.
 
     Raises:
         OSError: the kubelet reports that the pod's port is unreachable.
@@ -116,7 +118,7 @@ async def _send(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamR
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    with suppress(ConnectionError):  # a closed page is no error
+    with suppress(ConnectionError):  # the browser has closed the connection
         return await reader.read(_PIECE)
     return b""
 
@@ -135,16 +137,16 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.Stre
         try:
             writer.write(data)
             await writer.drain()
-        except ConnectionError:  # as above
+        except ConnectionError:  # the browser has closed the connection
             return
 
 
 _LINES = 5
-"""Last lines of an ended pod that are quoted."""
+"""Number of last lines of an ended pod that an error quotes."""
 
 _COMING = 60.0
-"""Seconds to wait for the job's TensorBoard to start, half of the limit at most; otherwise a second pod would mount the
-claim."""
+"""Maximum seconds to wait until the job's TensorBoard has started, so that no second pod mounts the claim. At most half
+of the user's time limit."""
 
 _INTERVAL = 0.5
 
@@ -153,10 +155,10 @@ _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard:
 
 @asynccontextmanager
 async def shown(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
-    """Yield the address at which the folder is shown; whatever was started is deleted afterwards.
+    """Yield the local address of a TensorBoard that shows the folder; a pod that was started is deleted afterwards.
 
     Raises:
-        InvalidSpec: the claim or an image that shows it does not exist, or the port is taken.
+        InvalidSpec: the claim does not exist, no image with TensorBoard is known, or the local port is taken.
         ClusterError: the pod may not be created or reached, or did not run in time; the text says why.
     """
     began = time.monotonic()
@@ -178,10 +180,9 @@ async def _tunnelled(client: Client, what: TensorBoardView, pod: str) -> AsyncIt
 
 
 async def _beside(client: Client, what: TensorBoardView) -> str:
-    """Return the pod of the job's TensorBoard that shows the folder; "" if there is none, now or soon.
+    """Return the name of the pod of the job's TensorBoard; "" if no such pod is ready or starting.
 
-    Arena's is used, too: a job without a plan of its own may have one. A deleted one may still be terminating, without
-    its Deployment.
+    The TensorBoard may have been created by Arena. Its pod may be terminating, after the Deployment was deleted.
     """
     if what.job is None or not await _stands(client, what.job):
         return ""
@@ -199,21 +200,24 @@ async def _beside(client: Client, what: TensorBoardView) -> str:
 
 
 async def _stands(client: Client, job: Manifest) -> bool:
-    """Return whether the job may have a TensorBoard: its address is annotated, or not annotated yet."""
+    """Return whether the job may have a TensorBoard.
+
+    True if its plan has an address; if the Deployment exists; and without a plan, because Arena may have created one.
+    """
     plan = TensorBoardPlan.of(job)
     if plan is None or plan.url:
         return True
     meta = job["metadata"]
     try:
         await client.get(paths.deployments(meta["namespace"], objects.name_of(meta["name"])))
-    except ClusterError:  # it does not exist, or may not be read
+    except ClusterError:  # the Deployment does not exist, or may not be read
         return False
     return True
 
 
 @asynccontextmanager
 async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
-    """Start a pod that shows the folder, and yield its name once it is ready."""
+    """Start a pod that shows the folder, and yield its name once it is ready; delete it afterwards."""
     try:
         claim = await client.get(paths.claims(what.namespace, what.plan.claim))
     except JobNotFound:
@@ -240,7 +244,7 @@ async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
 
 
 async def _has_pods(client: Client, job: Manifest | None) -> bool:
-    """Return whether the job's pods may be using its claim now."""
+    """Return whether the job has a pod that has not ended, which may use the claim."""
     if job is None:
         return False
     ref = JobRef.of(job)
@@ -249,7 +253,7 @@ async def _has_pods(client: Client, job: Manifest | None) -> bool:
 
 
 async def _swept(client: Client, namespace: str) -> None:
-    """Delete ended pods that killed processes have left."""
+    """Delete the ended pods of views whose process was killed before it could delete them."""
     with suppress(PTJobError):
         for pod in await client.items(paths.pods(namespace), labelSelector=objects.VIEW_LABEL):
             if has_ended(pod):
@@ -257,18 +261,18 @@ async def _swept(client: Client, namespace: str) -> None:
 
 
 def _is_coming(pod: Manifest) -> bool:
-    """Return whether it is starting: neither being deleted nor ended, with no problem beyond a normal start."""
+    """Return whether the pod is starting normally: it has not ended, is not being deleted and reports no problem."""
     read = read_pod(pod, objects.CONTAINER)
     if read.is_leaving or read.is_over:
         return False
     wait = wait_of(read, ())
     if wait is not None and wait.kind is WaitKind.QUEUED:
-        return not read.condition("PodScheduled")  # no node found yet, or not scheduled yet
+        return not read.condition("PodScheduled")  # the scheduler has not tried yet
     return wait is None or wait.kind is WaitKind.STARTING
 
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
-    """Return why it does not show them, what to do next, and its own last lines."""
+    """Return why the pod does not show the events, what to do next, and the pod's last lines."""
     why = (problem(pod, events) if pod else "") or "does not listen yet"
     requests = "{cpu} CPU and {memory}".format_map(objects.RESOURCES["requests"])
     advice = f"{_IMAGE}; and see that a node that can mount the claim has {requests} left"
