@@ -1,8 +1,8 @@
-"""The Kubernetes back-end: implements the port by requests to the API server alone.
+"""Run jobs on Kubernetes: implements the back-end port and the inspector port with requests to the API server alone.
 
-`backend` maps the port's verbs to requests, `client` sends them, `informer` watches, `logs` reads containers' logs,
-`owned` creates what a job owns, `own_pod` is the pod of this process, `inspector` implements the inspector port.
-Importing the package loads none of them: `aiohttp` takes a third of a second.
+`backend` implements the back-end port and `inspector` the inspector port. `client` sends requests, `informer` watches
+jobs and pods, `logs` reads the logs of containers, `owned` creates the objects that a job owns, and `own_pod` reads and
+annotates the pod of this process. The modules are imported on first use: `aiohttp` takes a third of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Map each verb of `core.backend.Backend` to requests to the API server."""
+"""Implement each method of `core.backend.Backend` with requests to the API server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class KubernetesBackend:
     """Runs jobs on a cluster; implements `backend.Backend`.
 
-    Any number of instances may be used at once; those of one event loop share the connections to a cluster.
+    Instances with equal configurations on one event loop share their connections.
 
     Args:
         config: access to the cluster.
@@ -61,7 +61,7 @@ class KubernetesBackend:
     async def submit(
         self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
     ) -> JobRef:
-        """Create the job; a field unknown to the server is refused, not dropped. See `Backend.submit`."""
+        """Create the job; the server refuses unknown fields instead of dropping them. See `Backend.submit`."""
         if archive is not None:
             async with shared_client(self._config) as client:
                 manifest = await with_folder_on_claim(client, manifest, archive, probe=self._probe)
@@ -75,7 +75,7 @@ class KubernetesBackend:
         except PTJobError as error:
             if error.retryable:
                 raise
-            await self.delete(ref)  # its pods would wait for the Secret
+            await self.delete(ref)  # otherwise its pods would wait for the Secret
             if not isinstance(error, PermissionDenied):
                 raise
             advice = (
@@ -100,7 +100,7 @@ class KubernetesBackend:
         async with shared_client(self._config) as client:
             await check_runtime(client, manifest)
             try:
-                ref = JobRef.of(await _send_or_adapt(client, manifest, lambda words: client.post(path, words)))
+                ref = JobRef.of(await _send_or_adapt(client, manifest, lambda body: client.post(path, body)))
             except JobNotFound as error:  # the namespace does not exist
                 allowed = "allowed: a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
@@ -129,7 +129,7 @@ class KubernetesBackend:
         async with subscribe(self._config, ref) as cache, aclosing(cache.observations()) as observations:
             async for observation in observations:
                 yield observation
-                del observation  # ten thousand subscribers would each keep their last observation
+                del observation  # saves memory: else each of ten thousand subscribers keeps its last observation
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return the job's reasons for waiting; see `Backend.reasons`."""
@@ -149,19 +149,19 @@ class KubernetesBackend:
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
         """Merge the change into the object; see `Backend.patch`."""
-        ours = {**change, "metadata": {**(change.get("metadata") or {}), "uid": ref.uid}}
+        with_uid = {**change, "metadata": {**(change.get("metadata") or {}), "uid": ref.uid}}
         async with shared_client(self._config) as client:
             try:
                 path = paths.jobs(ref.kind, ref.namespace, ref.name)
-                if "spec" not in ours:
-                    await client.patch(path, ours)
+                if "spec" not in with_uid:
+                    await client.patch(path, with_uid)
                     return
-                typed = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **ours}
-                await _send_or_adapt(client, typed, lambda words: client.patch(path, words, fieldValidation="Strict"))
-            except (ClusterError, InvalidSpec) as error:  # another uid is 422 for custom resources, else 409
+                typed = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **with_uid}
+                await _send_or_adapt(client, typed, lambda body: client.patch(path, body, fieldValidation="Strict"))
+            except (ClusterError, InvalidSpec) as error:  # another uid: 422 for custom resources, else 409
                 if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
                     raise JobNotFound(f"{ref}: another job has the name now") from error
-                if "spec" not in ours and isinstance(error, InvalidSpec):  # only an annotation is invalid
+                if "spec" not in with_uid and isinstance(error, InvalidSpec):  # not the fault of the user's spec
                     raise ClusterError(str(error)) from error
                 raise
 
@@ -172,7 +172,7 @@ class KubernetesBackend:
             return False
 
     async def delete(self, ref: JobRef) -> None:
-        """Delete the job, its pods first, even if a foreign finalizer blocks the job. See `Backend.delete`."""
+        """Delete the job and its pods, even if a finalizer of another program blocks the job. See `Backend.delete`."""
         options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": {"uid": ref.uid}}
         async with shared_client(self._config) as client:
             try:
@@ -184,7 +184,7 @@ class KubernetesBackend:
                     raise
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Return whether nothing of the job runs; see `Backend.pods_gone`."""
+        """Return whether no pod of the job runs; see `Backend.pods_gone`."""
         cache = cached_job(self._config, ref)
         if cache is not None and cache.has_surely_stopped:
             return True
@@ -222,7 +222,7 @@ class KubernetesBackend:
 async def _send_or_adapt(
     client: Client, manifest: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]
 ) -> Manifest:
-    """Send the request; if the server rejects a value, use the kind's older equivalent, if there is one."""
+    """Send the manifest; if the server rejects it, send its equivalent for an older CRD, if there is one."""
     try:
         return await send(manifest)
     except InvalidSpec:

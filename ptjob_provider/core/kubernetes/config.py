@@ -1,4 +1,4 @@
-"""Configuration of the access to one cluster: kubeconfig, context, TLS. Reads no files."""
+"""Define the configuration of the access to a cluster: kubeconfig, context, TLS, limits. Reads no files."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from pathlib import Path
 from ptjob_provider.core.errors import InvalidSpec
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Directory of a pod's token, namespace and cluster certificate."""
+"""Directory with a pod's token and namespace, and with the cluster's certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """Access to one API server. Equal values share one client.
+    """Configuration of the access to one API server. Users with equal values share one client.
+
+    At most one of `in_cluster`, `kube_config_path` and `kube_config` may be set. Without them, the kubeconfig is
+    $KUBECONFIG, else `~/.kube/config`.
 
     Attributes:
         in_cluster: use the service account of this process's pod.
-        kube_config_path: a kubeconfig file. None, with nothing else given: $KUBECONFIG, else `~/.kube/config`.
-        kube_config: a whole kubeconfig as JSON or YAML text; it holds credentials and is never printed.
-        context: of the kubeconfig. None: its current one.
+        kube_config_path: path of a kubeconfig file.
+        kube_config: a whole kubeconfig as JSON or YAML text; it has credentials and is never printed.
+        context: context of the kubeconfig. None: its current context.
         verify_ssl: whether the server's certificate is verified.
-        tcp_keepalive: probe idle connections, which keeps them in the tables of gateways.
-        timeout: seconds per request; streams have limits of their own.
+        tcp_keepalive: probe idle connections, so that gateways do not drop them.
+        timeout: seconds per request; streams have other limits.
         max_log_streams: maximum concurrent log streams of an event loop; further logs are read in turns.
-        usage_interval: seconds between two usage samples of the replicas of followed jobs, all together; 0 disables
-            sampling. At two minutes that is 30 requests an hour.
-        attempts: tries per request; six, with the pauses between, outlast a restart of the API server.
+        attempts: tries per request; six tries, with the pauses between them, outlast a restart of the API server.
+        usage_interval: seconds between two usage samples of all followed jobs together; 0 disables sampling. Two
+            minutes mean 30 requests an hour.
     """
 
     in_cluster: bool = False
@@ -41,14 +44,14 @@ class ClusterConfig:
     usage_interval: float = 120.0
 
     def __post_init__(self) -> None:
-        given = {
+        sources = {
             "in_cluster": self.in_cluster,
             "kube_config_path": self.kube_config_path is not None,
             "kube_config": self.kube_config is not None,
         }
-        chosen = [name for name, is_given in given.items() if is_given]
-        if len(chosen) > 1:
-            raise InvalidSpec.of(chosen[1], "set", f"leave it out, or leave out {chosen[0]}: one way to the cluster")
+        names = [name for name, is_set in sources.items() if is_set]
+        if len(names) > 1:
+            raise InvalidSpec.of(names[1], "set", f"leave it out, or leave out {names[0]}: one way to the cluster")
         if self.max_log_streams < 1:
             raise InvalidSpec.of("max_log_streams", self.max_log_streams, "allowed: a whole number, 1 or more")
         if self.usage_interval < 0:

@@ -1,4 +1,4 @@
-"""Read what the cluster serves: fields of a kind from `/openapi/v3`, and the runtime that a job names."""
+"""Read what the cluster serves: the API groups and the fields of a kind, from `/openapi/v3`; check a job's runtime."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ROOT = "/openapi/v3"
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
-    """Return the names of the fields below `spec` in the served version of a manifest's kind.
+    """Return the names of the fields below `spec` in the served CRD of a manifest's kind; empty if it is not served.
 
-    The old PyTorch operator's CRD, which Arena still installs, has the same version and no `runPolicy`. Empty: the
-    cluster does not serve the kind.
+    The fields tell apart CRDs of the same version: that of the old PyTorch operator, which Arena still installs, has no
+    `runPolicy`.
     """
     index = await client.get(_ROOT)
     served = (index.get("paths") or {}).get(f"apis/{manifest['apiVersion']}")
@@ -49,7 +49,7 @@ async def groups(client: Client) -> frozenset[str]:
 
 
 async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
-    """Return the error for a create that was answered with 404."""
+    """Return the error for a create that the server has answered with 404."""
     kind = f"{manifest['kind']} of {manifest['apiVersion']}"
     try:
         fields = await spec_fields(client, manifest)
@@ -64,9 +64,9 @@ async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
 
 def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
     group, _, version = manifest["apiVersion"].rpartition("/")
-    wanted = {"group": group, "version": version, "kind": manifest["kind"]}
+    gvk = {"group": group, "version": version, "kind": manifest["kind"]}
     schemas = ((document.get("components") or {}).get("schemas") or {}).values()
-    matching = (each for each in schemas if wanted in (each.get("x-kubernetes-group-version-kind") or ()))
+    matching = (each for each in schemas if gvk in (each.get("x-kubernetes-group-version-kind") or ()))
     schema: Mapping[str, Any] = next(matching, {})
     spec: Mapping[str, Any] = (schema.get("properties") or {}).get("spec") or {}
     return spec
@@ -75,14 +75,16 @@ def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, An
 logger = logging.getLogger(__name__)
 
 _PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
-"""Formats of a runtime's name in a job, per kind."""
+"""Prefix of a runtime's name as users write it: kind of the runtime → prefix."""
 
 
 async def check_runtime(client: Client, manifest: Manifest) -> None:
-    """Check that the job's runtime exists; if unreadable, the create reports a missing one.
+    """Check that the job's runtime exists and has the job's init containers.
+
+    If runtimes may not be listed, checks nothing: the server then refuses a job whose runtime is missing.
 
     Raises:
-        InvalidSpec: it does not exist; the text lists the existing ones.
+        InvalidSpec: the runtime does not exist, and the text lists the existing ones; or it lacks an init container.
     """
     runtime = kinds.kind_of(manifest).runtime_of(manifest)
     if runtime is None:
@@ -95,18 +97,19 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
         logger.log(level, "%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
         return
-    wanted = _PREFIXES[runtime.kind] + runtime.name
-    if wanted not in runtimes:
-        [other] = _PREFIXES.keys() - {runtime.kind}
-        raise InvalidSpec.of("runtime", wanted, await _allowed(client, list(runtimes), other, meta["namespace"]))
-    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(runtimes[wanted])):
+    runtime_name = _PREFIXES[runtime.kind] + runtime.name
+    if runtime_name not in runtimes:
+        [other_kind] = _PREFIXES.keys() - {runtime.kind}
+        allowed = await _allowed(client, list(runtimes), other_kind, meta["namespace"])
+        raise InvalidSpec.of("runtime", runtime_name, allowed)
+    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(runtimes[runtime_name])):
         field = "code" if name == SYNC_CONTAINER else "init_containers"
-        raise InvalidSpec(f"{field}: the runtime {wanted} has no init container {name}, and a job can add none")
+        raise InvalidSpec(f"{field}: the runtime {runtime_name} has no init container {name}, and a job can add none")
 
 
-async def _allowed(client: Client, names: list[str], other: str, namespace: str) -> str:
+async def _allowed(client: Client, names: list[str], other_kind: str, namespace: str) -> str:
     try:
-        names = sorted([*names, *await _listed(client, other, namespace)])
+        names = sorted([*names, *await _listed(client, other_kind, namespace)])
     except ClusterError as error:
         return f"{one_of(names) if names else 'there is none of that kind'}; {error}"
     return one_of(names) if names else "there are none yet: have one made"

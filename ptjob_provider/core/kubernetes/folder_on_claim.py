@@ -1,7 +1,7 @@
-"""Put a folder that is too large for Secrets on a claim that its job mounts, under the hash of its content.
+"""Copy a code folder that is too large for Secrets to a claim that the job mounts; the file's name is a content hash.
 
-Takes the way of `ptjob data cp`, in a pod with rank 0's user and nodes. What is there already is not sent again, and
-nothing is ever deleted.
+Copies like `ptjob data cp`, through a pod with rank 0's user and node selection. An archive that exists on the claim is
+not sent again. Archives are never deleted.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _NO_RIGHT = f"`pods/exec create` is not allowed: grant what {EXEC.given_by} has,
 async def with_folder_on_claim(
     client: Client, manifest: Manifest, archive: IO[bytes], *, probe: ProbeOptions
 ) -> Manifest:
-    """Return the job that unpacks its folder from the first of its claims, once the archive is there.
+    """Copy the archive to the first of the job's writable claims; return the job, changed to unpack it from there.
 
     Raises:
-        InvalidSpec: it mounts no claim, or the right is missing; nothing was created.
+        InvalidSpec: the job mounts no such claim, or `pods/exec create` is not allowed; nothing was created.
         ClusterError: the claim cannot be mounted, or not be written to.
     """
     meta, claims = manifest["metadata"], writable_claims(manifest)
@@ -60,7 +60,7 @@ async def with_folder_on_claim(
 
 
 def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
-    """Return the options for a pod that can run, read and write where rank 0 can."""
+    """Return the options of a pod with rank 0's node selection and permissions."""
     kind = kinds.kind_of(manifest)
     template = kind.rank0_template(manifest)
     spec, trainer = template["spec"], find_container(template, kind.CONTAINER)
@@ -79,8 +79,14 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
 
 
 async def ensure_archive(files: ClaimFiles, name: str, archive: IO[bytes]) -> None:
-    """Send the archive, compressed, unless it is there: it gets its name when it is complete."""
-    with suppress(InvalidSpec):  # it is not there
+    """Send the archive, compressed, unless the claim has it; a partial copy never has this name.
+
+    Args:
+        files: the files on the claim.
+        name: file name of the archive.
+        archive: the archive.
+    """
+    with suppress(InvalidSpec):  # the claim does not have the file
         await files.listed(f"{ON_CLAIM}/{name}")
         return
     with tempfile.TemporaryFile() as stream:
@@ -89,7 +95,7 @@ async def ensure_archive(files: ClaimFiles, name: str, archive: IO[bytes]) -> No
 
 
 def _compress(archive: IO[bytes], name: str, stream: IO[bytes]) -> None:
-    """Write the archive, compressed, as the one file of another archive: what `ClaimFiles.unpack` takes."""
+    """Write a tar with the compressed archive as its only file, because `ClaimFiles.unpack` takes a tar."""
     archive.seek(0)
     with tempfile.TemporaryFile() as file:
         with gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed:

@@ -1,4 +1,4 @@
-"""Inspect a job's outputs inside the cluster: create a short-lived pod, wait for it, read its report, delete it."""
+"""Inspect a job's outputs inside the cluster: create a probe pod, wait for its end, read its report, delete it."""
 
 from __future__ import annotations
 
@@ -54,26 +54,31 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.5
 _QUIET = 5.0
-"""Seconds that a pod may take to start without a message."""
+"""Seconds for which a pod may wait before this is reported."""
 
 
 class _Waiting:
-    """Reports a pod's wait: once it lasts longer than a moment, and again when it changes."""
+    """Reports why a pod waits, if it waits for more than a few seconds, and reports each new reason.
 
-    def __init__(self, who: str, tell: Callable[[str], None]) -> None:
-        self._who = who
+    Args:
+        pod_name: name of the pod, for the message.
+        tell: called with the message.
+    """
+
+    def __init__(self, pod_name: str, tell: Callable[[str], None]) -> None:
+        self._pod_name = pod_name
         self._tell = tell
         self._since = time.monotonic()
         self._last = ""
 
     def update(self, pod: Manifest) -> None:
-        """Set the pod's current state; the kubelet's failed pull and its back-off count as one reason."""
+        """Report the reason in the pod's current state, if it is new; a failed pull and its back-off are one reason."""
         wait = wait_of(read_pod(pod, ""), ())
         reason = f"{wait.kind}/{wait.container}" if wait else ""
         if not wait or reason == self._last or time.monotonic() - self._since < _QUIET:
             return
         self._last = reason
-        self._tell(f"{self._who} {problem(pod)}")
+        self._tell(f"{self._pod_name} {problem(pod)}")
 
 
 async def until(
@@ -89,16 +94,17 @@ async def until(
     """Wait until the pod is usable.
 
     Args:
-        client: of its cluster.
-        namespace: of the pod.
-        name: of the pod.
-        is_usable: returns whether it is usable.
+        client: client of the pod's cluster.
+        namespace: namespace of the pod.
+        name: name of the pod.
+        is_usable: returns whether the pod is usable.
         seconds: time limit.
-        obstacle: returns a clause on why it is not usable from the pod, empty if never observed, and its events.
-        tell: called with the reason for waiting, if it takes longer than a moment.
+        obstacle: returns, as a clause, why the pod is not usable. Gets the pod, empty if it was never read, and its
+            events.
+        tell: called with the reason if the pod waits for more than a few seconds.
 
     Raises:
-        ClusterError: it has ended or can never start, or the time is over; the text says why.
+        ClusterError: the pod has ended, can never start, or was not usable in time; the text says why.
     """
     pod: Manifest = {}
     waiting = _Waiting(f"the pod {namespace}/{name}", tell)
@@ -114,7 +120,7 @@ async def until(
 
 
 async def _events(client: Client, namespace: str, name: str) -> Sequence[Manifest]:
-    """Return a pod's events, which report volumes that cannot be mounted; none if they are unreadable."""
+    """Return a pod's events, which report volumes that cannot be mounted; none if the events cannot be read."""
     with suppress(PTJobError, TimeoutError):
         async with asyncio.timeout(_AFTERWARDS):
             return await client.items(paths.events(namespace), fieldSelector=by_name("Pod", name))
@@ -126,26 +132,26 @@ logger = logging.getLogger(__name__)
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 2.0
 _AFTERWARDS = 10.0
-"""Seconds for reading why the pod does not run, and again for deleting it, after the time limit."""
+"""Maximum seconds, after the time limit, for reading why the pod does not run, and again for deleting the pod."""
 _LOG_READS = 3
-"""Tries to read the log: a runtime may still be writing that of an ended container."""
+"""Tries to read the log: the container runtime may still be writing the log of an ended container."""
 
 
 async def inspect(
     client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
 ) -> OutputReport:
-    """Return the facts about the outputs; the probe pod is deleted afterwards, even on cancellation.
+    """Return the report on the outputs; the probe pod is deleted afterwards, even on cancellation.
 
     Args:
-        client: of the job's cluster.
-        job: the finished job's object.
+        client: client of the job's cluster.
+        job: the ended job's object.
         outputs: the outputs to inspect.
-        since: scalars are read from event files modified then or later.
-        curves: include their points.
+        since: ignore event files that were last modified earlier.
+        curves: include the points of the scalars.
         options: image and time limit.
 
     Raises:
-        OutputsNotVerified: they could not be inspected; the text says what was observed and what to do.
+        OutputsNotVerified: the outputs could not be inspected; the text says why and what to do.
     """
     if outputs.model is None and outputs.tfevents is None:
         return OutputReport()
@@ -168,9 +174,9 @@ class _Probe:
     """Life cycle of one probe pod.
 
     Attributes:
-        pod: its last observed state; None before it was created.
-        step: what fails if the API server refuses the current request.
-        is_requested: it may exist.
+        pod: last observed state of the pod; None before it was created.
+        step: clause that describes the failure if the current request is refused.
+        is_requested: the creation was requested, so that the pod may exist.
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -180,7 +186,7 @@ class _Probe:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._full = ""
+        self._quota_message = ""
 
     def __str__(self) -> str:
         return f"the probe pod {self._namespace}/{self._name}"
@@ -188,7 +194,7 @@ class _Probe:
     async def run(
         self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
     ) -> OutputReport:
-        """Create the pod, wait for its end and return its report."""
+        """Create the pod, wait for its end, and return its report."""
         rank0 = await self._rank0(job)
         on_its_node = await self._holds_one_node(outputs)
         manifest = probe_pod(
@@ -206,16 +212,16 @@ class _Probe:
         return await self._read()
 
     async def delay(self, seconds: float) -> str:
-        """Return what took longer than the time limit."""
+        """Return why the time limit was exceeded."""
         late = f"{self} gave no answer within {seconds:g} s"
-        if self._full and self.pod is None:
-            return f"{late}: {self._full}; free quota for a pod with {ASKS_FOR}, or raise it"
+        if self._quota_message and self.pod is None:
+            return f"{late}: {self._quota_message}; free quota for a pod with {ASKS_FOR}, or raise it"
         if self.pod is None:
             return f"{late}: it was not created yet; see whether the API server is well"
         return f"{late}: it {obstacle(self.pod, await _events(self._client, self._namespace, self._name))}"
 
     async def delete(self) -> None:
-        """Delete the pod if it may exist; if that fails, its deadline ends it and the job's deletion removes it."""
+        """Delete the pod if it may exist. If that fails, the pod ends at its deadline and is deleted with the job."""
         if not self.is_requested:
             return
         try:
@@ -237,8 +243,8 @@ class _Probe:
             selector = kind.pod_selector(job["metadata"]["name"])
             pods = await self._client.items(paths.pods(self._namespace), labelSelector=selector)
             replica_of = kinds.replica_of(job)
-            mine = [pod for pod in pods if replica_of(pod) == rank0]
-            return rank0_of(job, max(mine, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None))
+            pods = [pod for pod in pods if replica_of(pod) == rank0]
+            return rank0_of(job, max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None))
         try:
             return rank0_of(job, await self._client.get(paths.pods(self._namespace, rank0)))
         except JobNotFound:
@@ -250,12 +256,12 @@ class _Probe:
         return any(map(is_held_by_one_node, claims))
 
     async def _create(self, manifest: Manifest) -> None:
-        """Create the pod; wait for a full quota, since the job's own pods may still be terminating."""
+        """Create the pod; retry while the quota is full, because the job's own pods may still be terminating."""
         self.step, self.is_requested = "could not be created", True
         for pause in _pauses():
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
-            except JobAlreadyExists:  # this request made it before its answer was lost: the name is random
+            except JobAlreadyExists:  # an earlier try of this request has created it: the name is random
                 return
             except PermissionDenied:
                 self.is_requested = False
@@ -263,7 +269,7 @@ class _Probe:
             except ClusterUnavailable as error:
                 if error.code != HTTPStatus.FORBIDDEN:
                     raise
-                self._full = str(error)
+                self._quota_message = str(error)
                 await asyncio.sleep(pause)
             else:
                 logger.info("%s inspects the outputs", self)
@@ -280,7 +286,7 @@ class _Probe:
     async def _get(self) -> Manifest:
         with suppress(JobNotFound):
             pod = await self._client.get(self._path)
-            if not pod["metadata"].get("deletionTimestamp"):  # otherwise the deletion would look like its end
+            if not pod["metadata"].get("deletionTimestamp"):  # a pod that is being deleted also ends
                 return pod
         raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
 

@@ -1,4 +1,4 @@
-"""The inspector port on a cluster; see `core.inspector`."""
+"""Implement the inspector port `core.inspector.Inspector` with requests to the API server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.storage import ClaimPod
 
 _FEW = 8
-"""Maximum number of objects whose events are queried one by one; for more, all events of the namespace are read."""
+"""Maximum number of objects whose events are queried one by one; for more, all events of the namespace are listed."""
 
 _SILENCE = 3600.0
 
 
 class ClusterInspector:
-    """Inspects a cluster; implements `core.inspector.Inspector`."""
+    """Inspects jobs and a cluster; implements `core.inspector.Inspector`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
@@ -140,7 +140,7 @@ class ClusterInspector:
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
-        """Show a folder of events at a local address; see `Inspector.tensorboard`."""
+        """Show a folder of events in a TensorBoard at a local address; see `Inspector.tensorboard`."""
         async with shared_client(self._config) as client, shown(client, what) as address:
             yield address
 
@@ -151,7 +151,7 @@ class ClusterInspector:
 
 
 async def _job(client: Client, ref: JobRef) -> Manifest | None:
-    """Return the job; None if it is gone or another one has its name."""
+    """Return the job; None if it is gone, even if another job has its name."""
     try:
         job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
     except JobNotFound:
@@ -160,7 +160,7 @@ async def _job(client: Client, ref: JobRef) -> Manifest | None:
 
 
 async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
-    """Return Kueue's reasons for the job's waiting, as events; none without a Kueue queue."""
+    """Return why the job waits in a queue of Kueue, as events; none if it is in no queue or Kueue is not installed."""
     meta = job["metadata"]
     if QUEUE_LABEL not in (meta.get("labels") or {}):
         return []
@@ -173,14 +173,17 @@ async def _queue_message(client: Client, job: Manifest) -> list[Manifest]:
 
 
 def _since(events: Sequence[Manifest], start: str) -> list[Manifest]:
-    """Return the events as young as the job: pods of an earlier job of its name have other uids."""
-    older = {event["involvedObject"].get("uid") for event in events if created_at(event) < start} - {None}
-    young = (event for event in events if created_at(event) >= start)
-    return [event for event in young if event["involvedObject"].get("uid") not in older]
+    """Return the events since the job's creation, without those about objects that already had events before it.
+
+    Those objects belong to an earlier job of the same name.
+    """
+    old_uids = {event["involvedObject"].get("uid") for event in events if created_at(event) < start} - {None}
+    recent = (event for event in events if created_at(event) >= start)
+    return [event for event in recent if event["involvedObject"].get("uid") not in old_uids]
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
-    """Return whether the event is about this job, its pods' creators, or a pod, not an earlier job of the same name."""
+    """Return whether the event is about this job, one of its pods, or an object that creates its pods."""
     about = event["involvedObject"]
     kind, name = about.get("kind"), about.get("name")
     return about.get("uid") == ref.uid or (kind, name) in controllers or (kind == "Pod" and name in names)
@@ -189,5 +192,5 @@ def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: S
 def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:
     for piece in pieces:
         stamp, _, text = piece.text.partition(" ")
-        place = LogCursor(pod_uid="", container=container, restart_count=0, timestamp=stamp, ordinal=0)
-        yield LogLine(text=text, timestamp=stamp, cursor=place, continues=piece.continues)
+        cursor = LogCursor(pod_uid="", container=container, restart_count=0, timestamp=stamp, ordinal=0)
+        yield LogLine(text=text, timestamp=stamp, cursor=cursor, continues=piece.continues)

@@ -1,4 +1,4 @@
-"""The pod of this process: its owner references, its controller, and the notes that it leaves for later pods."""
+"""Read the pod of this process and its controller, and exchange notes with the pods of other tries as annotations."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class OwnPod:
     """The pod of this process.
 
     Attributes:
-        config: access to its cluster.
-        namespace: its namespace.
-        name: its name, which a later pod may reuse.
-        uid: its uid.
+        config: access to the pod's cluster.
+        namespace: namespace of the pod.
+        name: name of the pod, which a later pod may have, too.
+        uid: uid of the pod.
     """
 
     config: ClusterConfig
@@ -45,7 +45,7 @@ class OwnPod:
         return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
 
     async def try_number(self) -> int | None:
-        """Return the number of this pod's try among Argo's retries, 0 for the first; None if Argo retries nothing.
+        """Return the number of this try, 0 for the first, if the step has retries in Argo Workflows; else None.
 
         Raises:
             ClusterError: the pod cannot be read.
@@ -67,24 +67,24 @@ class OwnPod:
         return None
 
     async def note(self, whose: str, text: str) -> None:
-        """Write a try's outcome on the pod, for `notes` to read as long as the pod's object exists.
+        """Write the outcome of this try as an annotation on the pod; `notes` reads it while the pod's object exists.
 
         Args:
-            whose: label value that groups the tries.
-            text: the note; replaces an earlier one.
+            whose: label value that all tries of the same step have.
+            text: text of the note; replaces an earlier note.
 
         Raises:
             ClusterError: the pod may not be changed, or is gone.
         """
-        noted = {"uid": self.uid, "labels": {TRY_LABEL: whose}, "annotations": {TRY_ANNOTATION: text}}
+        meta = {"uid": self.uid, "labels": {TRY_LABEL: whose}, "annotations": {TRY_ANNOTATION: text}}
         async with shared_client(self.config) as client:
             try:
-                await client.patch(paths.pods(self.namespace, self.name), {"metadata": noted})
-            except InvalidSpec as error:  # the server's answer to another uid
+                await client.patch(paths.pods(self.namespace, self.name), {"metadata": meta})
+            except InvalidSpec as error:  # the server rejects the patch if the pod has another uid
                 raise ClusterError(f"{self.namespace}/{self.name}: another pod has the name now") from error
 
     async def notes(self, whose: str) -> list[str]:
-        """Return the notes on the pods of one group of tries.
+        """Return the notes on the pods with this label value.
 
         Raises:
             ClusterError: pods cannot be listed.
@@ -94,7 +94,7 @@ class OwnPod:
         return [(pod["metadata"].get("annotations") or {}).get(TRY_ANNOTATION, "") for pod in pods]
 
     async def replicas(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the unfinished pods with these labels, including those whose job is gone.
+        """Return the pods with these labels that have not ended, including those whose job is gone.
 
         Raises:
             ClusterError: pods cannot be listed.

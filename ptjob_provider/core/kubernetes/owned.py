@@ -1,4 +1,4 @@
-"""Create what a job owns besides its pods: its Secret, and the ConfigMap of Arena; read Secrets for masking."""
+"""Create a job's Secret and the ConfigMap that Arena needs, and read the values of Secrets for masking them in logs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ARENA_TIMEOUT = 5.0
-"""Seconds for the ConfigMap; the job runs meanwhile."""
+"""Maximum seconds for the creation of the ConfigMap; the job runs meanwhile."""
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
-    """Create the Secret if missing, in pieces if it is large; an existing one is the job's, as its name is unguessable.
+    """Create the job's Secret if missing; a large one is split into several Secrets.
 
-    Until then the kubelet holds back the job's containers.
+    The kubelet does not start the job's containers before the Secret exists. An existing Secret of the name is the
+    job's own, because nobody can guess the name.
 
     Raises:
-        PermissionDenied: it may not be created.
+        PermissionDenied: the Secret may not be created.
     """
     for piece in in_pieces(secret):
         meta = {**piece["metadata"], "namespace": ref.namespace, "ownerReferences": [_owner(ref)]}
@@ -41,10 +42,10 @@ async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
 
 
 async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
-    """Return the text values of the Secrets in a job's environment; missing ones and binary values are left out.
+    """Return the values of the Secrets in a job's environment as text, without missing Secrets and undecodable bytes.
 
     Raises:
-        ClusterError: they may not be read.
+        ClusterError: a Secret may not be read.
     """
     values: list[str] = []
     async with shared_client(config) as client:
@@ -54,16 +55,16 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
             except JobNotFound:
                 continue
             data = secret.get("data") or {}
-            chosen = [value for key, value in data.items() if keys is None or key in keys]
-            values += [base64.b64decode(value).decode("utf-8", "ignore") for value in chosen]
+            encoded = [value for key, value in data.items() if keys is None or key in keys]
+            values += [base64.b64decode(value).decode("utf-8", "ignore") for value in encoded]
     return values
 
 
 async def let_arena_delete(client: Client, ref: JobRef) -> None:
-    """Create the ConfigMap that `arena delete` and `arena prune` need besides a job's labels; idempotent.
+    """Create the ConfigMap that `arena delete` and `arena prune` need. Idempotent.
 
-    Arena's other commands (list, get, logs, top job) use labels, see `identity.owner_labels`. Not part of submitting: a
-    failure, such as a missing permission, is only logged.
+    Arena's other commands (list, get, logs, top job) need only the job's labels, see `identity.owner_labels`. A
+    failure, such as a missing permission, is only logged and does not affect the job.
     """
     if ref.kind != PYTORCHJOB.KIND:
         return
@@ -75,7 +76,7 @@ async def let_arena_delete(client: Client, ref: JobRef) -> None:
 
 
 def config_map(ref: JobRef) -> Manifest:
-    """Return the ConfigMap from which Arena reads what to delete with a job."""
+    """Return the ConfigMap in which Arena looks up the objects to delete with a job."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -85,7 +86,7 @@ def config_map(ref: JobRef) -> Manifest:
             "labels": {"createdBy": "arena"},
             "ownerReferences": [_owner(ref)],
         },
-        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # one line per object; an empty one is an error
+        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # one line per object; Arena fails on an empty line
     }
 
 

@@ -1,6 +1,7 @@
-"""States of pods, and settings of helper pods: what all of them have, and what they inherit from a job's rank 0.
+"""Return states of pods, and the fields of helper pods: those that all have, and those inherited from rank 0. Pure.
 
-Pure. Decides whether a helper pod can start and what it may read, not what it runs.
+A helper pod inspects outputs, runs TensorBoard or copies files. The fields here decide whether it can start and what
+it may read, not what it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 HELPER = {"automountServiceAccountToken": False, "enableServiceLinks": False, "terminationGracePeriodSeconds": 1}
-"""Fields of every helper pod."""
+"""Fields that every helper pod has."""
 
 _PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 _PLATFORM = ("kubernetes.io/arch", "kubernetes.io/os")
@@ -55,19 +56,19 @@ def metadata(
 
 
 def python_of(trainer: Mapping[str, Any]) -> str:
-    """Return the interpreter that rank 0's command names, else `python3`."""
+    """Return the Python interpreter in rank 0's command, else `python3`."""
     return next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), "python3")
 
 
 def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
-    """Return the security contexts of pod and container: rank 0's user with minimal privileges.
+    """Return the security contexts of the helper pod and its container: rank 0's user with minimal privileges.
 
-    A non-root user passes PodSecurity `restricted`. Root keeps the runtime's default capabilities: without them it
-    could not read what the training wrote as another user.
+    With a non-root user, the pod passes the PodSecurity level `restricted`. Root keeps the container runtime's default
+    capabilities, because without them it could not read files that the training wrote as another user.
     """
     for_pod, for_container = picked(pod, _POD_USER), picked(container, _CONTAINER_USER)
     if "fsGroup" in for_pod:
-        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # any other leaves the files unchanged
+        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # the default changes the files of the whole volume
     for_container |= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
     user = for_pod | for_container
     if user.get("runAsNonRoot") or user.get("runAsUser"):
@@ -77,15 +78,21 @@ def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Mani
 
 
 def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_node: bool) -> Manifest:
-    """Return the placement fields: rank 0's node if required, else any allowed for rank 0, its own preferred."""
+    """Return the fields that select the helper pod's node.
+
+    Args:
+        rank0: rank 0's pod, or its template.
+        trainer: the training container.
+        on_its_node: require rank 0's node, if known; else prefer it among the nodes that are allowed for rank 0.
+    """
     spec = rank0["spec"]
     affinity = picked((spec.get("affinity") or {}).get("nodeAffinity") or {}, (_REQUIRED,))
     fields = picked(spec, ("nodeSelector",))
     if spec.get("nodeName"):
         node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}]}
-        wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": node}]}
-        must = {_REQUIRED: {"nodeSelectorTerms": [node]}}
-        affinity, fields = (must, {}) if on_its_node else (affinity | wish, fields)
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": node}]}
+        required = {_REQUIRED: {"nodeSelectorTerms": [node]}}
+        affinity, fields = (required, {}) if on_its_node else (affinity | preferred, fields)
     if affinity:
         fields["affinity"] = {"nodeAffinity": affinity}
     tolerations = _tolerations(spec.get("tolerations") or [], trainer)
@@ -93,9 +100,9 @@ def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_no
 
 
 def platform(rank0: Mapping[str, Any]) -> Manifest:
-    """Return the placement fields of a pod that can use any node whose system runs rank 0's image.
+    """Return the fields that select a node for a long-lived helper pod: any node that can run rank 0's image.
 
-    The training's own node selection is ignored: a pod without a device that stays for days would occupy such a node.
+    Ignores rank 0's other node selection, because a pod without a GPU should not occupy a GPU node for days.
     """
     spec = rank0["spec"]
     selected = picked(spec.get("nodeSelector") or {}, _PLATFORM)
@@ -103,15 +110,16 @@ def platform(rank0: Mapping[str, Any]) -> Manifest:
 
 
 def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
-    """Add the tolerations that admission gives only to pods with devices.
+    """Return the tolerations together with those that an admission plugin adds to pods that request devices.
 
-    Clouds taint their GPU nodes with `nvidia.com/gpu`; a template need not tolerate it.
+    Clouds taint their GPU nodes with `nvidia.com/gpu`. The helper pod requests no device, so that the plugin does not
+    add the toleration, and the job's template need not have it.
     """
     devices = [name for name in (trainer.get("resources") or {}).get("limits") or {} if "/" in name]
-    ours = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
-    return [*given, *(one for one in ours if one not in given)]
+    for_devices = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
+    return [*given, *(each for each in for_devices if each not in given)]
 
 
 def picked(fields: Mapping[str, Any], names: Sequence[str]) -> Manifest:
-    """Return the non-empty ones of these fields."""
+    """Return those of the named fields that are set."""
     return {name: fields[name] for name in names if fields.get(name) is not None}

@@ -1,4 +1,4 @@
-"""Check what jobs need on a cluster: served kinds, running controllers and their versions, permissions."""
+"""Check what jobs need on a cluster: served kinds, permissions, controllers and their versions, storage classes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CLUSTER_VIEW = "deploy/components/cluster-view"
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """A controller program in a cluster.
+    """A controller that jobs need.
 
     Attributes:
-        name: its common name.
-        selector: of its pods, in any namespace.
+        name: common name of the controller.
+        selector: label selector of its pods, in any namespace.
         without_it: the consequence if it does not run.
     """
 
@@ -53,7 +53,7 @@ KUEUE = Controller(
 
 
 async def check_controller(client: Client, controller: Controller) -> Check:
-    """Check whether it runs, as far as permitted."""
+    """Check whether the controller runs, if its pods may be listed."""
     try:
         return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
     except ClusterError:
@@ -62,13 +62,12 @@ async def check_controller(client: Client, controller: Controller) -> Check:
 
 
 def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
-    """Check whether it runs, by its pods."""
+    """Return the result of the check whether the controller runs, from its pods."""
     about = controller.name
     if not pods:
-        said = f"no pod with the label {controller.selector} is seen"
-        return Check(
-            about=about, is_good=None, said=said, advice="if jobs get no status, ask the cluster's administrator"
-        )
+        message = f"no pod with the label {controller.selector} is seen"
+        advice = "if jobs get no status, ask the cluster's administrator"
+        return Check(about=about, is_good=None, said=message, advice=advice)
     ready = [pod for pod in pods if is_ready(pod)]
     names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
     versions = ", ".join(dict.fromkeys(filter(None, map(_version, ready or pods))))
@@ -80,7 +79,7 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
 
 
 def _version(pod: Mapping[str, Manifest]) -> str:
-    """Return the image tag of the first container; "" without a tag, such as a digest's."""
+    """Return the image tag of the first container; "" if the image has no tag, such as with a digest alone."""
     containers = (pod.get("spec") or {}).get("containers") or [{}]
     name, _, _ = str(containers[0].get("image") or "").partition("@")
     _, _, tag = name.rpartition("/")[2].partition(":")
@@ -111,14 +110,14 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource; in the whole cluster if a ClusterRole grants it, else in the namespace.
+    """Permission for one verb on one resource, in the namespace or in the whole cluster.
 
     Attributes:
         group: API group; "" for the core group.
-        resource: plural, with a subresource after a slash.
+        resource: plural name, with a subresource after a slash.
         verb: the RBAC verb.
-        given_by: the folder of the Kustomize base or component that grants it.
-        what_for: what fails without it; "" if nothing works.
+        given_by: folder of the Kustomize base or component that grants it.
+        what_for: what fails without it; "" if no job can run without it.
     """
 
     group: str
@@ -129,7 +128,7 @@ class Right:
 
     @property
     def is_cluster_wide(self) -> bool:
-        """Return whether a Role cannot grant it."""
+        """Return whether a ClusterRole grants it for the whole cluster."""
         return self.given_by in {CLUSTER_VIEW, RUNTIME_LISTS}
 
 
@@ -146,7 +145,7 @@ OF_JOBS: Mapping[str, Sequence[Right]] = {
     )
     for name, kind in KINDS.items()
 }
-"""Rights needed by jobs, per kind."""
+"""Rights that jobs of a kind need: kind → rights."""
 
 OF_PODS: Sequence[Right] = (
     *_rights("", "pods", "get", "list", "watch", "create", "delete"),
@@ -154,7 +153,7 @@ OF_PODS: Sequence[Right] = (
     *_rights("", "events", "list"),
     *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
 )
-"""Rights needed by jobs of any kind."""
+"""Rights that jobs of every kind need."""
 
 _TRAINER = "trainer.kubeflow.org"
 _RUNTIME = "whether the {} that a TrainJob names is there"
@@ -162,10 +161,10 @@ RUNTIMES: Sequence[Right] = (
     Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("trainingruntime")),
     Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("clustertrainingruntime")),
 )
-"""Rights used by TrainJobs only."""
+"""Rights for checking the runtime of a TrainJob."""
 
 EXEC = Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`, and a folder of over 16 MB as code")
-"""Right to reach the files on claims."""
+"""Right to read and write the files on claims."""
 
 USEFUL: Sequence[Right] = (
     Right("", "configmaps", "create", ARENA, "`arena delete` of our jobs"),
@@ -176,25 +175,25 @@ USEFUL: Sequence[Right] = (
     Right("", "pods", "list", CLUSTER_VIEW, "what is taken in `ptjob top node`"),
     Right("storage.k8s.io", "storageclasses", "list", CLUSTER_VIEW, "storage classes in `ptjob doctor`"),
 )
-"""Rights that no job needs: for commands of `ptjob`, for Arena and for peaks of usage."""
+"""Rights that no job needs: for commands of `ptjob`, for Arena, and for the peak usage of jobs."""
 
 BESIDE: Sequence[Right] = (Right("", "secrets", "create", CODE, "a folder as code, and credentials as plain values"),)
-"""Rights of the component for code, one verb per resource."""
+"""Rights in the component for code, one verb per resource."""
 
 _KUEUE = "kueue.x-k8s.io"
 QUEUES: Sequence[Right] = (Right(_KUEUE, "workloads", "list", QUEUE, "why a job waits in a queue of Kueue"),)
-"""Rights of the component for queues."""
+"""Rights in the component for queues."""
 
 SHOWING: Sequence[Right] = (
     Right("apps", "deployments", "create", TENSORBOARD, "a job's TensorBoard"),
     Right("", "services", "create", TENSORBOARD, "a job's TensorBoard"),
     Right("", "pods/portforward", "create", TENSORBOARD, "`ptjob tensorboard`"),
 )
-"""Rights of the component for TensorBoard, one verb per resource."""
+"""Rights in the component for TensorBoard, one verb per resource."""
 
 
 async def check_up(client: Client, namespace: str) -> list[Check]:
-    """Return all checks, the most important first; no response counts as a check."""
+    """Return the results of all checks, the most important first; a missing response is a result, too."""
     try:
         version = await client.get("/version")
     except PTJobError as error:
@@ -212,24 +211,30 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
 
 
 def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
-    """Check whether the cluster serves a kind, by the fields of its `spec` there; none: it does not."""
-    about, known = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
-    if not known:
+    """Return the result of the check whether the cluster serves a kind.
+
+    Args:
+        kind: the kind.
+        fields: names of the fields below `spec` in the served CRD; none if the kind is not served.
+    """
+    about, served = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
+    if not served:
         return Check(about=about, is_good=None, said=_NOT_SERVED)
-    if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
-        said = f"{_OF_OLD_OPERATOR}, which has no runPolicy"
-        return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.4 or newer")
-    if kind.KIND == "TrainJob" and (version := version_of(known)):
+    if kind.KIND == "PyTorchJob" and "runPolicy" not in served:
+        message = f"{_OF_OLD_OPERATOR}, which has no runPolicy"
+        advice = "have the training-operator installed, 1.4 or newer"
+        return Check(about=about, is_good=None, said=message, advice=advice)
+    if kind.KIND == "TrainJob" and (version := version_of(served)):
         is_new = version == NEWEST
-        fields = f"docs/reference/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
-        advice = "" if is_new else fields
-        said = f"served, in the words of Trainer {version}"
-        return Check(about=about, is_good=True if is_new else None, said=said, advice=advice)
+        limits = f"docs/reference/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
+        advice = "" if is_new else limits
+        message = f"served, in the words of Trainer {version}"
+        return Check(about=about, is_good=True if is_new else None, said=message, advice=advice)
     return Check(about=about, is_good=True, said="served")
 
 
 def served_kinds(checks: Mapping[str, Check]) -> list[str]:
-    """Return the kinds that are served, or for which this is unknown."""
+    """Return the names of the kinds that are served, or that may be because the check failed."""
     return [name for name, check in checks.items() if check.said != _NOT_SERVED]
 
 
@@ -253,7 +258,7 @@ def needed_rights(served: Iterable[str]) -> list[Right]:
 
 
 def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Right]:
-    """Return the optional rights, each with what fails without it; one verb for each further kind."""
+    """Return the optional rights, each with what fails without it; of each further kind only one right."""
     names = list(served)
     further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
     others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
@@ -262,30 +267,31 @@ def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Rig
 
 
 def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
-    """Check for missing rights: one line for all required ones, one for each optional one."""
-    needed_ones = [right for right in allowed if not right.what_for]
-    missing = [right for right in needed_ones if not allowed[right]]
-    files = " and of ".join(dict.fromkeys(right.given_by for right in missing))
-    named = ", ".join(f"{right.resource} {right.verb}" for right in missing)
-    needed = Check(
+    """Return one result for all required rights together, and one for each optional right."""
+    required = [right for right in allowed if not right.what_for]
+    missing = [right for right in required if not allowed[right]]
+    folders = " and of ".join(dict.fromkeys(right.given_by for right in missing))
+    names = ", ".join(f"{right.resource} {right.verb}" for right in missing)
+    check = Check(
         about=f"permissions in {namespace}",
         is_good=not missing,
-        said=f"missing: {named}" if missing else f"all {len(needed_ones)} that jobs need",
-        advice=f"have the Role of {files} bound to you" if missing else "",
+        said=f"missing: {names}" if missing else f"all {len(required)} that jobs need",
+        advice=f"have the Role of {folders} bound to you" if missing else "",
     )
-    return [needed, *(_useful(right, is_allowed=is_allowed) for right, is_allowed in allowed.items() if right.what_for)]
+    optional = {right: is_allowed for right, is_allowed in allowed.items() if right.what_for}
+    return [check, *(_optional_check(right, is_allowed=is_allowed) for right, is_allowed in optional.items())]
 
 
 def storage_check(classes: Sequence[Manifest]) -> Check:
-    """List the storage classes and the default one."""
+    """Return the result of the check for storage classes: their names, and the default one."""
     about = "storage classes"
     names = [each["metadata"]["name"] for each in classes]
     default = [each["metadata"]["name"] for each in classes if _is_default(each)]
     if default:
         return Check(about=about, is_good=True, said=f"{', '.join(names)}; {default[0]} is the default")
-    said = f"{', '.join(names)}; none is the default" if names else "none"
+    message = f"{', '.join(names)}; none is the default" if names else "none"
     advice = "claims have to name a class (`ptjob data create --storage-class`), or be created by an administrator"
-    return Check(about=about, is_good=None, said=said, advice=advice)
+    return Check(about=about, is_good=None, said=message, advice=advice)
 
 
 async def _kind(client: Client, kind: Kind) -> Check:
@@ -297,7 +303,7 @@ async def _kind(client: Client, kind: Kind) -> Check:
 
 
 async def _has_queues(client: Client) -> bool:
-    """Return whether the cluster serves Kueue's API, or does not report it."""
+    """Return whether the cluster serves Kueue's API; True if this cannot be read."""
     try:
         return _KUEUE in await discovery.groups(client)
     except ClusterError:
@@ -307,14 +313,14 @@ async def _has_queues(client: Client) -> bool:
 async def _permissions(client: Client, namespace: str, served: Sequence[str], *, has_queues: bool) -> list[Check]:
     rights = [*needed_rights(served), *useful_rights(served, has_queues=has_queues)]
     try:
-        answers = await asyncio.gather(*(is_allowed(client, namespace, right) for right in rights))
+        allowed = await asyncio.gather(*(is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
         return [Check(about=f"permissions in {namespace}", is_good=None, said=str(error))]
-    return permission_checks(namespace, dict(zip(rights, answers, strict=True)))
+    return permission_checks(namespace, dict(zip(rights, allowed, strict=True)))
 
 
 async def is_allowed(client: Client, namespace: str, right: Right) -> bool:
-    """Return whether the account has the right."""
+    """Return whether the account of these credentials has the right, by a SelfSubjectAccessReview."""
     resource, _, sub = right.resource.partition("/")
     attributes: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
     if sub:
@@ -326,8 +332,8 @@ async def is_allowed(client: Client, namespace: str, right: Right) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    answer = await client.post(_REVIEWS, review)
-    return bool((answer.get("status") or {}).get("allowed"))
+    response = await client.post(_REVIEWS, review)
+    return bool((response.get("status") or {}).get("allowed"))
 
 
 async def _storage(client: Client) -> Check:
@@ -338,13 +344,13 @@ async def _storage(client: Client) -> Check:
         return Check(about="storage classes", is_good=None, said="cannot be read", advice=advice)
 
 
-def _useful(right: Right, *, is_allowed: bool) -> Check:
+def _optional_check(right: Right, *, is_allowed: bool) -> Check:
     about = right.what_for
     if is_allowed:
         return Check(about=about, is_good=True, said="allowed")
     where = "ClusterRole" if right.is_cluster_wide else "Role"
-    said = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
-    return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {right.given_by}")
+    message = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
+    return Check(about=about, is_good=None, said=message, advice=f"if it is wanted: the {where} of {right.given_by}")
 
 
 def _is_default(storage_class: Manifest) -> bool:

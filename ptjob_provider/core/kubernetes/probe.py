@@ -1,8 +1,8 @@
-"""Render the pod that inspects a finished job's outputs, and interpret its report or why it has none.
+"""Render the pod that inspects an ended job's outputs, and parse its report or explain why there is none. Pure.
 
-Pure. The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets,
-service account, node selection, tolerations, and the mounts that hold the outputs, read-only here. It inherits no
-variables, devices, init containers or labels, so that it never counts, appears or is billed as a replica of the job.
+The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets, service
+account, node selection, tolerations, and the mounts with the outputs, which are read-only here. It inherits no
+variables, devices, init containers or labels, so that nothing counts, shows or bills it as a replica of the job.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 CONTAINER = "probe"
 PROBE_LABEL = f"{PREFIX}/probe-of"
-"""Label on the pod: the job whose outputs it inspects."""
+"""Label on the pod; its value is the name of the job whose outputs it inspects."""
 
 MARKER = "ptjob-outputs "
-"""Prefix of the log line with the report; an image's Python may print lines of its own."""
+"""Prefix of the log line with the report: the Python of an image may print other lines."""
 
 RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
-"""One core digests about 500 MB in a second; files are read in pieces."""
+"""One core hashes about 500 MB per second; files are read in pieces, which needs little memory."""
 
 _MAX_NAME = 63
 _SHARED = {"ReadWriteMany", "ReadOnlyMany"}
@@ -63,9 +63,9 @@ class ProbeOptions:
     """Settings of the output probe inside the cluster.
 
     Attributes:
-        image: has Python 3.6 or newer as `python3`. "": the job's own image, which its node has already.
-        image_prefix: prepended to `image`, such as a mirror's address; the job's own image stays unchanged.
-        timeout: seconds for scheduling, starting and reading every byte of the model.
+        image: image with Python 3.6 or newer as `python3`. "": the job's own image, which the job's node has already.
+        image_prefix: prefix of `image`, such as a mirror's address; the job's own image stays unchanged.
+        timeout: maximum seconds for scheduling and starting the pod, and for reading every byte of the model.
     """
 
     image: str = ""
@@ -78,21 +78,21 @@ class ProbeOptions:
 
 
 def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
-    """Return rank 0's pod, or its template if the pod is gone or another job's.
+    """Return rank 0's pod, or its template if the pod is gone or belongs to another job.
 
-    The pod has more than its template: its node, and what admission added (user, tolerations, secrets).
+    The pod has fields that the template lacks: its node, and what admission plugins added (user, tolerations, secrets).
     """
-    is_ours = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
-    return pod if pod and is_ours else kinds.kind_of(job).rank0_template(job)
+    is_of_job = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
+    return pod if pod and is_of_job else kinds.kind_of(job).rank0_template(job)
 
 
 def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
-    """Return whether only one node at a time can mount the claim: ReadWriteOnce and nothing wider."""
+    """Return whether only one node at a time can mount the claim: not ReadWriteMany, and not ReadOnlyMany."""
     return not _SHARED & set((claim.get("spec") or {}).get("accessModes") or ())
 
 
 def pod_name(job_name: str, token: str) -> str:
-    """Return the pod's name, at most 63 characters; the token distinguishes two pods for one job."""
+    """Return the pod's name, which has at most 63 characters; the token distinguishes pods of the same job."""
     ending = f"-outputs-{token}"
     return job_name[: _MAX_NAME - len(ending)].rstrip("-.") + ending
 
@@ -108,16 +108,16 @@ def probe_pod(
     on_its_node: bool,
     options: ProbeOptions,
 ) -> Manifest:
-    """Return the pod.
+    """Return the probe pod.
 
     Args:
-        job: the finished job's object, which owns the pod.
-        rank0: the value of `rank0_of`.
+        job: the ended job's object, which owns the pod.
+        rank0: rank 0's pod or template, from `rank0_of`.
         outputs: the outputs to inspect.
-        name: of the pod.
-        since: scalars are read from event files modified then or later.
-        curves: include their points.
-        on_its_node: a claim can only be mounted on rank 0's node, if that is known.
+        name: name of the pod.
+        since: ignore event files that were last modified earlier.
+        curves: include the points of the scalars.
+        on_its_node: require rank 0's node, if known, because a claim may only be mounted there.
         options: image and time limit.
 
     Raises:
@@ -145,7 +145,7 @@ def probe_pod(
 
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
-    """Return its command and resources; only the image's interpreter is used, not its entrypoint."""
+    """Return the container without mounts; it runs the image's Python interpreter instead of its entrypoint."""
     image, python = trainer["image"], python_of(trainer)
     if options.image:
         image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
@@ -167,7 +167,7 @@ def _environment(request: Mapping[str, Any]) -> list[Manifest]:
 
 
 def _literal(text: str) -> str:
-    """Escape the text, so that the kubelet, which replaces `$(NAME)`, passes it unchanged."""
+    """Return the text escaped, because the kubelet replaces `$(NAME)` in the values of variables."""
     return text.replace("$", "$$")
 
 
@@ -180,13 +180,13 @@ def _paths(outputs: ResolvedOutputs, mounts: Mapping[str, Mount]) -> Manifest:
 
 
 def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
-    """Return the outputs to inspect; checkpoints are passed to the code, not verified."""
+    """Return the outputs to inspect, by name; checkpoints are not inspected."""
     verified = {"model": outputs.model, "tfevents": outputs.tfevents}
     return {name: output for name, output in verified.items() if output}
 
 
 def _mounts_of(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
-    """Return the mount of each output: rank 0's own, so that links resolve as for the training code."""
+    """Return rank 0's mount of each output; with the same mount, symbolic links resolve as in the training."""
     mounts = pod_template.claim_mounts(rank0, container=container)
     return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
 
@@ -206,7 +206,7 @@ def _holds(mount: Mount, path: str) -> bool:
 
 
 def _mounted(container: Manifest, mounts_of: Mapping[str, Mount]) -> Manifest:
-    """Return the pod's container with the mounts, each once, and the volumes that they need."""
+    """Return the pod's fields `containers` and `volumes`, with each mount once."""
     mounts = list(dict.fromkeys(mounts_of.values()))
     names = {claim: f"claim-{number}" for number, claim in enumerate(dict.fromkeys(mount.claim for mount in mounts))}
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
@@ -246,13 +246,13 @@ def is_over(pod: Manifest) -> bool:
 
 
 def never_starts(pod: Manifest) -> bool:
-    """Return whether waiting for one of our pods is pointless: its program or its image is missing."""
+    """Return whether a helper pod will never start, because its program or its image is missing."""
     wait = wait_of(read_pod(pod, CONTAINER), ())
     return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
 
 
 def read_report(log: str) -> OutputReport | None:
-    """Parse the report that the pod wrote; None if it is missing or incomplete."""
+    """Return the report in the pod's log; None if it is missing or incomplete."""
     line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
     try:
         return OutputReport.from_dict(json.loads(line.removeprefix(MARKER)))
@@ -261,7 +261,7 @@ def read_report(log: str) -> OutputReport | None:
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Return why the pod has not answered, as a clause, and what to do next."""
+    """Return, as a clause, why the probe pod has written no report, and what to do next."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
@@ -270,23 +270,23 @@ def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
         return "was still reading; raise `[ptjob] probe_timeout`"
     if read.phase == "Succeeded":
         return "has ended, but there is no report in its log; see what else writes there"
-    return f"{problem(pod)}; {_end_advice(_finding(pod))}"
+    return f"{problem(pod)}; {_end_advice(_classified(pod))}"
 
 
 def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Return the problem of one of our pods, of any kind, as a clause; "" for none."""
+    """Return, as a clause, the problem of a helper pod; "" for none."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
         return f"does not run ({_reason(wait)})"
     if not read.is_over or read.phase == "Succeeded":
         return ""
-    finding = _finding(pod)
-    return f"{finding.did}: {finding.detail}" if finding.detail else finding.did
+    end = _classified(pod)
+    return f"{end.did}: {end.detail}" if end.detail else end.did
 
 
 def advice(error: PTJobError) -> str:
-    """Return what to do about a refusal of the API server."""
+    """Return what the user can do about an error of the API server."""
     if isinstance(error, PermissionDenied):
         return "let these credentials do that, and the namespace admit a pod with rank 0's security context"
     if isinstance(error, JobNotFound):
@@ -305,12 +305,13 @@ def _wait_advice(wait: Wait) -> str:
     return _WAITS.get(wait.kind, _WAITS[WaitKind.STUCK])
 
 
-def _end_advice(ended: Classification) -> str:
-    exception, _, _ = ended.detail.partition(":")
-    return _ERRORS.get(exception) or _ENDS.get(ended.cause, "see whether its node is well")
+def _end_advice(end: Classification) -> str:
+    exception, _, _ = end.detail.partition(":")
+    return _ERRORS.get(exception) or _ENDS.get(end.cause, "see whether its node is well")
 
 
-def _finding(pod: Manifest) -> Classification:
-    record = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
-    end = record.terminations[-1]  # a pod that failed has at least its own
-    return classify(end, last_lines.lines_of(end.message))
+def _classified(pod: Manifest) -> Classification:
+    """Return how a failed pod has ended."""
+    history = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
+    termination = history.terminations[-1]  # a failed pod has at least one, its own
+    return classify(termination, last_lines.lines_of(termination.message))

@@ -1,10 +1,11 @@
 """Access claims on a cluster: their files through a short-lived pod, and their annotations by a watch.
 
-Equivalent to `kubectl exec`, without kubectl. The pod passes PodSecurity `restricted` if its user is given, has
-requests and limits, no service account token and no Istio, and ends by itself after an hour.
+The files are read and written by a program that runs in the pod as with `kubectl exec`. The pod has requests and
+limits, no service account token and no Istio sidecar, and ends by itself after an hour. With a non-root user it passes
+the PodSecurity level `restricted`.
 
-Reads only the claims' metadata. A single claim is watched by name, so that a Role may be limited to it; from the second
-claim of a namespace on, that one and all later ones share a watch of them all.
+The watch requests only the claims' metadata. The first claim of a namespace is watched by name, so that a Role may be
+limited to this claim. Further claims share one watch of all claims in the namespace.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
 
 
 def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Manifest:
-    """Return the pod that mounts a claim and sleeps."""
+    """Return the pod, which mounts the claim and sleeps."""
     user = options.user
     pod_user = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
-    bare = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True} if user else {}
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -76,7 +77,7 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
                     "command": ["python3", "-c", "import time; time.sleep(86400)"],
                     "env": [{"name": "PTJOB_FILES", "value": inspect.getsource(claim_files)}],
                     "resources": RESOURCES,
-                    "securityContext": bare,
+                    "securityContext": restricted if user else {},
                     **options.container,
                     "volumeMounts": [{"name": "claim", "mountPath": _ROOT}],
                 }
@@ -88,7 +89,7 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
 
 @asynccontextmanager
 async def mounted(client: Client, namespace: str, claim: str, options: FileOptions) -> AsyncIterator[ClaimPod]:
-    """Open the files on a claim; the pod that mounts it is deleted afterwards.
+    """Start a pod that mounts the claim, and yield the claim's files; the pod is deleted afterwards.
 
     Raises:
         NotThere: the claim does not exist.
@@ -125,57 +126,67 @@ class ClaimPod:
         return entries
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
-        """Write an archive; see `ClaimFiles.pack`."""
+        """Write files of the claim as an archive to the stream; see `ClaimFiles.pack`."""
         await self._run(path, ["pack", _ROOT, path], output=stream.write)
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
-        """Extract an archive; see `ClaimFiles.unpack`."""
+        """Extract an archive from the stream to the claim; see `ClaimFiles.unpack`."""
         await self._run(folder, ["unpack", _ROOT, folder, name], given=stream)
 
     async def _run(
         self, path: str, arguments: list[str], *, output: Any = None, given: IO[bytes] | None = None
     ) -> None:
-        """Run `claim_files` in the pod, with its streams.
+        """Run `claim_files` in the pod.
+
+        Args:
+            path: the path on the claim, for error messages.
+            arguments: arguments of the program.
+            output: called with each piece of its standard output.
+            given: its standard input; None for none.
 
         Raises:
-            InvalidSpec: the program failed; carries its message.
-            ClusterError: it could not be run.
+            InvalidSpec: the program failed; the text has the last line of its output.
+            ClusterError: the program could not be run.
         """
         program = "import os, sys; exec(compile(os.environ['PTJOB_FILES'], 'claim_files.py', 'exec'))"
         command = ["python3", "-c", program, *arguments]
         query = [("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
         query += [("stdin", "true")] if given is not None else []
         query += [("command", word) for word in command]
-        output_lines: list[bytes] = []
+        messages: list[bytes] = []
         async with self._client.socket(f"{paths.pods(self._namespace, self._name)}/exec", query) as socket:
             writing = asyncio.create_task(_write(socket, given))
             try:
-                status = await _read(socket, {_STDOUT: output or output_lines.append, _STDERR: output_lines.append})
+                status = await _read(socket, {_STDOUT: output or messages.append, _STDERR: messages.append})
             finally:
                 writing.cancel()
                 with suppress(asyncio.CancelledError, aiohttp.ClientError, OSError):
                     await writing
         if status.get("status") != "Success":
-            words = b"".join(output_lines).decode(errors="replace").strip().splitlines()
-            raise InvalidSpec.of("path", path, words[-1] if words else str(status.get("message", "the program failed")))
+            lines = b"".join(messages).decode(errors="replace").strip().splitlines()
+            raise InvalidSpec.of("path", path, lines[-1] if lines else str(status.get("message", "the program failed")))
 
 
 async def _write(socket: aiohttp.ClientWebSocketResponse, given: IO[bytes] | None) -> None:
-    """Send all of a stream; the program detects an archive's end by itself."""
+    """Send the whole stream. Its end is not sent: the program recognizes the end of an archive."""
     while given is not None and (piece := await asyncio.to_thread(given.read, _PIECE)):
         await socket.send_bytes(bytes([_STDIN]) + piece)
 
 
-async def _read(socket: aiohttp.ClientWebSocketResponse, takers: dict[int, Any]) -> dict[str, Any]:
-    """Forward the data of each channel until the status arrives."""
+async def _read(socket: aiohttp.ClientWebSocketResponse, consumers: dict[int, Any]) -> dict[str, Any]:
+    """Pass the data of each channel to its consumer until the program ends, and return the status.
+
+    Raises:
+        ClusterUnavailable: the connection broke before.
+    """
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY and message.data:
             channel, data = message.data[0], message.data[1:]
             if channel == _STATUS:
                 status: dict[str, Any] = json.loads(data)
                 return status
-            if data and channel in takers:
-                takers[channel](data)
+            if data and channel in consumers:
+                consumers[channel](data)
     raise ClusterUnavailable("the connection to the pod broke before its program had ended")
 
 
@@ -186,21 +197,23 @@ def _runs(pod: Manifest) -> bool:
 def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> str:
     """Return why the pod does not run, and what to do."""
     why = (problem(pod, events) if pod else "") or "does not run yet"
-    room = f"see that a node that can mount the claim has {ASKS_FOR} left"
-    time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
-    return f"that was to reach the files {why}; {_IMAGE}; {room}; {time}"
+    about_nodes = f"see that a node that can mount the claim has {ASKS_FOR} left"
+    about_time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
+    return f"that was to reach the files {why}; {_IMAGE}; {about_nodes}; {about_time}"
 
 
 _LINGER = 10.0
-"""Seconds that a watch stays open for the next subscriber."""
+"""Seconds for which a watch without subscribers stays open for the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimScope:
-    """Scope of a watch; equal ones share it.
+    """Claims that an informer watches. Subscribers with equal scopes share an informer.
 
     Attributes:
-        name: of the one claim; "" for all of the namespace.
+        config: access to the cluster.
+        namespace: namespace of the claims.
+        name: name of a single claim; "" for all claims of the namespace.
     """
 
     config: ClusterConfig
@@ -209,12 +222,12 @@ class ClaimScope:
 
     @property
     def query(self) -> dict[str, str]:
-        """Return the query that selects them."""
+        """Return the query parameters that select the claims."""
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {}
 
 
 class ClaimInformer:
-    """Cache of the claims of a scope; a `shared.Source`."""
+    """Watches and caches the claims of a scope; a `shared.Source`."""
 
     def __init__(self, scope: ClaimScope) -> None:
         self.notifier = Notifier()
@@ -236,7 +249,7 @@ class ClaimInformer:
         self.notifier.fail(error)
 
     async def states(self, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield one claim's states; see `Backend.watch_claim`."""
+        """Yield a claim's state after each change; see `Backend.watch_claim`."""
         await self.notifier.until(lambda: self._is_synced)
         while True:
             state = self._claims.get(name)
@@ -262,7 +275,7 @@ class ClaimInformer:
 
 
 async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-    """Yield the claim's states; see `Backend.watch_claim`.
+    """Yield the claim's state after each change; see `Backend.watch_claim`.
 
     Raises:
         ClusterError: the server refuses the watch.

@@ -1,4 +1,4 @@
-"""Parse capacity and usage of nodes and pods from their objects and the metrics API. Pure."""
+"""Compute capacity and usage of nodes and pods from their objects and from responses of the metrics API. Pure."""
 
 from __future__ import annotations
 
@@ -17,25 +17,31 @@ if TYPE_CHECKING:
 
 _ROLE = "node-role.kubernetes.io/"
 _LATER = "9999"
-"""Timestamp of samples without one: later than every pod's start."""
+"""Timestamp given to samples without one; it sorts after the start of every pod."""
 
 N = TypeVar("N", int, float)
 
 Measured = dict[tuple[str, str], dict[str, Any]]
-"""Cores (`cpu`) and bytes (`memory`) of pods by namespace and name, and the time of the sample (`at`)."""
+"""Usage of pods: (namespace, name) → cores (`cpu`), bytes (`memory`) and the time of the sample (`at`)."""
 
 
 def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[NodeUse]:
-    """Return each node with the requests of its pods, as the scheduler counts them."""
-    there: dict[str, list[Manifest]] = defaultdict(list)
+    """Return the capacity of each node and what its pods request, as the scheduler counts it."""
+    pods_of: dict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
         if pod["spec"].get("nodeName") and not has_ended(pod):
-            there[pod["spec"]["nodeName"]].append(pod)
-    return [_node(node, there[node["metadata"]["name"]]) for node in nodes]
+            pods_of[pod["spec"]["nodeName"]].append(pod)
+    return [_node(node, pods_of[node["metadata"]["name"]]) for node in nodes]
 
 
 def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) -> ReplicaUse:
-    """Return the usage of one replica; `measured` holds `cpu` and `memory` as far as known."""
+    """Return the usage of one replica.
+
+    Args:
+        name: name of the replica.
+        pod: its pod; None if it has none.
+        measured: `cpu` and `memory`, as far as known.
+    """
     if pod is None:
         return ReplicaUse(replica=name)
     phase = str(pod["status"].get("phase") or "")
@@ -44,7 +50,7 @@ def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) ->
 
 
 def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
-    """Return `cpu` and `memory` as far as measured, without samples of an earlier pod of the same name."""
+    """Return `cpu` and `memory` of the pod as far as measured; ignores a sample of an earlier pod of the same name."""
     sample = measured.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})
     if sample.get("at", "") < (pod["status"].get("startTime") or ""):
         return {}
@@ -52,12 +58,12 @@ def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
-    """Return the pod usage in a response of metrics.k8s.io; pods without data are left out."""
+    """Return the usage of the pods in a response of metrics.k8s.io, without pods that have no values."""
     measured: Measured = {}
     for item in items:
         meta = item.get("metadata") or {}
-        uses = {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int) or None}  # no process uses 0 bytes
-        known = {name: value for name, value in uses.items() if value is not None}
+        cpu, memory = _sum(item, "cpu", float), _sum(item, "memory", int) or None  # no process uses 0 bytes
+        known = {name: value for name, value in {"cpu": cpu, "memory": memory}.items() if value is not None}
         if known and meta.get("namespace") and meta.get("name"):
             measured[meta["namespace"], meta["name"]] = {**known, "at": str(item.get("timestamp") or _LATER)}
     return measured
@@ -71,17 +77,17 @@ def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:
 
 
 def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:
-    has = node["status"].get("allocatable") or {}
+    allocatable = node["status"].get("allocatable") or {}
     return NodeUse(
         name=node["metadata"]["name"],
         address=_address(node),
         role=",".join(sorted(_roles(node))),
         status=_status(node),
-        gpus=sum(int(str(count)) for name, count in has.items() if is_gpu(name) and str(count).isdecimal()),
+        gpus=sum(int(str(count)) for name, count in allocatable.items() if is_gpu(name) and str(count).isdecimal()),
         gpus_taken=sum(map(count_gpus, pods)),
-        cpu=float(amount(has["cpu"])) if "cpu" in has else None,
+        cpu=float(amount(allocatable["cpu"])) if "cpu" in allocatable else None,
         cpu_taken=sum(_requested(pod, "cpu") for pod in pods),
-        memory=int(amount(has["memory"])) if "memory" in has else None,
+        memory=int(amount(allocatable["memory"])) if "memory" in allocatable else None,
         memory_taken=int(sum(_requested(pod, "memory") for pod in pods)),
     )
 
@@ -102,12 +108,12 @@ def _status(node: Manifest) -> str:
 
 
 def _requested(pod: Manifest, resource: str) -> float:
-    """Return the scheduler's request: the sum of the containers, or the greatest init container's."""
-    running = sum(_of(container, resource) for container in pod["spec"].get("containers") or ())
-    first = max((_of(container, resource) for container in pod["spec"].get("initContainers") or ()), default=0.0)
-    return max(running, first)
+    """Return the pod's request as the scheduler counts it: all containers, or the largest init container if greater."""
+    containers = sum(_request_of(each, resource) for each in pod["spec"].get("containers") or ())
+    largest_init = max((_request_of(each, resource) for each in pod["spec"].get("initContainers") or ()), default=0.0)
+    return max(containers, largest_init)
 
 
-def _of(container: Mapping[str, Any], resource: str) -> float:
+def _request_of(container: Mapping[str, Any], resource: str) -> float:
     requests = (container.get("resources") or {}).get("requests") or {}
     return float(amount(requests[resource])) if resource in requests else 0.0
