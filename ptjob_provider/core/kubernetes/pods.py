@@ -109,7 +109,7 @@ def platform(rank0: Mapping[str, Any]) -> Manifest:
     return {**({"nodeSelector": selected} if selected else {}), **picked(spec, ("tolerations",))}
 
 
-def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
+def _tolerations(tolerations: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
     """Return the tolerations together with those that an admission plugin adds to pods that request devices.
 
     Clouds taint their GPU nodes with `nvidia.com/gpu`. The helper pod requests no device, so that the plugin does not
@@ -117,7 +117,7 @@ def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[
     """
     devices = [name for name in (trainer.get("resources") or {}).get("limits") or {} if "/" in name]
     for_devices = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
-    return [*given, *(each for each in for_devices if each not in given)]
+    return [*tolerations, *(each for each in for_devices if each not in tolerations)]
 
 
 def picked(fields: Mapping[str, Any], names: Sequence[str]) -> Manifest:

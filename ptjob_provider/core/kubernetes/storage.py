@@ -131,10 +131,10 @@ class ClaimPod:
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
         """Extract an archive from the stream to the claim; see `ClaimFiles.unpack`."""
-        await self._run(folder, ["unpack", _ROOT, folder, name], given=stream)
+        await self._run(folder, ["unpack", _ROOT, folder, name], stdin=stream)
 
     async def _run(
-        self, path: str, arguments: list[str], *, output: Any = None, given: IO[bytes] | None = None
+        self, path: str, arguments: list[str], *, output: Any = None, stdin: IO[bytes] | None = None
     ) -> None:
         """Run `claim_files` in the pod.
 
@@ -142,7 +142,7 @@ class ClaimPod:
             path: the path on the claim, for error messages.
             arguments: arguments of the program.
             output: called with each piece of its standard output.
-            given: its standard input; None for none.
+            stdin: its standard input; None for none.
 
         Raises:
             InvalidSpec: the program failed; the text has the last line of its output.
@@ -151,11 +151,11 @@ class ClaimPod:
         program = "import os, sys; exec(compile(os.environ['PTJOB_FILES'], 'claim_files.py', 'exec'))"
         command = ["python3", "-c", program, *arguments]
         query = [("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
-        query += [("stdin", "true")] if given is not None else []
+        query += [("stdin", "true")] if stdin is not None else []
         query += [("command", word) for word in command]
         messages: list[bytes] = []
         async with self._client.socket(f"{paths.pods(self._namespace, self._name)}/exec", query) as socket:
-            writing = asyncio.create_task(_write(socket, given))
+            writing = asyncio.create_task(_write(socket, stdin))
             try:
                 status = await _read(socket, {_STDOUT: output or messages.append, _STDERR: messages.append})
             finally:
@@ -167,9 +167,9 @@ class ClaimPod:
             raise InvalidSpec.of("path", path, lines[-1] if lines else str(status.get("message", "the program failed")))
 
 
-async def _write(socket: aiohttp.ClientWebSocketResponse, given: IO[bytes] | None) -> None:
+async def _write(socket: aiohttp.ClientWebSocketResponse, stdin: IO[bytes] | None) -> None:
     """Send the whole stream. Its end is not sent: the program recognizes the end of an archive."""
-    while given is not None and (piece := await asyncio.to_thread(given.read, _PIECE)):
+    while stdin is not None and (piece := await asyncio.to_thread(stdin.read, _PIECE)):
         await socket.send_bytes(bytes([_STDIN]) + piece)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.credentials import Endpoint
 
 _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
-"""Seconds before the first and between further probes, and unanswered probes: Airflow's values for its own clients."""
+"""Seconds before the first probe, seconds between probes, number of lost probes: Airflow's values for its clients."""
 
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:

@@ -199,11 +199,11 @@ class Client:
         for connection in connections:
             await connection.close()
 
-    async def _request(self, method: str, path: str, **how: Any) -> Manifest:
+    async def _request(self, method: str, path: str, **options: Any) -> Manifest:
         backoff = Backoff(*_PAUSES)
         while True:
             try:
-                return await self._once(method, path, **how)
+                return await self._once(method, path, **options)
             except Refused as refused:
                 backoff.failures += 1
                 refusal = refused.refusal
@@ -213,22 +213,22 @@ class Client:
                     raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refused
             await backoff.pause(at_least=min(refusal.retry_after or 0.0, _LONGEST_RETRY_AFTER))
 
-    async def _once(self, method: str, path: str, **how: Any) -> Manifest:
+    async def _once(self, method: str, path: str, **options: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
-        response = await self._authorized(method, path, limits=limits, **how)
+        response = await self._authorized(method, path, limits=limits, **options)
         with _connection_errors_as_refused():
             return _parsed(await response.read())
 
-    async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
+    async def _authorized(self, method: str, path: str, **options: Any) -> aiohttp.ClientResponse:
         """Return a successful response with an unread body; on 401, reload the credential and retry once."""
         try:
-            return await self._send(method, path, **how)
+            return await self._send(method, path, **options)
         except Refused as refused:
             if refused.refusal.code != _UNAUTHORIZED:
                 raise
         logger.info("the API server refused the credential; loading it anew")
         await self._load()
-        return await self._send(method, path, **how)
+        return await self._send(method, path, **options)
 
     async def _send(
         self,

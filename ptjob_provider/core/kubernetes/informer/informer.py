@@ -1,8 +1,8 @@
 """Cache a namespace's jobs and their pods, with one watch of each that all subscribers of an event loop share.
 
-Subscribers read the `JobCache` of their job. A live job of ours stays cached without subscribers, so that the next one
-needs no request; an ended job is evicted. While the event loop follows a single job, that job is watched by name. Jobs
-without our label share a watch of their own, and are cached only while they have subscribers.
+Subscribers read the `JobCache` of their job. A live job with our label stays cached without subscribers, so that the
+next subscriber needs no request; an ended job is evicted. While the event loop follows a single job, that job is
+watched by name. Jobs without our label share a watch of their own, and are cached only while they have subscribers.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ async def subscribe(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCach
     Raises:
         ClusterError: the server refuses the watch.
     """
-    ours = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
-    scope = alone_or_all(replace(ours, name=ref.name), lambda each: replace(each, name="", ours=True))
+    labelled = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
+    scope = alone_or_all(replace(labelled, name=ref.name), lambda each: replace(each, name="", ours=True))
     async with _shared_informer(scope) as informer, informer.subscription(ref) as cache:
         if cache is not None:
             yield cache
             return
-    async with _shared_informer(replace(ours, ours=False)) as informer, informer.subscription(ref) as cache:
+    async with _shared_informer(replace(labelled, ours=False)) as informer, informer.subscription(ref) as cache:
         yield cache if cache is not None else _cache_without_job(ref)
 
 
 def cached_job(config: ClusterConfig, ref: JobRef) -> JobCache | None:
     """Return the job's cache if it is complete and has subscribers on this event loop. Makes no request."""
-    ours = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
-    for scope in (replace(ours, name=ref.name), ours, replace(ours, ours=False)):
+    labelled = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
+    for scope in (replace(labelled, name=ref.name), labelled, replace(labelled, ours=False)):
         informer = opened(scope)
         cache = informer.cached(ref) if isinstance(informer, JobInformer) else None
         if cache is not None:

@@ -163,7 +163,7 @@ class Reflector:
         return self._streaming_list() if self._client.streams_lists else self._paged_list()
 
     def _is_refused(self, failure: PTJobError) -> bool:
-        """Return whether the request was refused; unset the last version if the server does not know it: list again."""
+        """Return whether the request was refused; unset a version that is unknown to the server, to list again."""
         is_gone = isinstance(failure, ClusterError) and failure.code == HTTPStatus.GONE
         is_unavailable = isinstance(failure, ClusterUnavailable)
         if is_gone or (is_unavailable and _AHEAD in str(failure)):

@@ -67,7 +67,7 @@ def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: boo
     name, labels = name_of(job["metadata"]["name"]), labels_of(job["metadata"]["name"])
     template = {
         "metadata": {"labels": {**labels, **NO_ISTIO}, "annotations": {**NO_ISTIO, **_EVICTABLE}},
-        "spec": _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=is_held_by_one_node),
+        "spec": _pod_for_job(job, plan, is_held_by_one_node=is_held_by_one_node, follows=is_held_by_one_node),
     }
     spec = {
         "replicas": 1,
@@ -130,7 +130,7 @@ def view_pod(
     if job is None:
         pod = _pod(plan, plan.image, "python3", security({}, {}))
     else:
-        pod = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
+        pod = _pod_for_job(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
     if user is not None:
         for_pod, for_container = security({"runAsUser": user, "runAsGroup": user}, {})
         pod |= {"securityContext": for_pod}
@@ -141,7 +141,7 @@ def view_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool, follows: bool) -> Manifest:
+def _pod_for_job(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool, follows: bool) -> Manifest:
     kind = kinds.kind_of(job)
     rank0 = kind.rank0_template(job)
     trainer, spec = pod_template.find_container(rank0, kind.CONTAINER), rank0["spec"]
@@ -154,12 +154,12 @@ def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bo
     contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     place = placement(rank0, trainer, on_its_node=False) if is_held_by_one_node else platform(rank0)
     if follows:
-        beside = {"labelSelector": {"matchLabels": {"pytorch_job_name": job["metadata"]["name"]}}}
-        rule = {**beside, "topologyKey": "kubernetes.io/hostname"}
+        pods_of_job = {"labelSelector": {"matchLabels": {"pytorch_job_name": job["metadata"]["name"]}}}
+        rule = {**pods_of_job, "topologyKey": "kubernetes.io/hostname"}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
         place["affinity"] = {**(place.get("affinity") or {}), **affinity}
-    taken = picked(spec, ("imagePullSecrets", "serviceAccountName"))
-    return {**_pod(plan, str(image), python, contexts), **taken, **place}
+    inherited = picked(spec, ("imagePullSecrets", "serviceAccountName"))
+    return {**_pod(plan, str(image), python, contexts), **inherited, **place}
 
 
 def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifest, Manifest]) -> Manifest:

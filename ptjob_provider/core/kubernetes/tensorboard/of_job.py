@@ -71,7 +71,7 @@ async def url_beside(client: Client, ref: JobRef) -> str:
         service = await client.get(paths.services(ref.namespace, objects.name_of(ref.name)))
         if not labels.items() <= (service["metadata"].get("labels") or {}).items():
             return ""
-        return objects.url(service, await _node_now(client, ref))
+        return objects.url(service, await _node_address(client, ref))
     except JobNotFound:
         return ""
     except PTJobError as error:
@@ -106,7 +106,7 @@ async def _create_both(client: Client, job: Manifest, plan: TensorBoardPlan, *, 
             service = await _ensured(client, ref, paths.services(ref.namespace), objects.service(job, plan))
             deployment = objects.deployment(job, plan, is_held_by_one_node=held)
             await _ensured(client, ref, paths.deployments(ref.namespace), deployment)
-            served = plan.served_at(objects.url(service, await _node(client, ref)))
+            served = plan.served_at(objects.url(service, await _wait_for_node(client, ref)))
             await _note(client, ref, served)
     except (PTJobError, TimeoutError):
         with suppress(PTJobError, TimeoutError):
@@ -182,16 +182,16 @@ async def _ensured(client: Client, ref: JobRef, path: str, manifest: Manifest) -
     raise ClusterUnavailable(f"{ref}: {paths.described('GET', object_path)}: it is there and is not this job's")
 
 
-async def _node(client: Client, ref: JobRef) -> str:
+async def _wait_for_node(client: Client, ref: JobRef) -> str:
     """Return the address of the TensorBoard pod's node; "" if the pod is not scheduled soon."""
     for _ in range(round(_PLACED / _INTERVAL)):
-        if address := await _node_now(client, ref):
+        if address := await _node_address(client, ref):
             return address
         await asyncio.sleep(_INTERVAL)
     return ""
 
 
-async def _node_now(client: Client, ref: JobRef) -> str:
+async def _node_address(client: Client, ref: JobRef) -> str:
     selector = ",".join(f"{key}={value}" for key, value in objects.labels_of(ref.name).items())
     pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
     return next((str(address) for pod in pods if (address := pod["status"].get("hostIP"))), "")

@@ -154,7 +154,7 @@ _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard:
 
 
 @asynccontextmanager
-async def shown(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
+async def shown(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
     """Yield the local address of a TensorBoard that shows the folder; a pod that was started is deleted afterwards.
 
     Raises:
@@ -162,44 +162,44 @@ async def shown(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
         ClusterError: the pod may not be created or reached, or did not run in time; the text says why.
     """
     began = time.monotonic()
-    beside = await _beside(client, what)
-    if beside:
-        async with _tunnelled(client, what, beside) as address:
+    pod_name = await _pod_of_job(client, view)
+    if pod_name:
+        async with _tunnelled(client, view, pod_name) as address:
             yield address
         return
-    check_known(what)
-    what = replace(what, timeout=what.timeout - (time.monotonic() - began))
-    async with _started(client, what) as pod, _tunnelled(client, what, pod) as address:
+    check_known(view)
+    view = replace(view, timeout=view.timeout - (time.monotonic() - began))
+    async with _started(client, view) as pod, _tunnelled(client, view, pod) as address:
         yield address
 
 
 @asynccontextmanager
-async def _tunnelled(client: Client, what: TensorBoardView, pod: str) -> AsyncIterator[str]:
-    async with tunnel(client, what.namespace, pod, port=objects.PORT, local_port=what.port) as port:
+async def _tunnelled(client: Client, view: TensorBoardView, pod: str) -> AsyncIterator[str]:
+    async with tunnel(client, view.namespace, pod, port=objects.PORT, local_port=view.port) as port:
         yield f"http://127.0.0.1:{port}/"
 
 
-async def _beside(client: Client, what: TensorBoardView) -> str:
+async def _pod_of_job(client: Client, view: TensorBoardView) -> str:
     """Return the name of the pod of the job's TensorBoard; "" if no such pod is ready or starting.
 
     The TensorBoard may have been created by Arena. Its pod may be terminating, after the Deployment was deleted.
     """
-    if what.job is None or not await _stands(client, what.job):
+    if view.job is None or not await _may_have_tensorboard(client, view.job):
         return ""
-    labels = objects.labels_of(what.job["metadata"]["name"])
+    labels = objects.labels_of(view.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     with suppress(TimeoutError):
-        async with asyncio.timeout(min(_COMING, what.timeout / 2)):
-            while pods := await client.items(paths.pods(what.namespace), labelSelector=selector):
+        async with asyncio.timeout(min(_COMING, view.timeout / 2)):
+            while pods := await client.items(paths.pods(view.namespace), labelSelector=selector):
                 if ready := [pod for pod in pods if is_ready(pod)]:
                     return str(ready[0]["metadata"]["name"])
-                if not any(_is_coming(pod) for pod in pods):
+                if not any(_is_starting(pod) for pod in pods):
                     break
                 await asyncio.sleep(_INTERVAL)
     return ""
 
 
-async def _stands(client: Client, job: Manifest) -> bool:
+async def _may_have_tensorboard(client: Client, job: Manifest) -> bool:
     """Return whether the job may have a TensorBoard.
 
     True if its plan has an address; if the Deployment exists; and without a plan, because Arena may have created one.
@@ -216,31 +216,31 @@ async def _stands(client: Client, job: Manifest) -> bool:
 
 
 @asynccontextmanager
-async def _started(client: Client, what: TensorBoardView) -> AsyncIterator[str]:
+async def _started(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
     """Start a pod that shows the folder, and yield its name once it is ready; delete it afterwards."""
     try:
-        claim = await client.get(paths.claims(what.namespace, what.plan.claim))
+        claim = await client.get(paths.claims(view.namespace, view.plan.claim))
     except JobNotFound:
-        raise NotThere.claim(what.plan.claim, what.namespace) from None
-    await _swept(client, what.namespace)
+        raise NotThere.claim(view.plan.claim, view.namespace) from None
+    await _delete_ended_views(client, view.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
     held = is_held_by_one_node(claim)
     pod = objects.view_pod(
-        what.namespace,
+        view.namespace,
         name,
-        what.plan,
-        job=what.job,
-        user=what.user,
+        view.plan,
+        job=view.job,
+        user=view.user,
         is_held_by_one_node=held,
-        follows=held and await _has_pods(client, what.job),
+        follows=held and await _has_pods(client, view.job),
     )
     try:
-        await client.post(paths.pods(what.namespace), pod)
-        await until(client, what.namespace, name, is_ready, seconds=what.timeout, obstacle=_obstacle, tell=what.tell)
+        await client.post(paths.pods(view.namespace), pod)
+        await until(client, view.namespace, name, is_ready, seconds=view.timeout, obstacle=_obstacle, tell=view.tell)
         yield name
     finally:
         with suppress(PTJobError):
-            await client.delete(paths.pods(what.namespace, name))
+            await client.delete(paths.pods(view.namespace, name))
 
 
 async def _has_pods(client: Client, job: Manifest | None) -> bool:
@@ -252,7 +252,7 @@ async def _has_pods(client: Client, job: Manifest | None) -> bool:
     return not all(map(has_ended, pods))
 
 
-async def _swept(client: Client, namespace: str) -> None:
+async def _delete_ended_views(client: Client, namespace: str) -> None:
     """Delete the ended pods of views whose process was killed before it could delete them."""
     with suppress(PTJobError):
         for pod in await client.items(paths.pods(namespace), labelSelector=objects.VIEW_LABEL):
@@ -260,7 +260,7 @@ async def _swept(client: Client, namespace: str) -> None:
                 await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
 
 
-def _is_coming(pod: Manifest) -> bool:
+def _is_starting(pod: Manifest) -> bool:
     """Return whether the pod is starting normally: it has not ended, is not being deleted and reports no problem."""
     read = read_pod(pod, objects.CONTAINER)
     if read.is_leaving or read.is_over:
