@@ -277,9 +277,9 @@ def test_the_controllers_of_what_is_served_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("fields", "said", "is_good"),
     [
-        ({"runtimePatches"}, "served, in the words of Trainer 2.2 or newer", True),
-        ({"podTemplateOverrides"}, "served, in the words of Trainer 2.1", None),
-        ({"podSpecOverrides"}, "served, in the words of Trainer 2.0", None),
+        ({"runtimePatches"}, "served, with the fields of Trainer 2.2 or newer", True),
+        ({"podTemplateOverrides"}, "served, with the fields of Trainer 2.1", None),
+        ({"podSpecOverrides"}, "served, with the fields of Trainer 2.0", None),
         ({"runtimeRef"}, "served", True),
     ],
 )

@@ -141,7 +141,7 @@ async def test_a_job_goes_on_without_what_cannot_be_made(
 
     assert url == ""
     (record,) = caplog.records
-    assert record.getMessage().startswith("team/digits is without its TensorBoard: ")
+    assert record.getMessage().startswith("team/digits has no TensorBoard: ")
     assert said in record.getMessage()
 
 
@@ -187,7 +187,7 @@ async def test_nothing_is_left_behind_by_halves(
     assert url == ""
     assert [f"DELETE {line.split()[1].split('/')[-2]}" for line, _ in deletes] == made
     assert all(body["preconditions"] == {"uid": "s-1"} for _, body in deletes)
-    assert caplog.text.count("is without its TensorBoard") == 1
+    assert caplog.text.count("has no TensorBoard") == 1
 
 
 async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:
@@ -229,7 +229,7 @@ async def test_an_earlier_jobs_that_does_not_go_is_named(
     url, _ = await asked(job(), SHARED, TAKEN, theirs, GONE, GONE)
 
     assert url == ""
-    assert "services team/digits-tensorboard: it is there and is not this job's" in caplog.text
+    assert "services team/digits-tensorboard: it exists and belongs to another job" in caplog.text
 
 
 async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() -> None:

@@ -51,7 +51,7 @@ async def test_who_cannot_look_leaves_it_to_the_create(
     async with stand_in_api_server(answer) as server, shared_client(server.config(attempts=1)) as client:
         await check_runtime(client, trainjob())
 
-    assert [each.levelno for each in caplog.records if "was not looked up" in each.message] == [level]
+    assert [each.levelno for each in caplog.records if "cannot check for" in each.message] == [level]
 
 
 @pytest.mark.parametrize("answer", [403, 503, NOT_SERVED])

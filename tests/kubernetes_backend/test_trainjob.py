@@ -63,7 +63,8 @@ def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
     assert checks["Kubeflow Trainer"]["said"].endswith(f" is ready, version {version}")
     assert checks["JobSet"]["is_good"] is True, checks["JobSet"]
     assert " is ready, version " in checks["JobSet"]["said"]
-    assert checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["said"] == "served, in the words of Trainer 2.2 or newer"
+    served = checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["said"]
+    assert served == "served, with the fields of Trainer 2.2 or newer"
 
 
 def test_the_longest_name_of_a_job_that_fetches_data_is_one_that_jobset_takes(lab: Lab) -> None:
@@ -130,8 +131,8 @@ async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest
     with pytest.raises(InvalidSpec, match="nosuch"):
         await lab.submit("true", runtime="nosuch")
 
-    [line] = [text for text in caplog.messages if "was not looked up" in text]
-    assert "a ClusterTrainingRuntime nosuch was not looked up" in line
+    [line] = [text for text in caplog.messages if "cannot check for" in text]
+    assert "cannot check for a ClusterTrainingRuntime nosuch" in line
     assert 'cannot list resource "clustertrainingruntimes"' in line
 
 

@@ -95,7 +95,7 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
     except ClusterError as error:
         level = logging.INFO if isinstance(error, PermissionDenied) else logging.DEBUG
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
-        logger.log(level, "%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
+        logger.log(level, "%s/%s: cannot check for a %s %s: %s", *about, error)
         return
     runtime_name = _PREFIXES[runtime.kind] + runtime.name
     if runtime_name not in runtimes:

@@ -230,7 +230,7 @@ class _Probe:
         except JobNotFound:
             return
         except (PTJobError, TimeoutError) as error:
-            logger.warning("%s could not be deleted; it goes with the job: %s", self, error)
+            logger.warning("%s could not be deleted; it is deleted with the job: %s", self, error)
 
     @property
     def _path(self) -> str:

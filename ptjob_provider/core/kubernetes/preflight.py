@@ -172,7 +172,7 @@ USEFUL: Sequence[Right] = (
     EXEC,
     Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
     Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
-    Right("", "pods", "list", CLUSTER_VIEW, "what is taken in `ptjob top node`"),
+    Right("", "pods", "list", CLUSTER_VIEW, "requested resources in `ptjob top node`"),
     Right("storage.k8s.io", "storageclasses", "list", CLUSTER_VIEW, "storage classes in `ptjob doctor`"),
 )
 """Rights that no job needs: for commands of `ptjob`, for Arena, and for the peak usage of jobs."""
@@ -228,7 +228,7 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
         is_new = version == NEWEST
         limits = f"docs/reference/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
         advice = "" if is_new else limits
-        message = f"served, in the words of Trainer {version}"
+        message = f"served, with the fields of Trainer {version}"
         return Check(about=about, is_good=True if is_new else None, said=message, advice=advice)
     return Check(about=about, is_good=True, said="served")
 

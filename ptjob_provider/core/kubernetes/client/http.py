@@ -313,7 +313,8 @@ def _parsed(data: bytes) -> Manifest:
 
 
 def _not_from_kubernetes(path: str, response: Manifest) -> ClusterError:
-    return ClusterError(f"{described('GET', path)}: the answer is not Kubernetes': {json.dumps(response)[:_QUOTED]}")
+    text = json.dumps(response)[:_QUOTED]
+    return ClusterError(f"{described('GET', path)}: the response is not from Kubernetes: {text}")
 
 
 @contextlib.contextmanager

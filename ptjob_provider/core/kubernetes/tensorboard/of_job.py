@@ -58,9 +58,9 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     try:
         return await _ensure_or_delete(client, ref)
     except PermissionDenied as error:
-        logger.warning("%s is without its TensorBoard: %s; see deploy/components/tensorboard", ref, error)
+        logger.warning("%s has no TensorBoard: %s; see deploy/components/tensorboard", ref, error)
     except (PTJobError, TimeoutError) as error:
-        logger.warning("%s is without its TensorBoard: %s", ref, str(error) or "it was not made in time")
+        logger.warning("%s has no TensorBoard: %s", ref, str(error) or "it was not created in time")
     return ""
 
 
@@ -179,7 +179,7 @@ async def _ensured(client: Client, ref: JobRef, path: str, manifest: Manifest) -
                 if _is_of(existing, ref):
                     return existing
         await asyncio.sleep(_INTERVAL)
-    raise ClusterUnavailable(f"{ref}: {paths.described('GET', object_path)}: it is there and is not this job's")
+    raise ClusterUnavailable(f"{ref}: {paths.described('GET', object_path)}: it exists and belongs to another job")
 
 
 async def _wait_for_node(client: Client, ref: JobRef) -> str:
