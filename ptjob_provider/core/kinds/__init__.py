@@ -49,7 +49,7 @@ def kind_of(job: Mapping[str, Any]) -> Kind:
 
 
 def requested_kind(job: TrainingJob, *, preferred: str | None = None) -> Kind:
-    """Return the kind to render a job as where the cluster's kinds are unknown."""
+    """Return the kind to render a job as if it is unknown which kinds the cluster serves."""
     return named(job.named_kind or preferred or DEFAULT.KIND)
 
 
@@ -68,9 +68,9 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
 def observed_status(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
     """Derive the job's status from its object and from its observed pods.
 
-    A TrainJob's object shows a run by its ready pods alone, so it would be pending again while they end or while one of
-    them restarts: a job whose replicas have all run since it was created or resumed is running. The object's message
-    about being pending is dropped then.
+    A TrainJob's object only shows whether its pods are ready: by the object alone, a running job is pending again while
+    its pods end or one of them restarts. So a job counts as running if all its replicas have run since it was created
+    or resumed; the object's reason and message about being pending are then dropped.
     """
     status = read_status(job)
     began = record.all_running_at
@@ -93,7 +93,7 @@ def observe(
     now: datetime,
     replicas: int = 0,
 ) -> PodHistory:
-    """Return the job's record updated with these pods and events; see `history.observe`."""
+    """Return the job's pod history updated with these pods and events; see `history.observe`."""
     kind = kind_of(job)
     reported = kind.reported(job)
     observed = history.observe(
@@ -114,7 +114,7 @@ def observe(
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function from a pod to its replica's name: by the job's object if possible, else by the pod."""
+    """Return a function from a pod to its replica's name: by the job's status if that has the pod, else by the pod."""
     kind = kind_of(job)
     names = kind.reported(job).pods
     if not names:
@@ -123,11 +123,14 @@ def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
 
 
 def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:
-    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    """Return the Secrets that variables of any container come from: name → keys, or None for all keys."""
     return pod_template.secrets_in_env(kind_of(job).templates(job))
 
 
 def is_pod_of(pod: Mapping[str, Any], ref: JobRef) -> bool:
-    """Return whether the pod belongs to this job, as far as it shows: an earlier job of its name may have left pods."""
+    """Return whether the pod belongs to this job: by its owner's uid or, if the pod has none, by the job's name.
+
+    Pods of an earlier job of the same name may still exist.
+    """
     owner = named(ref.kind).owner_of(pod)
     return owner.uid == ref.uid if owner.uid else bool(owner.name) and owner.name == ref.name

@@ -1,12 +1,13 @@
 """Bring a job's code into its pods before its training starts: fetched by a sync container, or from a Secret.
 
-The sync container's names are Arena's, so that `arena logs` finds the container. It is configured by git-sync's
-variables, and may therefore be git-sync; `sync_code`'s additional variables do not affect that. Values of credentials
-are moved from the job to a Secret that the job owns.
+The sync container has the name that Arena gives it, so that `arena logs` finds it. It is configured by git-sync's
+variables, so that its image may be git-sync, which ignores the variables that only `sync_code` has. Credentials are
+moved from the job's object to a Secret that the job owns.
 
-A folder's archive is in such a Secret, too, or in several if it is large, with the program that unpacks it into the
-working directory of every pod: in an init container with the training's image or, for a TrainJob, in front of its
-command. An archive that is too large for Secrets is on a claim that the job mounts; the program stays in the Secret.
+A folder's archive is in that Secret, too, or in several if it is large. So is the program that unpacks the archive into
+the working directory of every pod: in an init container with the training's image or, for a TrainJob, in front of the
+training's command. An archive that is too large for Secrets is on a claim that the job mounts; the program is still in
+the Secret.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 SYNC_IMAGE = f"ghcr.io/ptjob-provider/sync:{__version__}"
 DEFAULT_WORKING_DIR = "/root"
-"""Arena's parent of the code's folder if the job has no working directory."""
+"""Parent of the code's folder, as in Arena, if the job has no working directory."""
 
 FOLDER = "/ptjob-code"
 """Where a folder is unpacked if the job has no working directory."""
@@ -43,12 +44,12 @@ _FOLDER_VOLUME = "code-folder"
 _ARCHIVE_VOLUME = "code-archive"
 _ARCHIVE_PATH = "/etc/ptjob-code"
 _PIECE = 1_000_000
-"""Characters of an archive in one Secret, which takes 1 MiB; the program that unpacks it is in the first."""
-_MOST = (MAX_TRAVELS + 2) // 3 * 4
-"""Characters of the largest archive in Secrets, in base64."""
+"""Maximum characters of an archive in one Secret: a Secret holds 1 MiB, and the first one has the program, too."""
+_MAX_IN_SECRETS = (MAX_TRAVELS + 2) // 3 * 4
+"""Maximum characters, in base64, of an archive in Secrets."""
 
 ON_CLAIM = ".ptjob/code"
-"""Folder of a claim with archives that are too large for Secrets."""
+"""Folder on a claim for archives that are too large for Secrets."""
 
 _PYTHON = re.compile(r"(?:/\S*/)?python[\d.]*")
 
@@ -59,29 +60,29 @@ _SECRET_PATH = "/etc/git-secret"  # noqa: S105 - a path
 _TERMINATION_LOG = "/dev/termination-log"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
 _EVERYBODY_READS = 0o444
-_OURS = ("GIT_SYNC_REPO", "GIT_SYNC_ROOT", "GIT_SYNC_ONE_TIME", RSYNC_SOURCE, REPORT)
-_PLACES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
+_FIXED = ("GIT_SYNC_REPO", "GIT_SYNC_ROOT", "GIT_SYNC_ONE_TIME", RSYNC_SOURCE, REPORT)
+_FOLDER_NAMES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
 
 
 def with_prefix(prefix: str, image: str) -> str:
-    """Return the image's name with the address of a mirror; "" for none."""
+    """Return the image's name below the address of a mirror; the prefix "" is none."""
     return f"{prefix.rstrip('/')}/{image}" if prefix else image
 
 
 def with_code(template: Manifest, code: CodeSource, *, image: str, container: str) -> Manifest:
     """Return the template with a sync container, and with the code mounted into the training container.
 
-    The training container starts in its working directory, with the code in `code/<repository>` below it. Its variables
-    for the sync container are moved to that container.
+    The training container starts in its working directory, with the code in `code/<repository>` below it. Variables
+    that configure the sync container are moved from the training container to the sync container.
 
     Args:
-        template: of one role.
-        code: the source.
-        image: the sync image, unless the code names one.
+        template: one role's pod template.
+        code: source of the code.
+        image: the sync image, unless `code` names one.
         container: name of the training container.
 
     Raises:
-        InvalidSpec: a variable for the sync container has a value that is not allowed.
+        InvalidSpec: a variable that configures the sync container has an invalid value.
     """
     training = find_container(template, container)
     variables = [each for each in training.get("env") or [] if is_sync_variable(each["name"])]
@@ -95,14 +96,14 @@ def with_code(template: Manifest, code: CodeSource, *, image: str, container: st
         source = {"secretName": code.secret, "defaultMode": _EVERYBODY_READS}
         volumes.append({"name": _SECRET_VOLUME, "secret": source})
     inits = [sync, *(each for each in pod.get("initContainers") or [] if each.get("name") != SYNC_CONTAINER)]
-    grown = {**pod, "initContainers": inits, "volumes": named_over(pod.get("volumes") or [], volumes)}
-    return map_container({**template, "spec": grown}, container, _beside_code)
+    spec = {**pod, "initContainers": inits, "volumes": named_over(pod.get("volumes") or [], volumes)}
+    return map_container({**template, "spec": spec}, container, _with_code_mounted)
 
 
-def _beside_code(training: Manifest) -> Manifest:
+def _with_code_mounted(training: Manifest) -> Manifest:
     working_dir = training.get("workingDir") or DEFAULT_WORKING_DIR
-    place = {"name": _VOLUME, "mountPath": posixpath.join(working_dir, "code")}
-    mounts = named_over(training.get("volumeMounts") or [], [place], key="mountPath")
+    mount = {"name": _VOLUME, "mountPath": posixpath.join(working_dir, "code")}
+    mounts = named_over(training.get("volumeMounts") or [], [mount], key="mountPath")
     own = [each for each in training.get("env") or [] if not is_sync_variable(each["name"])]
     env = {"env": own} if own else {}
     kept = {name: part for name, part in training.items() if name != "env"}
@@ -113,12 +114,12 @@ def _container(code: CodeSource, variables: list[Manifest], *, image: str, user:
     mounts = [{"name": _VOLUME, "mountPath": _ROOT}]
     if code.secret and code.is_over_ssh:
         mounts.append({"name": _SECRET_VOLUME, "mountPath": _SECRET_PATH})
-    by_hand = {"command": ["rsync", "-rlpt", "--", code.rsync, f"{_ROOT}/"]} if code.rsync and code.image else {}
+    command = {"command": ["rsync", "-rlpt", "--", code.rsync, f"{_ROOT}/"]} if code.rsync and code.image else {}
     return {
         "name": SYNC_CONTAINER,
         "image": code.image or image,
         "imagePullPolicy": "IfNotPresent",
-        **by_hand,
+        **command,
         "env": _environment(code, variables),
         "resources": _RESOURCES,
         "securityContext": user,
@@ -130,16 +131,18 @@ def _container(code: CodeSource, variables: list[Manifest], *, image: str, user:
 
 
 def with_folder(template: Manifest, code: CodeSource, *, container: str, in_command: bool = False) -> Manifest:
-    """Return the template whose training container starts in the folder; `with_archive_from` names the Secret.
+    """Return the template with the folder unpacked in every pod; the training container starts in the folder.
+
+    The Secret with the archive has no name yet: `with_archive_from` sets it.
 
     Args:
-        template: of one role.
-        code: the folder.
+        template: one role's pod template.
+        code: the packed folder.
         container: name of the training container.
-        in_command: unpack it in front of the container's command, which must be given, instead of in an init container.
+        in_command: unpack in front of the container's command, which is then required, not in an init container.
 
     Raises:
-        InvalidSpec: the folder is not packed, or there is no command.
+        InvalidSpec: the folder is not packed, a volume has a reserved name, or there is no command.
     """
     if not isinstance(code, PackedCode):
         raise InvalidSpec.of(
@@ -164,18 +167,18 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
         {"name": _FOLDER_VOLUME, "emptyDir": {}},
         {"name": _ARCHIVE_VOLUME, "secret": {"secretName": _ARCHIVE_VOLUME}},
     ]
-    grown = {**pod, "volumes": named_over(pod.get("volumes") or [], volumes)}
+    spec = {**pod, "volumes": named_over(pod.get("volumes") or [], volumes)}
     if not in_command:
         init = _unpacking(training, unpack, [target, source], user=_user(pod, training, is_known=False))
-        grown["initContainers"] = [init, *(pod.get("initContainers") or [])]
+        spec["initContainers"] = [init, *(pod.get("initContainers") or [])]
 
-    def inside(container: Manifest) -> Manifest:
+    def started(container: Manifest) -> Manifest:
         mounts = [target, source] if in_command else [target]
         mounts = named_over(container.get("volumeMounts") or [], mounts, key="mountPath")
         start = {"command": [*unpack, *command]} if in_command else {"workingDir": folder}
         return {**container, **start, "volumeMounts": mounts}
 
-    return map_container({**template, "spec": grown}, container, inside)
+    return map_container({**template, "spec": spec}, container, started)
 
 
 def _unpacking(training: Mapping[str, Any], command: list[str], mounts: list[Manifest], *, user: Manifest) -> Manifest:
@@ -185,7 +188,7 @@ def _unpacking(training: Mapping[str, Any], command: list[str], mounts: list[Man
 
 
 def with_archive_from(template: Manifest, secret: str) -> Manifest:
-    """Return the template with this Secret as the source of its folder."""
+    """Return the template that takes the folder's archive from this Secret."""
     pod = template["spec"]
     volumes = [_from_secret(each, secret) if each["name"] == _ARCHIVE_VOLUME else each for each in pod["volumes"]]
     return {**template, "spec": {**pod, "volumes": volumes}}
@@ -196,7 +199,7 @@ def _from_secret(volume: Manifest, name: str) -> Manifest:
 
 
 def archive_of(code: CodeSource | None) -> dict[str, str]:
-    """Return the content of the Secret with a packed folder; empty for any other code."""
+    """Return the Secret's content for a packed folder: archive and program; empty for any other code."""
     if not isinstance(code, PackedCode):
         return {}
     archive = {unpack_code.ARCHIVE: code.archive} if code.archive else {}
@@ -209,7 +212,7 @@ def annotation(code: CodeSource | None) -> dict[str, str]:
 
 
 def left_out(code: CodeSource | None) -> tuple[str, ...]:
-    """Return a sentence for each part of the folder that stays behind."""
+    """Return a sentence for each part of the folder that was not packed."""
     return tuple(f"code: left out {each}" for each in code.left_out) if isinstance(code, PackedCode) else ()
 
 
@@ -217,8 +220,11 @@ def left_out(code: CodeSource | None) -> tuple[str, ...]:
 
 
 def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
-    """Return its variables: the defaults, then the user's variables for it, then those of `code`."""
-    is_placed = any(each["name"] in _PLACES for each in variables)
+    """Return the sync container's variables.
+
+    Settings in `code` override the user's variables, which override defaults and the variables with credentials.
+    """
+    is_placed = any(each["name"] in _FOLDER_NAMES for each in variables)
     source = {RSYNC_SOURCE: code.source} if code.rsync else {"GIT_SYNC_REPO": code.source}
     place = {} if is_placed or code.rsync else {"GIT_SYNC_DEST": repository_name(code.source)}
     chosen = {
@@ -227,7 +233,7 @@ def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
         "GIT_SYNC_SUBMODULES": code.submodules,
         "GIT_SYNC_DEPTH": code.depth,
     }
-    ours = {
+    defaults = {
         **source,
         "GIT_SYNC_ROOT": _ROOT,
         "GIT_SYNC_ONE_TIME": "true",
@@ -235,10 +241,10 @@ def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
         **place,
         **{name: str(value) for name, value in chosen.items() if value is not None},
     }
-    decided = {*_OURS, *(name for name, value in chosen.items() if value is not None)}
-    theirs = [each for each in variables if each["name"] not in decided]
-    first = [{"name": name, "value": value} for name, value in ours.items()]
-    return named_over(named_over(first, _credentials(code)), theirs)
+    fixed = {*_FIXED, *(name for name, value in chosen.items() if value is not None)}
+    users = [each for each in variables if each["name"] not in fixed]
+    lowest = [{"name": name, "value": value} for name, value in defaults.items()]
+    return named_over(named_over(lowest, _credentials(code)), users)
 
 
 def _credentials(code: CodeSource) -> list[Manifest]:
@@ -260,10 +266,10 @@ def _credentials(code: CodeSource) -> list[Manifest]:
 
 
 def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: bool) -> Manifest:
-    """Return its security context: the training's user, who then owns the code, else the image's own.
+    """Return the security context of the container that brings the code.
 
-    For a non-root user, it passes PodSecurity `restricted`. The user and the writable folders of a foreign image are
-    unknown.
+    The container runs as the training's user, who then owns the code, else as its image's user. With a non-root user it
+    passes PodSecurity `restricted`. `is_known` is False for an image whose user and writable folders are unknown.
     """
     contexts = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
     named = {name: contexts[name] for name in ("runAsUser", "runAsGroup") if contexts.get(name) is not None}
@@ -283,9 +289,9 @@ def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple
     """Return the template with references to a Secret in place of credentials, and the Secret's content.
 
     Args:
-        template: of one role.
+        template: one role's pod template.
         secret: the Secret's name.
-        prefix: of the Secret's keys, which distinguishes the roles.
+        prefix: prefix of the Secret's keys, to keep roles apart.
     """
     values: dict[str, str] = {}
 
@@ -298,7 +304,7 @@ def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple
 
     pod = template["spec"]
     inits = [
-        {**each, "env": [taken(one) for one in each.get("env") or []]} if each.get("name") == SYNC_CONTAINER else each
+        {**each, "env": [taken(item) for item in each.get("env") or []]} if each.get("name") == SYNC_CONTAINER else each
         for each in pod.get("initContainers") or []
     ]
     return ({**template, "spec": {**pod, "initContainers": inits}} if values else template), values
@@ -307,7 +313,7 @@ def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple
 def hidden(
     templates: Mapping[str, Manifest], code: CodeSource | None, *, secret: str, namespace: str
 ) -> tuple[dict[str, Manifest], Manifest | None]:
-    """Return the templates, by role, without credentials, and the Secret with those and a folder; None for neither."""
+    """Return the templates by role without credentials, and the Secret with those and the folder; None if empty."""
     sealed: dict[str, Manifest] = {}
     values = archive_of(code)
     for role, template in templates.items():
@@ -318,12 +324,12 @@ def hidden(
 
 
 def secret_name(job: str, intent: str = "") -> str:
-    """Return the name of a job's Secret; the intent makes it unguessable."""
+    """Return the name of a job's Secret; an intent makes the name unguessable."""
     return f"{job}-code-{intent}" if intent else f"{job}-code"
 
 
 def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
-    """Return the job and its Secret, renamed to this name in variables and volumes."""
+    """Return the job and its Secret with a new name for the Secret, also in the job's variables and volumes."""
     old, keys = secret["metadata"]["name"], secret["stringData"].keys()
 
     def renamed(part: Manifest) -> Manifest | None:
@@ -336,14 +342,14 @@ def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[
 
 
 def in_pieces(secret: Manifest) -> list[Manifest]:
-    """Return the Secrets of a job: several if its folder is too large for one, the first with the Secret's name.
+    """Return the Secrets to create for a job's Secret: several if the folder's archive is too large for one.
 
-    An archive that is too large for all of them is on a claim, and in none.
+    The first keeps the name. An archive that is too large for Secrets is in none of them: it is on a claim.
     """
     archive = secret["stringData"].get(unpack_code.ARCHIVE, "")
     if len(archive) <= _PIECE:
         return [secret]
-    if len(archive) > _MOST:
+    if len(archive) > _MAX_IN_SECRETS:
         kept = {key: value for key, value in secret["stringData"].items() if key != unpack_code.ARCHIVE}
         return [{**secret, "stringData": kept}]
     name, first, *rest = (
@@ -363,7 +369,7 @@ def in_pieces(secret: Manifest) -> list[Manifest]:
 
 
 def with_pieces(manifest: Manifest, secrets: list[Manifest]) -> Manifest:
-    """Return the job that mounts its folder from all these Secrets."""
+    """Return the job with its folder's archive mounted from all of these Secrets."""
     names = [each["metadata"]["name"] for each in secrets]
     volume = {"name": _ARCHIVE_VOLUME, "projected": {"sources": [{"secret": {"name": name}} for name in names]}}
     joined: Manifest = _with_each(manifest, lambda part: volume if _is_archive(part, names[0]) else None)
@@ -371,23 +377,23 @@ def with_pieces(manifest: Manifest, secrets: list[Manifest]) -> Manifest:
 
 
 def writable_claims(manifest: Manifest) -> list[str]:
-    """Return the claims that each pod with the folder can write to, in the order of its volumes."""
-    found: list[list[str]] = []
+    """Return the claims that every pod with the folder can write to, in the order of the first pod's volumes."""
+    claims: list[list[str]] = []
 
-    def look(part: Manifest) -> None:
+    def collect(part: Manifest) -> None:
         if _has_archive(part):
             mounts = (mount for each in part["containers"] for mount in each.get("volumeMounts") or [])
             written = {mount["name"] for mount in mounts if not mount.get("readOnly")}
             sources = (each.get("persistentVolumeClaim") for each in part["volumes"] if each["name"] in written)
-            found.append([source["claimName"] for source in sources if source and not source.get("readOnly")])
+            claims.append([source["claimName"] for source in sources if source and not source.get("readOnly")])
 
-    _with_each(manifest, look)
-    first, *others = found or [[]]
+    _with_each(manifest, collect)
+    first, *others = claims or [[]]
     return [claim for claim in first if all(claim in each for each in others)]
 
 
 def with_archive_on(manifest: Manifest, claim: str) -> Manifest:
-    """Return the job whose folder is unpacked from one of its claims, which is mounted read-only for that."""
+    """Return the job that unpacks its folder from an archive on one of its claims, mounted read-only for that."""
 
     def changed(part: Manifest) -> Manifest | None:
         if not _has_archive(part):
@@ -396,13 +402,13 @@ def with_archive_on(manifest: Manifest, claim: str) -> Manifest:
         name = next(name for name, source in sources if source.get("claimName") == claim)
         mount = {"name": name, "mountPath": unpack_code.CLAIM, "subPath": ON_CLAIM, "readOnly": True}
         groups = [key for key in ("initContainers", "containers") if key in part]
-        return {**part, **{key: [_beside_archive(each, mount) for each in part[key]] for key in groups}}
+        return {**part, **{key: [_with_archive_mount(each, mount) for each in part[key]] for key in groups}}
 
-    grown: Manifest = _with_each(manifest, changed)
-    return grown
+    whole: Manifest = _with_each(manifest, changed)
+    return whole
 
 
-def _beside_archive(container: Manifest, mount: Manifest) -> Manifest:
+def _with_archive_mount(container: Manifest, mount: Manifest) -> Manifest:
     mounts = container.get("volumeMounts") or []
     unpacks = any(each["name"] == _ARCHIVE_VOLUME for each in mounts)
     return {**container, "volumeMounts": [*mounts, mount]} if unpacks else container
@@ -418,7 +424,7 @@ def _is_archive(part: Manifest, secret: str) -> bool:
 
 
 def _with_each(part: Any, change: Callable[[Manifest], Manifest | None]) -> Any:
-    """Return an object with its maps changed, at any depth; the change of a map is None where it stays."""
+    """Return an object with `change` applied to its maps, at any depth; a map for which it returns None is searched."""
     if isinstance(part, list):
         return [_with_each(each, change) for each in part]
     if not isinstance(part, dict):
@@ -427,7 +433,7 @@ def _with_each(part: Any, change: Callable[[Manifest], Manifest | None]) -> Any:
 
 
 def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manifest | None:
-    """Return the Secret with these values, without its owner; None if there are none."""
+    """Return the Secret with these values, without an owner reference; None without values."""
     if not values:
         return None
     meta = {"name": name, "namespace": namespace, "labels": {MANAGED_LABEL: "true"}}
@@ -435,5 +441,5 @@ def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manife
 
 
 def variables_of(keys: Iterable[str]) -> list[str]:
-    """Return the variables of a Secret's keys, each once."""
+    """Return the names of the variables in a Secret's keys, each once."""
     return sorted({key.partition(".")[2] for key in keys})

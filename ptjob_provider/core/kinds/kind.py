@@ -1,4 +1,4 @@
-"""Interface of a job kind, and the values that it returns; `kinds.KINDS` lists the kinds."""
+"""Interface of a kind of job, and the values that its methods take and return; `kinds.KINDS` lists the kinds."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Replica:
     """One replica of a job.
 
     Attributes:
-        name: stays the same when the pod is recreated; the pod's own name if that does, too.
+        name: the same after the pod is recreated; it is the pod's own name if that stays the same, too.
         role: `master` or `worker`, as in the operator's labels.
-        index: within the role.
+        index: number of the pod within the role, from 0.
         rank: of the pod within the job (a node's rank, where a pod has several processes).
         gpus: requested GPUs.
-        template: of its pod, as far as the job's object defines it.
+        template: the pod's template, as far as the job's object defines it.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class PodOwner:
-    """Job to which a pod belongs according to itself; "" if unknown.
+    """Job to which a pod belongs, by the pod's own metadata; "" if unknown.
 
     Attributes:
-        name: of the job.
-        uid: of the job.
+        name: the job's name.
+        uid: the job's uid.
     """
 
     name: str = ""
@@ -66,12 +66,12 @@ def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Itera
         template = spec["template"]
         gpus = count_gpus(template)
         for index in range(count(spec)):
-            where = f"{name}-{role}-{index}"
-            yield Replica(name=where, role=role, index=index, rank=next(ranks), gpus=gpus, template=template)
+            replica = f"{name}-{role}-{index}"
+            yield Replica(name=replica, role=role, index=index, rank=next(ranks), gpus=gpus, template=template)
 
 
 def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
-    """Return the job of this kind among the pod's owners."""
+    """Return the job of this kind among the pod's owner references."""
     owners = pod["metadata"].get("ownerReferences") or ()
     owner: Mapping[str, Any] = next((each for each in owners if each.get("kind") == kind), {})
     return PodOwner(name=str(owner.get("name") or ""), uid=str(owner.get("uid") or ""))
@@ -79,12 +79,12 @@ def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """Runtime that a job refers to: another object, which must exist first.
+    """Runtime that a job refers to: an object of its own, which must exist before the job.
 
     Attributes:
         kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
-        name: its name.
-        init_containers: the runtime's init containers that the job configures; it can add none.
+        name: the runtime's name.
+        init_containers: names of the runtime's init containers that the job configures; a job cannot add any.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Reported:
 
     Attributes:
         pods: pod name → replica name, including deleted pods.
-        ends: failures of containers, one per replica, including those of deleted pods.
+        ends: failed containers, one per replica, including those of deleted pods.
         restarts: number of recreated replicas.
     """
 
@@ -109,14 +109,14 @@ class Reported:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a job, with an object of its own.
+    """One attempt at a job; each attempt has its own object.
 
     Attributes:
         job: the specification.
-        owner: its owner.
-        number: 1 for the first.
+        owner: the job's owner.
+        number: the attempt's number, from 1.
         exact_name: use the job's name unchanged, without a hash of owner and attempt.
-        installation: additions to every job.
+        installation: settings that apply to every job.
     """
 
     job: TrainingJob
@@ -135,7 +135,7 @@ class Rendered:
     Attributes:
         changes: sentences about changes to the user's input, each with the role and the container.
         secret: the Secret that the job's containers refer to, to be created with the job as its owner; None if there is
-            none. Secret to all but the API server.
+            none. Only the API server may see its content.
     """
 
     manifest: Manifest
@@ -146,23 +146,24 @@ class Rendered:
 
 
 class Kind(ABC):
-    """One kind of job: all differences between CRDs that are used outside of `kinds`, with their defaults.
+    """Interface of one kind of job: everything in which CRDs differ for code outside of `kinds`, with defaults.
 
-    The methods are pure functions: a job's object and its pods come in as the API server wrote them.
+    The methods are pure functions of a job's object and its pods, as the API server returns them.
 
     Attributes:
         KIND: its name, as in objects and references.
         API_VERSION: group and version.
         PLURAL: the resource's name in paths.
-        OPERATOR: the operator that serves the kind, as a person would search for it.
+        OPERATOR: the operator that runs the kind's jobs, by the name that people know.
         CONTAINER: the name of the training container; without a container of this name, the pod's first one trains.
-        HAS_FIXED_POD_NAMES: a replica's pod has the replica's name.
-        HAS_LABELLED_PODS: every version of the operator puts our labels on a job's pods.
-        POD_LABEL: the operator's label of a job's pods, with the job's name.
-        OLD_POD_LABEL: the same of an older operator, see `is_older`; "" where there is none.
-        STOP_RUNNING_PODS: the patch that makes the operator stop the remaining pods of an ended job; None if it always
-            does.
-        DELETION: the propagation policy of a deletion: `Foreground`, its pods first, if the operator supports it.
+        HAS_FIXED_POD_NAMES: True if a replica's pod has the replica's name.
+        HAS_LABELLED_PODS: True if every version of the operator puts this package's labels on a job's pods.
+        POD_LABEL: key of the operator's label on a job's pods; its value is the job's name.
+        OLD_POD_LABEL: key of that label with an older operator, see `is_older`; "" if there is none.
+        STOP_RUNNING_PODS: the patch that makes the operator stop the remaining pods of an ended job; None if it
+            always stops them.
+        DELETION: the propagation policy of a deletion: `Foreground`, which deletes the pods first, if the operator
+            supports it.
     """
 
     KIND: str
@@ -211,17 +212,17 @@ class Kind(ABC):
 
     @abstractmethod
     def lacking(self, given: Mapping[str, Any], /) -> Mapping[str, str]:
-        """Return which of a job's set fields the kind has no place for, and what to do instead."""
+        """Return the set fields that the kind does not support: name → what to do instead."""
 
     def check_fields(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> None:
-        """Check that the kind has a place for a job's set fields.
+        """Check that the kind supports a job's set fields.
 
         Args:
-            given: the fields.
-            but: those whose value is not known yet: they are not refused.
+            given: the set fields.
+            but: names of fields whose value is not known yet; they are not refused.
 
         Raises:
-            InvalidSpec: it has none for one; the text names it.
+            InvalidSpec: the kind does not support a field; the text names it.
         """
         for name, why in self.lacking(given).items():
             if name not in but:
@@ -229,7 +230,7 @@ class Kind(ABC):
                 raise InvalidSpec.of(name, value, f"a {self.KIND} has no place for it: {why}")
 
     def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
-        """Return the runtime that an object names; None if it needs none, or an unknown kind of one."""
+        """Return the runtime that an object refers to; None if it needs none, or if the runtime's kind is unknown."""
         return None
 
     @abstractmethod
@@ -249,7 +250,7 @@ class Kind(ABC):
         """Return all replicas, rank 0 first."""
 
     def is_restarted(self, _job: Mapping[str, Any], _replica: str, /) -> bool:
-        """Return whether a failed replica of this name may run again; True where no object of ours shows it."""
+        """Return whether the operator may restart the failed replica; True if the object does not show it."""
         return True
 
     def stops_by_itself(self, _job: Mapping[str, Any], /) -> bool:
@@ -265,15 +266,20 @@ class Kind(ABC):
         return None
 
     def expires(self, _job: Mapping[str, Any], /) -> bool:
-        """Return whether its operator deletes the job some time after its end."""
+        """Return whether the operator deletes the job's object some time after its end."""
         return False
 
     def is_older(self, _job: Mapping[str, Any], /) -> bool:
-        """Return whether the object is of an older operator with other pod labels."""
+        """Return whether the object belongs to an older operator, which labels pods differently."""
         return False
 
     def pod_selector(self, name: str = "", /, *, older: bool = False) -> str:
-        """Return the label selector of a job's pods, or of all jobs', optionally with an older operator's label."""
+        """Return the label selector of one job's pods or, without a name, of all jobs' pods.
+
+        Args:
+            name: the job's name.
+            older: select by the older operator's label, if there is one.
+        """
         label = (older and self.OLD_POD_LABEL) or self.POD_LABEL
         return f"{label}={name}" if name else label
 
@@ -282,11 +288,11 @@ class Kind(ABC):
         return owner_in(pod, self.KIND)
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
-        """Return the pod's replica name, as far as it shows; see `kinds.replica_of`."""
+        """Return the name of the pod's replica, as far as the pod shows it; see `kinds.replica_of`."""
         return str(pod["metadata"]["name"])
 
     def replica_named(self, pod: str, /) -> str:
-        """Return the replica name for a pod name."""
+        """Return the name of the replica whose pod has this name."""
         return pod
 
     def reported(self, _job: Mapping[str, Any], /) -> Reported:
@@ -294,7 +300,7 @@ class Kind(ABC):
         return Reported()
 
     def controllers(self, _name: str, /) -> Sequence[tuple[str, str]]:
-        """Return kind and name of each object between a job and its pods: their events explain missing pods."""
+        """Return kind and name of each object between a job and its pods; their events explain missing pods."""
         return ()
 
     @abstractmethod

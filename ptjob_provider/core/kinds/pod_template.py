@@ -1,19 +1,19 @@
-"""Read pod templates, merge all requests for a role's pods into one, adapt and check it; independent of CRDs.
+"""Read, merge, change and check pod templates, independent of CRDs.
 
 Layers are merged like `kubectl apply`: maps are merged, and the upper layer overrides. Lists are merged where
 Kubernetes has a key for their items, and replaced elsewhere:
 
     containers, initContainers      by name, each merged in turn
-    env, volumes, imagePullSecrets  by name, the upper one's item as a whole
-    volumeMounts                    by mountPath, the same
-    tolerations, envFrom            all of the lower one's, then the upper one's further ones
+    env, volumes, imagePullSecrets  by name, an upper item replaces the lower one as a whole
+    volumeMounts                    by mountPath, likewise
+    tolerations, envFrom            the items of the lower layer, then those that only the upper layer has
 
 Labels, annotations and the types of a pod's parts are checked as the API server does; CRDs' schemas do not cover them.
 
-Without a GPU, only a container's command and arguments are changed: `--backend nccl`, `--dist-backend=nccl` and the
-like, as separate words or within a shell's line. Other sources of the setting are left alone.
+`backend_without_gpu` only changes containers' commands and arguments: `--backend nccl`, `--dist-backend=nccl` and the
+like, as separate words or within a shell's line. Other places of the setting, such as variables, stay as they are.
 
-The training container is found by its name, which the caller takes from the CRD's rule.
+Callers pass the training container's name, which depends on the CRD.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary f
 _GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
 _MAX_ANNOTATIONS = 256 * 1024
 _MAX_VOLUME_NAME = 63
-_ONE_OF = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
-"""Maps whose keys exclude each other: merged, they would be refused."""
+_EXCLUSIVE = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+"""Maps whose keys exclude each other: the API server would refuse a merged one."""
 _OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
-_SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
+_NCCL = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
 
 
 def requested_template(
@@ -58,7 +58,7 @@ def requested_template(
     `pod_template`, its manifest, its typed fields.
 
     Args:
-        own: their template in the manifest, or in the kind's own fields.
+        own: the template in the manifest or, without a manifest, in the object of typed fields.
         job: the specification.
         under: the installation's template.
         role: the role.
@@ -93,7 +93,7 @@ def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
 
 
 def _with_training_container(containers: list[Manifest], name: str) -> list[Manifest]:
-    """Return the containers, the first one renamed if none trains: KubernetesPodOperator calls it `base`."""
+    """Return the containers; without one of this name, the first gets it, which KubernetesPodOperator calls `base`."""
     if any(each.get("name") == name for each in containers):
         return containers
     first, *others = containers or [{}]
@@ -111,9 +111,9 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
     """Return the template with every set field applied; without any, the template is unchanged.
 
     Args:
-        template: of one role.
-        job: its fields for pods: labels, placement, volumes, shared memory.
-        fields: of the role.
+        template: one role's pod template.
+        job: the specification; labels, placement, volumes and shared memory are the same for all roles.
+        fields: the role's fields.
         container: name of the training container.
     """
     named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
@@ -175,9 +175,9 @@ def _env(container: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
 def _resources(current: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
     gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _requested_by({"resources": current})), DEFAULT_GPU)
     both = without_none({"cpu": fields.cpu, "memory": fields.memory})
-    apart = fields.container_resources
-    requests = {**(current.get("requests") or {}), **both, **(apart.requests if apart else {})}
-    limits = {**(current.get("limits") or {}), **both, **(apart.limits if apart else {})}
+    separate = fields.container_resources
+    requests = {**(current.get("requests") or {}), **both, **(separate.requests if separate else {})}
+    limits = {**(current.get("limits") or {}), **both, **(separate.limits if separate else {})}
     if fields.gpus is not None:
         requests = _without(requests, gpu)
         limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
@@ -213,9 +213,9 @@ def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, contain
 def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
     """Return the template, or any other object with metadata, with these labels and annotations over its own."""
     meta = dict(template.get("metadata") or {})
-    for key, ours in (("labels", labels), ("annotations", annotations)):
-        if ours:
-            meta[key] = {**(meta.get(key) or {}), **ours}
+    for key, upper in (("labels", labels), ("annotations", annotations)):
+        if upper:
+            meta[key] = {**(meta.get(key) or {}), **upper}
     return {**template, "metadata": meta} if meta else template
 
 
@@ -225,9 +225,9 @@ def without_nccl(
     """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
 
     Args:
-        roles: each role's name, and the template of its pods.
+        roles: name and pod template of each role.
         job: the specification.
-        template: the installation's.
+        template: the installation's template.
     """
     backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
     if backend is None:
@@ -251,7 +251,7 @@ def _replaced(words: Sequence[str], backend: str) -> list[str]:
     """Return the words with NCCL replaced, also where option and value are two words."""
     before = ["", *words]
     return [
-        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)
+        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _NCCL.sub(rf"\g<1>{backend}", word)
         for option, word in zip(before, words, strict=False)
     ]
 
@@ -280,8 +280,8 @@ def with_shared_memory(template: Manifest, size: str, *, container: str) -> Mani
     volumes = pod.get("volumes") or []
     name = _free_name("shared-memory", volumes)
     volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-    grown = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
-    return _with_mount(grown, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
+    whole = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
+    return _with_mount(whole, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
 
 
 def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
@@ -289,10 +289,11 @@ def with_leading_env(template: Manifest, variables: Mapping[str, str], *, contai
 
     Existing variables of the same names are removed.
     """
-    ours = [{"name": name, "value": value} for name, value in variables.items()]
+    leading = [{"name": name, "value": value} for name, value in variables.items()]
 
     def change(training: Manifest) -> Manifest:
-        return {**training, "env": ours + [each for each in training.get("env") or [] if each["name"] not in variables]}
+        others = [each for each in training.get("env") or [] if each["name"] not in variables]
+        return {**training, "env": leading + others}
 
     return map_container(template, container, change)
 
@@ -326,13 +327,13 @@ def _without_mount(container: Manifest, path: str) -> Manifest:
     return container if len(kept) == len(mounts) else {**container, "volumeMounts": kept}
 
 
-def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
+def _free_name(preferred: str, volumes: Iterable[Mapping[str, Any]]) -> str:
     """Return a valid, unused volume name: the preferred one if possible, else one with its hash."""
     taken = {volume["name"] for volume in volumes}
-    if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
-        return wish
-    digest = hashlib.sha256(wish.encode()).hexdigest()[:8]
-    return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
+    if preferred not in taken and "." not in preferred and len(preferred) <= _MAX_VOLUME_NAME:
+        return preferred
+    digest = hashlib.sha256(preferred.encode()).hexdigest()[:8]
+    return f"{preferred.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
 
 
 def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
@@ -352,13 +353,13 @@ def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -
 
 
 def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the container of that name; if the kind requires none, the first."""
+    """Return the container of that name; the first one if there is none."""
     containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
     return next((each for each in containers if each.get("name") == name), containers[0])
 
 
 def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
-    """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
+    """Return the training container's mounts of claims, except those whose folder is only known in the pod."""
     claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
     mounts = [each for each in volume_mounts(template, container=container) if not each.get("subPathExpr")]
     return tuple(_mount(each, *claims[each["name"]]) for each in mounts if claims.get(each["name"], ("",))[0])
@@ -384,7 +385,7 @@ def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Ma
 
 
 def count(role: Mapping[str, Any]) -> int:
-    """Return the number of pods of a role; the operators' default is one."""
+    """Return the number of pods of a role; one, the operators' default, if it is not given."""
     number = role.get("replicas")
     return 1 if number is None else int(number)
 
@@ -410,7 +411,7 @@ def _requested_by(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
-    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    """Return the Secrets that variables of any container come from: name → keys, or None for all keys."""
     secrets: dict[str, set[str] | None] = {}
     for container in (each for template in templates for each in _containers(template)):
         for variable in container.get("env") or ():
@@ -439,7 +440,7 @@ def laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Manifest:
 
 
 def named_over(lower: Iterable[Any], upper: Iterable[Any], *, key: str = "name") -> list[Any]:
-    """Return the items of both lists; an upper one replaces the lower one of its name."""
+    """Return the items of both lists; an upper item replaces the lower item of the same name."""
     by_name = {item.get(key): item for item in upper}
     kept = [by_name.get(item.get(key), item) for item in lower]
     taken = {item.get(key) for item in kept}
@@ -470,7 +471,7 @@ _LISTS: Mapping[str, Callable[[Iterable[Any], Iterable[Any]], list[Any]]] = {
 
 
 def _merged(name: str, lower: Any, upper: Any) -> Any:
-    if isinstance(lower, Mapping) and isinstance(upper, Mapping) and name not in _ONE_OF:
+    if isinstance(lower, Mapping) and isinstance(upper, Mapping) and name not in _EXCLUSIVE:
         return laid_over(lower, upper)
     if name in _LISTS and isinstance(lower, list) and isinstance(upper, list):
         return _LISTS[name](lower, upper)
@@ -478,7 +479,7 @@ def _merged(name: str, lower: Any, upper: Any) -> Any:
 
 
 def with_changes(original: Any, before: Any, after: Any) -> Any:
-    """Return the original with the difference of its two readings applied; fields unknown to the reader stay."""
+    """Return the original with the changes between its two readings applied; fields that the reader ignores stay."""
     if before == after:
         return original
     every = (original, before, after)
@@ -494,7 +495,7 @@ def with_changes(original: Any, before: Any, after: Any) -> Any:
 
 
 def check_labels(path: str, meta: Mapping[str, Any]) -> None:
-    """Check labels and annotations, including a pod template's, whose pods could not be created otherwise.
+    """Check an object's labels and annotations; pods of a template with invalid ones could not be created.
 
     Raises:
         InvalidSpec: the text names the key or the value.
@@ -515,7 +516,7 @@ def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
-    """Check the types of all parts of a pod that are read here.
+    """Check the types of all parts of a pod that this package reads.
 
     Raises:
         InvalidSpec: the text names the part by its path.

@@ -1,8 +1,9 @@
-"""Interpret what holds a job back: Kueue's Workloads, and quotas that can never hold the whole job.
+"""Explain why a job waits: the reasons in Kueue's Workloads, and quotas that are too small for the whole job.
 
 The API server reports one pod's request, the used amount and the limit (`exceeded quota: compute, requested:
-limits.memory=900Mi, used: limits.memory=900Mi, limited: limits.memory=1Gi`), but not that the job's own other pods use
-it. Their requests are read from the job's object; requests set only by a runtime or a LimitRange count as zero.
+limits.memory=900Mi, used: limits.memory=900Mi, limited: limits.memory=1Gi`), but not how much of the used amount is
+that of the job's other pods. Their requests are read from the job's object; requests that only a runtime or a
+LimitRange sets count as zero.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 """Label on a Workload: the uid of its owner."""
 
-_TELLING = ("Evicted", "QuotaReserved", "Admitted")
+_BLOCKING = ("Evicted", "QuotaReserved", "Admitted")
 """Conditions of a Workload that hold a job back, in order of precedence."""
 
 _IN_VAIN = {
@@ -37,7 +38,7 @@ _IN_VAIN = {
     "NoMatchingFlavor": "waiting does not help: no flavor of the queue has nodes that the job may run on",
     "ExceedsMaxQuota": "waiting does not help: the job requests more than the queue can ever have",
 }
-"""What to add for a reason of `QuotaReserved`, which Kueue gives since 0.19; earlier ones say only `Pending`."""
+"""Advice for the reasons of `QuotaReserved` that Kueue gives since 0.19; earlier versions only give `Pending`."""
 
 
 def owner_of(workload: Mapping[str, Any]) -> str:
@@ -48,10 +49,10 @@ def owner_of(workload: Mapping[str, Any]) -> str:
 
 
 def as_event(workload: Mapping[str, Any]) -> Manifest | None:
-    """Return a Workload's reason for waiting as a core/v1 Event; None if it has none."""
+    """Return a Workload's reason for waiting as a core/v1 Event; None if the Workload does not wait."""
     meta, status = workload["metadata"], workload.get("status") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    for name in _TELLING:
+    for name in _BLOCKING:
         condition = conditions.get(name, {})
         if condition.get("status") == ("True" if name == "Evicted" else "False") and condition.get("message"):
             about = {"kind": WORKLOAD, "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
@@ -70,7 +71,12 @@ _PODS = ("pods", "count/pods")
 
 
 def judged(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
-    """Return the history with the reason why waiting cannot help on each refused pod; `replicas` are all of the job."""
+    """Return the history in which each refused pod says why waiting cannot help, if so.
+
+    Args:
+        history: the job's pod history.
+        replicas: all replicas of the job.
+    """
     waiting = (
         replace(wait, in_vain=_why_in_vain(wait.message, wait.replica, replicas))
         if wait.kind is WaitKind.REFUSED
@@ -83,7 +89,7 @@ def judged(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
 def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str:
     try:
         return _too_small(message, refused, replicas)
-    except (InvalidSpec, KeyError):  # a truncated message, or another version's, is ignored
+    except (InvalidSpec, KeyError):  # the message is truncated, or another version's
         return ""
 
 
@@ -92,14 +98,16 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
     if match is None:
         return ""
     quota, limited = match["quota"], _amounts(match["limited"])
-    for resource, one in _amounts(match["requested"]).items():
+    for resource, requested in _amounts(match["requested"]).items():
         allowed = limited[resource]
-        if amount(one) > amount(allowed):
-            why = f"less than the {one} requested at once"
+        if amount(requested) > amount(allowed):
+            why = f"less than the {requested} requested at once"
             return f"the quota {quota} allows {resource}={allowed} in all, {why}, so waiting does not help"
-        total = sum((_requested_by(each, refused, replicas, resource, one) for each in replicas), Decimal())
+        total = sum((_requested_by(each, refused, replicas, resource, requested) for each in replicas), Decimal())
         if total > amount(allowed):
-            together = f"its {len(replicas)} replicas need {resource}={_text(total, one)} together, it allows {allowed}"
+            together = (
+                f"its {len(replicas)} replicas need {resource}={_text(total, requested)} together, it allows {allowed}"
+            )
             return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
     return ""
 
@@ -107,7 +115,7 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
 def _requested_by(
     replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str
 ) -> Decimal:
-    """Return a replica's request: a refused pod's of the same role, else the one in the job's object."""
+    """Return a replica's request: the refused pod's if both have the same role, else the one in the job's object."""
     if replica.role in {each.role for each in replicas if each.name == refused}:
         return amount(requested)
     return _of_template(replica.template)[resource]

@@ -1,7 +1,8 @@
 """Render a specification to the object of one attempt: the steps that all kinds share.
 
-A kind builds the requested object, takes its pods out and puts them back. In between, this module mounts the claims of
-declared outputs, adds what the job needs to the pods, removes credentials, and marks the object as ours.
+A kind builds the requested object, takes the pod templates out of it and puts them back. In between, this module mounts
+the claims of declared outputs, adds labels and variables to the pods, moves credentials to a Secret, and writes owner,
+hash and outputs on the object.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ _SERVER_SET = (
 
 @dataclass(frozen=True, kw_only=True)
 class Pods:
-    """The pods of one role, apart from the object that requests them.
+    """Pods of one role, taken out of the job's object.
 
     Attributes:
-        role: its name, for people.
-        key: distinguishes it from the other roles in the job's Secret.
-        first: the name of the first pod, as far as known.
+        role: the role's name, for messages.
+        key: prefix of the role's keys in the job's Secret.
+        first: the name of the first pod, as far as it is known.
         container: the name of the training container.
         template: the pod template.
     """
@@ -104,8 +105,8 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
     name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
     namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
     check_namespace("namespace" if job.namespace else "manifest.metadata.namespace", namespace)
-    ours = {"name": name, "namespace": namespace}
-    return {**manifest, "metadata": {**ours, **meta, **ours}}
+    names = {"name": name, "namespace": namespace}
+    return {**manifest, "metadata": {**names, **meta, **names}}  # before all else, for readers
 
 
 def _stem(meta: Mapping[str, Any]) -> str:
@@ -116,7 +117,7 @@ def _stem(meta: Mapping[str, Any]) -> str:
 
 
 def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
-    """Return the pods of all roles with the container that brings the job's code, if it has any."""
+    """Return the pods of all roles with the container that brings the job's code; unchanged if the job has no code."""
     source, image = attempt.job.code, attempt.installation.sync_image or code.SYNC_IMAGE
     if source is None:
         return list(pods)
@@ -142,13 +143,13 @@ def rendered(
 
     Args:
         requested: the requested object, with its name.
-        pods: of all its roles, rank 0's first.
+        pods: the pods of all roles, rank 0's first.
         attempt: the attempt.
-        put_back: returns the object with these templates, one for each role in that order.
+        put_back: returns the object with these templates, one for each role in the order of `pods`.
         finish: returns a role's template with the kind's additions.
 
     Raises:
-        InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
+        InvalidSpec: an output, or TensorBoard's folder, is on no claim.
     """
     job, installation, meta = attempt.job, attempt.installation, requested["metadata"]
     roles = [(each.role, each.template) for each in pods]
@@ -164,10 +165,10 @@ def rendered(
     digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
     labels = owner_labels(meta["name"], attempt.owner, attempt.number)
     variables = {ATTEMPT_ENV: str(attempt.number), **output_variables(outputs)}
-    ours = [_with_ours(each, sealed[each.key], labels, variables) for each in pods]
+    marked = [_marked(each, sealed[each.key], labels, variables) for each in pods]
     whole = [
         _changed(finish(template), each.first, meta["namespace"], installation.change_pod)
-        for each, template in zip(pods, ours, strict=True)
+        for each, template in zip(pods, marked, strict=True)
     ]
     annotations = _annotations(attempt, digest, outputs, tensorboard)
     manifest = pod_template.with_metadata(put_back(requested, whole), labels=labels, annotations=annotations)
@@ -192,13 +193,13 @@ def _annotations(
     }
 
 
-def _with_ours(pods: Pods, template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
+def _marked(pods: Pods, template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
     labelled = pod_template.with_metadata(template, labels=labels, annotations={})
     return pod_template.with_leading_env(labelled, variables, container=pods.container)
 
 
 def _changed(template: Manifest, name: str, namespace: str, change: Callable[[Manifest], Manifest] | None) -> Manifest:
-    """Return the template after the installation's own change of a pod, which is not part of the specification."""
+    """Return the template as changed by the installation's `change_pod`, which the specification's hash leaves out."""
     if change is None:
         return template
     names = {"name": name, "namespace": namespace}
@@ -225,13 +226,13 @@ def placed(
     """Return the templates with all claims that the job's outputs need, the outputs, and the TensorBoard.
 
     Args:
-        templates: of all roles, rank 0's first.
+        templates: the pod templates of all roles, rank 0's first.
         job: the specification.
         container: the name of the training container.
-        image: TensorBoard's, of the installation; "" for the job's own.
+        image: the installation's image of TensorBoard; "" for the job's own image.
 
     Raises:
-        InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
+        InvalidSpec: an output, or TensorBoard's folder, is on no claim.
     """
     mounted = with_output_mounts(templates, job.outputs, container=container)
     outputs = resolve_outputs(mounted[0], job.outputs, container=container)
@@ -242,7 +243,7 @@ def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, conta
     """Return the templates with unmounted claims of `pvc://` outputs mounted below MOUNT_ROOT.
 
     Args:
-        templates: of all roles, rank 0's first.
+        templates: the pod templates of all roles, rank 0's first.
         outputs: the declared outputs.
         container: the name of the training container.
     """
@@ -261,7 +262,7 @@ def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container:
     """Resolve the declared outputs in the claims that rank 0 mounts.
 
     Raises:
-        InvalidSpec: one is on no claim, or on a read-only one.
+        InvalidSpec: an output is on no claim, or on a claim that is mounted read-only.
     """
     declared = {field: text for field in OUTPUT_FIELDS if (text := getattr(outputs, field)) is not None}
     outputs_by_field = {
@@ -276,21 +277,21 @@ def resolved(
     """Resolve a folder or file in the claims that a container mounts, unless another mount hides it.
 
     Args:
-        template: of the pod.
+        template: the pod template.
         text: an address, or the path as the program sees it.
         field: the field's name for errors.
         container: the name of the container.
-        reads: see `outputs.resolve`.
+        reads: see `outputs.contract.resolve`.
 
     Raises:
-        InvalidSpec: it is on no claim, or cannot be used there.
+        InvalidSpec: the folder or file is on no claim, or cannot be used there.
     """
     mounts = pod_template.claim_mounts(template, container=container)
     working_dir = pod_template.find_container(template, container).get("workingDir")
     output = resolve(text, field=field, mounts=mounts, working_dir=working_dir, reads=reads)
     paths = _mount_paths(template, container)
     holding = [path for path in paths if posixpath.commonpath([path, output.container_path]) == path]
-    nearest = max(holding, key=len)  # of the claim that it is on, unless a nearer mount hides it
+    nearest = max(holding, key=len)  # the claim's mount, unless another mount hides the output
     if nearest not in {_normal(mount.mount_path) for mount in mounts}:
         raise InvalidSpec.of(
             field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
@@ -306,12 +307,12 @@ def output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
 
 def _with_claim(templates: Sequence[Manifest], claim: str, container: str) -> list[Manifest]:
     taken = {path for template in templates for path in _mount_paths(template, container)}
-    path = next(path for path in _wishes(f"{MOUNT_ROOT}/{claim}") if path not in taken)
+    path = next(path for path in _candidates(f"{MOUNT_ROOT}/{claim}") if path not in taken)
     mount = Mount(claim=claim, mount_path=path)
     return [pod_template.with_claim(template, mount, container=container) for template in templates]
 
 
-def _wishes(path: str) -> Iterator[str]:
+def _candidates(path: str) -> Iterator[str]:
     yield path
     yield from (f"{path}-{number}" for number in itertools.count(2))
 
@@ -331,10 +332,10 @@ def planned(
 
     Args:
         job: the specification.
-        template: of rank 0.
-        outputs: the job's; tfevents is the default folder.
+        template: rank 0's pod template.
+        outputs: the job's outputs; tfevents is the default folder.
         container: the name of the training container.
-        image: the installation's; "" for the job's own.
+        image: the installation's image of TensorBoard; "" for the job's own image.
 
     Raises:
         InvalidSpec: there is no folder to show, or it is on no claim.
@@ -353,7 +354,7 @@ def planned(
 
 
 def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:
-    """Return the claim and the path on it; an address needs no mount, since TensorBoard's pod has its own."""
+    """Return the folder's claim and path; an address needs no mount, because TensorBoard's pod has its own."""
     if text.startswith(SCHEME):
         address = PvcAddress.parse(text, field="tensorboard.logdir", or_root=True)
         return address.claim, address.path

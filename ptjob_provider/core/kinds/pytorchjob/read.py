@@ -1,4 +1,4 @@
-"""Read a PyTorchJob's status from its condition types, and its pods; reasons differ from version to version."""
+"""Read a PyTorchJob: its status from the types of its conditions, its replicas and its policies."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _DECISIONS = (
     ("Running", JobPhase.RUNNING),
     ("Created", JobPhase.PENDING),
 )
-"""The first true one decides. Failed comes first: it is final, while an elastic job that has succeeded can still fail.
-Restarting stays true after an end, so both ends come before it."""
+"""Conditions and their phases; the first true condition decides. Failed comes first: it is final, while an elastic job
+that has succeeded can still fail. Restarting stays true after an end, so both ends come before it."""
 
 
 class PyTorchJob(Kind):
-    """PyTorchJob of `kubeflow.org/v1`; conditions' reasons differ from version to version, so only types count."""
+    """PyTorchJob of `kubeflow.org/v1`. Reasons of conditions differ between versions, so that only types are read."""
 
     KIND = KIND
     API_VERSION = API_VERSION
@@ -58,7 +58,7 @@ class PyTorchJob(Kind):
     is_older = staticmethod(is_older)
 
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:
-        """Derive the job's status from the back-end's object; an object without conditions is pending."""
+        """Derive the job's status from its object; an object without conditions is pending."""
         status = job.get("status") or {}
         true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
         kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
@@ -76,7 +76,8 @@ class PyTorchJob(Kind):
     def running_since(self, job: Mapping[str, Any]) -> datetime | None:
         """Return the start of the job's current run; None if it has not started.
 
-        `Running` turns False at the end and keeps its instant; suspending sets both its instant and its reason.
+        The condition `Running` becomes False at the job's end and keeps its time. Suspending the job changes both the
+        condition's time and its reason.
         """
         conditions = (job.get("status") or {}).get("conditions") or []
         starts = (each for each in conditions if each["type"] == "Running")
@@ -94,13 +95,13 @@ class PyTorchJob(Kind):
         return status.started_at + timedelta(seconds=seconds)
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-        """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
+        """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
         specs = manifest["spec"]["pytorchReplicaSpecs"]
         roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
         return tuple(numbered(manifest["metadata"]["name"], roles))
 
     def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
-        """Return whether a failed replica may be restarted; False if the job no longer has it."""
+        """Return whether the operator may restart a failed replica; False if the job no longer has the replica."""
         role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
         if role is None:
             return False
@@ -108,7 +109,7 @@ class PyTorchJob(Kind):
         return bool(policy != "Never")
 
     def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
-        """Return whether its policy makes the operator stop the remaining pods when the job ends."""
+        """Return whether the job's policy makes the operator stop the remaining pods when the job ends."""
         return _policy_of(job).get("cleanPodPolicy") in {"Running", "All"}
 
     def suspended(self, *, suspend: bool) -> Manifest:
@@ -116,17 +117,17 @@ class PyTorchJob(Kind):
         return {"spec": {"runPolicy": {"suspend": suspend}}}
 
     def expiring(self, job: Mapping[str, Any]) -> Manifest | None:
-        """Return the patch that sets the default TTL on an ended job; None if it has one."""
+        """Return the patch that sets the default TTL on an ended job; None if the job has a TTL."""
         if self.expires(job):
             return None
         return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
 
     def expires(self, job: Mapping[str, Any]) -> bool:
-        """Return whether the job has a TTL, after which its operator deletes it."""
+        """Return whether the job has a TTL, after which the operator deletes it."""
         return _policy_of(job).get("ttlSecondsAfterFinished") is not None
 
     def priority(self, manifest: Mapping[str, Any]) -> str:
-        """Return the pods' priority class, or the gang's."""
+        """Return the priority class of the pods, else of the gang."""
         policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
         pod = self.rank0_template(manifest).get("spec") or {}
         return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")

@@ -1,7 +1,7 @@
 """Render a PyTorchJob from typed fields or a user's manifest, check it, and convert it for the old PyTorch operator.
 
-Arena still installs the old operator's CRD: `kubeflow.org/v1` too, with the run policy's fields at the top of the spec.
-A server that prunes silently would drop a `runPolicy`.
+Arena still installs the old operator's CRD. It is `kubeflow.org/v1`, too, but has the run policy's fields at the top of
+the spec. A server that prunes unknown fields would drop a `runPolicy` without an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KIND = "PyTorchJob"
 API_VERSION = "kubeflow.org/v1"
 
 CONTAINER = "pytorch"
-"""Name of the training container; the operator accepts no other."""
+"""Name of the training container; the operator accepts no other name."""
 
 ROLES = ("Master", "Worker")
 ROLES_PATH = "spec.pytorchReplicaSpecs"
@@ -55,13 +55,13 @@ _NPROC = re.compile(r"auto|cpu|gpu|[1-9][0-9]*")
 _LONGEST_SERVICE = 63
 
 VOLCANO = "volcano"
-"""The scheduler with its own queues."""
+"""Name of the scheduler that has queues of its own."""
 
 DEFAULT_TTL = 7 * 24 * 3600
 """Default TTL in seconds; long enough to investigate a failure after a weekend."""
 
 _DEFAULTS: Manifest = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": DEFAULT_TTL}
-"""Parts of the run policy of typed fields."""
+"""Default run policy of a job without a manifest."""
 
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
@@ -74,7 +74,7 @@ def render(attempt: Attempt) -> Rendered:
 
     Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
     `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
-    sync container, and FallbackToLogsOnError - and nothing else.
+    sync container, and FallbackToLogsOnError. Nothing else is added.
 
     Raises:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
@@ -101,7 +101,7 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     server's own.
 
     Raises:
-        InvalidSpec: the manifest has not the shape of a PyTorchJob, or a typed variable is the operator's own.
+        InvalidSpec: the manifest does not have the shape of a PyTorchJob, or `env` has a variable of the operator.
     """
     _check_env(job)
     own = _skeleton(job) if job.manifest is None else _given(job.manifest)
@@ -117,7 +117,7 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
-    """Return the object of typed fields before they are filled in."""
+    """Return the object of a job without a manifest, before its fields are filled in."""
     pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
     bare = {"spec": {"containers": [{"name": CONTAINER}]}}
     restarts = "OnFailure" if job.elastic_policy else "Never"
@@ -141,7 +141,7 @@ def _given(manifest: Manifest) -> Manifest:
 
 
 def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | None) -> Manifest:
-    """Return the roles with their numbers of pods and their pods' templates."""
+    """Return the roles with the requested numbers of pods and pod templates."""
     roles = spec["pytorchReplicaSpecs"]
     if job.workers is not None:
         is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
@@ -167,7 +167,7 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
 
 
 def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> Manifest:
-    """Return the manifest with the job's fields over it, except those of its pods."""
+    """Return the manifest with the job's fields over it, except the fields of its pods."""
     spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
     restarts = without_none({"restartPolicy": job.restart_policy})
     changes = {
@@ -207,7 +207,7 @@ def _run_policy(given: Manifest, job: TrainingJob, replicas: Mapping[str, Any], 
 def _elastic_policy(given: Manifest | None, job: TrainingJob) -> Manifest | None:
     policy = {**(given or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
     if job.nproc_per_node is not None:
-        policy.pop("nProcPerNode", None)  # the same setting at its deprecated path
+        policy.pop("nProcPerNode", None)  # the deprecated path of the same setting
     return policy if given is not None or job.elastic_policy is not None else None
 
 
@@ -266,8 +266,8 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
 def validate(manifest: Mapping[str, Any]) -> None:
     """Check that the operator would accept and run the job.
 
-    Beyond the webhook's rules: values that the CRD has no enum for, names whose services could not be created, and
-    labels that no pod can have.
+    In addition to the webhook's rules, this checks values for which the CRD has no enum, names for which the services
+    could not be created, and labels that no pod can have.
 
     Raises:
         InvalidSpec: the text names the field by its path.
@@ -286,7 +286,7 @@ def validate(manifest: Mapping[str, Any]) -> None:
 
 
 def check_shape(manifest: Mapping[str, Any]) -> None:
-    """Check the types of all parts that are read here; null counts as absent.
+    """Check the types of all parts that this package reads; null counts as absent.
 
     Raises:
         InvalidSpec: the text names the part by its path.
@@ -376,7 +376,7 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
 
 
 def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
-    """Reject a name with which the last replica's service would be too long: such a job hangs for ever (#1101)."""
+    """Reject a name with which the last replica's service name would be too long: the job would hang (#1101)."""
     if name is None:
         return
     suffixes = [f"-{role.lower()}-{(replica.get('replicas') or 1) - 1}" for role, replica in roles.items()]
@@ -404,9 +404,9 @@ _WHY_NOT = (
 
 
 def is_older(job: Mapping[str, Any]) -> bool:
-    """Return whether the job's object is the old PyTorch operator's: with run policy fields at the top of its spec.
+    """Return whether the object is the old PyTorch operator's, which has run policy fields at the top of the spec.
 
-    Other servers have no such fields there. A job without any of them counts as the training-operator's.
+    A job without any of these fields counts as the training-operator's.
     """
     return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 

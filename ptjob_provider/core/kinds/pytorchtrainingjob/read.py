@@ -1,4 +1,4 @@
-"""Read a PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`: its object, its pods, and the fields it has."""
+"""Read a PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`: its status, replicas and pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kinds.kind import PodOwner, Replica
 
 _OWNER = "tensorstack.dev/owner-name"
-_DRAWN = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
+_RANDOM = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
 
 
 _PHASES = {
@@ -36,20 +36,20 @@ _PHASES = {
     "Succeeded": JobPhase.SUCCEEDED,
     "Failed": JobPhase.FAILED,
 }
-"""Phases other than Pending, Resuming and Unknown, in which the job has not started."""
+"""T9k's phases → ours. In its other phases, Pending, Resuming and Unknown, the job has not started."""
 
 _ENDS = {"Failed": JobPhase.FAILED, "Completed": JobPhase.SUCCEEDED}
-_SAYS = {
+_DETAILS = {
     JobPhase.FAILED: ("Failed", "ReplicaFailure"),
     JobPhase.SUCCEEDED: ("Completed",),
     JobPhase.SUSPENDED: ("Paused",),
 }
-"""Condition with more details of a phase."""
+"""Conditions with the reason and the message of a phase, in order of precedence."""
 
 
 _INDEX = re.compile(r"-(\d+)$")
 _STOPPED = 143
-"""Exit code of a container that obeys the signal of a pod's deletion."""
+"""Exit code of a container that ends by SIGTERM, which the deletion of its pod sends."""
 
 
 class PyTorchTrainingJob(Kind):
@@ -73,7 +73,7 @@ class PyTorchTrainingJob(Kind):
         phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
         if phase is JobPhase.PENDING:
             phase = next((end for name, end in _ENDS.items() if name in true), phase)
-        deciding: Mapping[str, Any] = next((true[name] for name in _SAYS.get(phase, ()) if name in true), {})
+        deciding: Mapping[str, Any] = next((true[name] for name in _DETAILS.get(phase, ()) if name in true), {})
         running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
         has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
         return JobStatus(
@@ -86,7 +86,7 @@ class PyTorchTrainingJob(Kind):
         )
 
     def running_since(self, job: Mapping[str, Any]) -> datetime | None:
-        """Return the time of its running condition; None if it has none."""
+        """Return the time of the condition `Running`; None unless it is true."""
         conditions = (job.get("status") or {}).get("conditions") or []
         starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
         start: Mapping[str, Any] = next(starts, {})
@@ -98,7 +98,7 @@ class PyTorchTrainingJob(Kind):
         return tuple(numbered(manifest["metadata"]["name"], roles))
 
     def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
-        """Return whether the controller may recreate a failed replica; False if the job no longer has it."""
+        """Return whether the controller may recreate a failed replica; False if the job no longer has the replica."""
         role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
         if role is None:
             return False
@@ -106,7 +106,7 @@ class PyTorchTrainingJob(Kind):
         return bool(spec.get("restartPolicy") != "Never")
 
     def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
-        """Return whether its policy makes the controller stop the remaining pods when the job ends."""
+        """Return whether the job's policy makes the controller stop the remaining pods when the job ends."""
         return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
 
     def suspended(self, *, suspend: bool) -> Manifest:
@@ -114,18 +114,18 @@ class PyTorchTrainingJob(Kind):
         return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
-        """Return the pod's job: its owner if that is one, else the one in its label."""
+        """Return the pod's job: by the pod's owner reference, else by its label."""
         owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
         return owner if owner.name else replace(owner, name=str(labels.get(_OWNER) or ""))
 
     def replica_of(self, pod: Mapping[str, Any]) -> str:
-        """Return the pod's replica name: the pod's own, without the five random letters."""
+        """Return the pod's replica name: the pod's name without the five random letters."""
         name, owner = str(pod["metadata"]["name"]), self.owner_of(pod).name
         rest = name.removeprefix(owner)
-        return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
+        return owner + _RANDOM.sub("-", rest, count=1) if owner and rest != name else name
 
     def reported(self, job: Mapping[str, Any]) -> Reported:
-        """Return the replica states in the status, the only source of the pods' names."""
+        """Return the replica states in the job's status, which alone has the names of the pods."""
         status = job.get("status") or {}
         tasks = status.get("tasks") or ()
         pods = list(_replicas(job, tasks, {each.name for each in self.replicas(job)}))
@@ -138,7 +138,7 @@ class PyTorchTrainingJob(Kind):
         )
 
     def priority(self, manifest: Mapping[str, Any]) -> str:
-        """Return the number in T9k's queue, or the pods' priority class."""
+        """Return the job's priority number in T9k's queue, else the pods' priority class."""
         queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
         pod = self.rank0_template(manifest).get("spec") or {}
         return str(queue.get("priority") or pod.get("priorityClassName") or "")
@@ -151,18 +151,18 @@ class PyTorchTrainingJob(Kind):
 def _replicas(
     job: Mapping[str, Any], tasks: Any, requested: Collection[str]
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
+    """Yield role, name and pod of each replica with a pod. Its index is in the pod's name, else it is the position."""
     for task in tasks:
         role = str(task.get("type") or "worker")
-        for place, pod in enumerate(task.get("replicas") or ()):
+        for position, pod in enumerate(task.get("replicas") or ()):
             number = _INDEX.search(pod.get("name") or "")
-            replica = f"{job['metadata']['name']}-{role}-{number[1] if number else place}"
+            replica = f"{job['metadata']['name']}-{role}-{number[1] if number else position}"
             if pod.get("name") and replica in requested:
                 yield role, replica, pod
 
 
 def _failure(replica: str, pod: Mapping[str, Any], trainer: str) -> Iterator[Termination]:
-    """Yield a pod's failure: by its training container's exit code, else by another one's."""
+    """Yield a pod's failed container, if any: the training container if it failed, else another one."""
     containers = [each for each in pod.get("containers") or () if each.get("exitCode")]
     for each in sorted(containers, key=lambda each: each.get("name") != trainer)[:1]:
         code = int(each["exitCode"])

@@ -36,10 +36,10 @@ CONTAINER = "python"
 """Name of the training container; without a container of this name, the first one trains."""
 
 TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
-"""Our roles as replica types; their names are free, and the very first replica is the master."""
+"""Our roles → replica types. Types are free words; the first replica of all is the master."""
 
 CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
-"""Our policy → theirs."""
+"""`clean_pod_policy` → T9k's `cleanUpPolicy`."""
 
 _BEGINNINGS = (
     ("torchrun",),
@@ -49,7 +49,7 @@ _BEGINNINGS = (
 
 
 _LONGEST_POD = 63
-_DRAWN = "-xxxxx-"
+_RANDOM = "-xxxxx-"
 _NOT_SAID = {
     "ttl_seconds_after_finished": "nothing removes such a job by itself; see on_finish_action",
     "gang": "T9k's scheduler places a job's pods together by itself",
@@ -61,7 +61,7 @@ def render(attempt: Attempt) -> Rendered:
     """Return the PyTorchTrainingJob of one attempt.
 
     Raises:
-        InvalidSpec: it does not support a field, or an output is on no claim.
+        InvalidSpec: a PyTorchTrainingJob does not support a field, or an output is on no claim.
     """
     requested = _requested(attempt.job, attempt.installation.template)
     requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
@@ -72,10 +72,10 @@ def render(attempt: Attempt) -> Rendered:
 
 
 def _longest_name(requested: Manifest) -> int:
-    """Return the maximum length of the job's name, so that its pods' names are not too long.
+    """Return the maximum length of the job's name with which no pod's name is too long.
 
     Raises:
-        InvalidSpec: a role's type leaves no room for one.
+        InvalidSpec: a role's type leaves no room for a name.
     """
     specs = replica_specs(requested)
     longest = max(specs, key=lambda spec: len(_ending(spec)))
@@ -91,12 +91,12 @@ def _longest_name(requested: Manifest) -> int:
 
 
 def _ending(spec: Mapping[str, Any]) -> str:
-    """Return the suffix of a role's last pod's name after the job's name."""
-    return f"{_DRAWN}{spec['type']}-{count(spec) - 1}"
+    """Return what follows the job's name in the name of a role's last pod."""
+    return f"{_RANDOM}{spec['type']}-{count(spec) - 1}"
 
 
 def _pods(manifest: Manifest) -> list[Pods]:
-    """Return the pods of each role, rank 0's first; their types are free words, and two may be the same."""
+    """Return the pods of each role, rank 0's first. Types are free words, and two roles may have the same one."""
     name = manifest["metadata"]["name"]
     return [
         Pods(
@@ -118,7 +118,7 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
 
 
 def _with_tensorboard(manifest: Manifest) -> Manifest:
-    """Return the manifest with T9k's own fields for the TensorBoard, which its controller runs."""
+    """Return the manifest with T9k's fields for TensorBoard, which T9k's controller runs."""
     plan = TensorBoardPlan.of(manifest)
     if plan is None:
         return manifest
@@ -152,9 +152,9 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     spec = manifest["spec"]
     torchrun = torchrun_config(job, spec.get("torchrunConfig"))
     is_started = bool(torchrun and torchrun.get("enabled"))
-    is_ours = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
+    is_torchrun_ours = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
     roles = [
-        _role(each, role, job, under, is_command=not is_started, is_asked_by_us=is_ours)
+        _role(each, role, job, under, is_command=not is_started, is_torchrun_ours=is_torchrun_ours)
         for each, role in _with_roles(_resized(spec, job.workers), job)
     ]
     changes = {
@@ -172,7 +172,7 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
-    """Return a job with one role, or two if they differ."""
+    """Return the object of a job without a manifest: with one role, or two if their fields differ."""
     bare = {"spec": {"containers": [{"name": CONTAINER}]}}
     roles: list[tuple[str, int]] = [("worker", job.pods)]
     if job.master is not None or job.worker is not None:
@@ -209,10 +209,10 @@ def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
 
 
 def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest, Role]]:
-    """Return each role with the role whose fields it takes: rank 0's, or those of all others.
+    """Return each role of the object with the role of the specification whose fields it takes.
 
     Raises:
-        InvalidSpec: rank 0 shares its role with others, and the job gives them different fields.
+        InvalidSpec: rank 0 shares its role with other pods, but the specification has different fields for them.
     """
     differ = [name for name in ("master", "worker") if getattr(job, name) is not None]
     if not differ:
@@ -224,21 +224,21 @@ def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest,
 
 
 def _role(
-    spec: Manifest, role: Role, job: TrainingJob, under: TrainingJob | None, *, is_command: bool, is_asked_by_us: bool
+    spec: Manifest, role: Role, job: TrainingJob, under: TrainingJob | None, *, is_command: bool, is_torchrun_ours: bool
 ) -> Manifest:
-    """Return one role; with torchrun, our command, which T9k would ignore, becomes arguments.
+    """Return one role of the object. With torchrun, the command becomes arguments, because T9k ignores commands.
 
     Args:
-        spec: the role so far.
+        spec: the role in the manifest or the skeleton.
         role: the role whose fields it takes.
         job: the specification.
         under: the installation's template.
-        is_command: the container's command is run unchanged.
-        is_asked_by_us: torchrun is not requested by the manifest.
+        is_command: the container runs its command unchanged, without T9k's torchrun.
+        is_torchrun_ours: the manifest, if there is one, does not enable torchrun.
     """
     container = trainer_of(spec["template"])
     template = requested_template(spec["template"], job, under, role=role, container=container)
-    if not is_command and (is_asked_by_us or job.role(role).command is not None):
+    if not is_command and (is_torchrun_ours or job.role(role).command is not None):
         template = pod_template.map_container(template, container, as_arguments)
     policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")
     return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}
@@ -270,7 +270,7 @@ def _scheduler(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | 
 
 
 def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
-    """Return the torchrun configuration; None if torchrun does not start the program.
+    """Return the torchrun configuration; None if neither the specification nor the manifest has one.
 
     Raises:
         InvalidSpec: T9k does not support a part of the elastic policy.
@@ -294,15 +294,15 @@ def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manife
 
 
 def begins_with_torchrun(command: Sequence[str] | None) -> bool:
-    """Return whether a command is torchrun's."""
+    """Return whether a command runs torchrun."""
     return _beginning(command or ()) > 0
 
 
 def as_arguments(container: Manifest) -> Manifest:
-    """Return a container whose program torchrun starts: script and arguments as `args`, and no command.
+    """Return the container for T9k's torchrun: script and arguments as `args`, and no command.
 
     Raises:
-        InvalidSpec: the command is not torchrun's, so it would be ignored.
+        InvalidSpec: the command does not run torchrun, so T9k would ignore it.
     """
     command = container.get("command") or []
     if not command:

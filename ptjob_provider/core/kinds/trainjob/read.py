@@ -1,7 +1,7 @@
-"""Read a TrainJob's status and pods: three conditions, none of which shows that it runs; pod names are random.
+"""Read a TrainJob: its status, replicas and pods. None of its three conditions shows that the job runs.
 
-A pod is called `JOB-node-0-INDEX-xxxxx`, and its replacement has the same index: a replica's name is all but the last
-part.
+A pod's name is `JOB-node-0-INDEX-xxxxx`, and the pod that replaces it has the same index: the replica's name is all but
+the last part.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _DECISIONS = (
     ("Complete", JobPhase.SUCCEEDED),
     ("Suspended", JobPhase.SUSPENDED),
 )
-"""The first true one decides. A resumed job keeps `Suspended` as False, which has no meaning."""
+"""Conditions and their phases; the first true condition decides. A resumed job keeps `Suspended`, with False."""
 
 _DEADLINE = "DeadlineExceeded"
-"""The one reason of `Failed` that Trainer keeps, even where the JobSet completes while it is being deleted for it:
-Trainer checks no deadline of a complete job. Besides `Complete`, any other reason came after it, and is removed
-again."""
+"""The only reason of `Failed` that stays beside `Complete`: the JobSet may complete while Trainer deletes it because of
+the deadline. Trainer checks no deadline of a complete job. It sets `Failed` with another reason only after `Complete`,
+and removes it again."""
 
 
 _JOB = "jobset.sigs.k8s.io/jobset-name"
@@ -67,8 +67,8 @@ class TrainJob(Kind):
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:
         """Derive the job's status from its object.
 
-        While no condition is true, the job runs when the runtime's job has all its pods ready; until then it is
-        pending, also while it crash-loops. For its own deadline, it started when it was created or resumed.
+        If no condition is true, the job is running while all pods of the runtime's job are ready or have succeeded, and
+        pending otherwise, also in a crash loop. Its start, and that of its deadline, is when it was created or resumed.
         """
         status = job.get("status") or {}
         conditions = {each["type"]: each for each in status.get("conditions") or []}
@@ -92,7 +92,7 @@ class TrainJob(Kind):
         )
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-        """Return all nodes of the job; one if their number is left to the runtime."""
+        """Return all nodes of the job; one if the job leaves their number to the runtime."""
         name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
         template = template_of(manifest["spec"])
         gpus = count_gpus(template)
@@ -106,7 +106,7 @@ class TrainJob(Kind):
         return {"spec": {"suspend": suspend}}
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
-        """Return the pod's job by name alone, as its owner is a Job of a JobSet."""
+        """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
         return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
 
     def replica_of(self, pod: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ class TrainJob(Kind):
         return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
 
     def replica_named(self, pod: str) -> str:
-        """Return the replica name for a pod name: without the random letters."""
+        """Return the replica's name: the pod's name without the random letters."""
         return pod.rpartition("-")[0] or pod
 
     def controllers(self, name: str) -> tuple[tuple[str, str], ...]:
@@ -125,11 +125,11 @@ class TrainJob(Kind):
         return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
 
     def priority(self, manifest: Mapping[str, Any]) -> str:
-        """Return the class of the pods as far as the job changes the runtime's."""
+        """Return the pods' priority class, as far as the job changes the runtime's."""
         return str((self.rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Yield the one template of all pods as far as the job changes the runtime's."""
+        """Yield the only pod template, as far as the job changes the runtime's."""
         yield template_of(manifest["spec"])
 
 

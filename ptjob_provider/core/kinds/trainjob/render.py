@@ -1,13 +1,13 @@
-"""Render a TrainJob: its `trainer`, its patches of the runtime, its code; parts that it does not support are refused.
+"""Render a TrainJob: its `trainer`, its patches of the runtime, its code; refuse parts that it does not support.
 
 The fields of `trainer.kubeflow.org/v1alpha1` change with every minor release:
 
-    version      what is changed of the runtime    where
-    ----------   -------------------------------   ------------------------------------------------------------------
-    2.3          everything in `PATCHABLE`         `runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]`
-    2.2          no grace                          the same: a server refuses what it does not know
-    2.1          nor security contexts             `podTemplateOverrides[]`, `metadata` and `spec` apart
-    2.0          nor metadata, affinity, secrets   `podSpecOverrides[]`, with labels and annotations in the job's spec
+    version   what can be changed                  where
+    -------   ----------------------------------   --------------------------------------------------------------------
+    2.3       all of `PATCHABLE`                   `runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]`
+    2.2       no termination grace period          the same; the server refuses a field that it does not know
+    2.1       and no security contexts             `podTemplateOverrides[]`, with `metadata` and `spec`
+    2.0       and no metadata, affinity, secrets   `podSpecOverrides[]`; labels and annotations are in the job's spec
 
 Jobs are rendered in the newest version; `converted_for` converts them for an older server.
 """
@@ -47,7 +47,7 @@ API_VERSION = "trainer.kubeflow.org/v1alpha1"
 DEFAULT_RUNTIME = "torch-distributed"
 
 _LONGEST_POD = 63
-_DRAWN = "-xxxxx"
+_RANDOM = "-xxxxx"
 _MASTER_PORT = 29500
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
@@ -92,7 +92,7 @@ _WHY_NOT = {
 }
 
 STEP = "node"
-"""The runtime's replicated job that trains, and its container: Trainer uses one name for both."""
+"""Name of the runtime's replicated job that trains, and of its container."""
 
 MANAGER = "ptjob-provider/job"
 
@@ -101,13 +101,13 @@ _QUEUES_MANAGER = "kueue.x-k8s.io/manager"
 PATCHES, TEMPLATES, PODS = "runtimePatches", "podTemplateOverrides", "podSpecOverrides"
 
 NEWEST = "2.2 or newer"
-"""Versions that differ only by the allowed content of a patch, which the field does not show."""
+"""Versions with `runtimePatches`: they differ only in what a patch may contain, which the CRD does not show."""
 
 PATCHABLE = frozenset(
     {"serviceAccountName", "volumes", "initContainers", "containers", "imagePullSecrets", "securityContext"}
     | {"nodeSelector", "affinity", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"}
 )
-"""Patchable parts of a pod's spec; the runtime defines the rest."""
+"""Parts of a pod's spec that a job can patch; only the runtime can define the others."""
 
 PATCHABLE_OF_CONTAINER = frozenset({"name", "env", "volumeMounts", "securityContext"})
 
@@ -153,12 +153,12 @@ def render(attempt: Attempt) -> Rendered:
 
 
 def lacking(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields without a place in a TrainJob; new fields have none until they get one here."""
+    """Return the fields without a place in a TrainJob; a new field has none until it is listed here."""
     placed = _OF_JOB | _OF_PODS
     if given.get("clean_pod_policy") == "Running":
         placed |= {"clean_pod_policy"}
     if "code" in given:
-        placed |= {"working_dir"}  # the folder above the code's
+        placed |= {"working_dir"}  # the parent of the code's folder
     return {
         name: _WHY_NOT.get(name, "leave it out")
         for name, value in given.items()
@@ -218,15 +218,15 @@ def _nodes(requested: Mapping[str, Any]) -> int:
 def _longest_name(requested: Manifest) -> int:
     """Return the maximum length of the job's name: JobSet refuses names that make any step's pod name too long."""
     steps = [f"{part}-initializer" for part in requested["spec"].get("initializer") or ()]
-    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(requested) - 1}{_DRAWN}") for step in (STEP, *steps))
+    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(requested) - 1}{_RANDOM}") for step in (STEP, *steps))
 
 
 def _pods(requested: Manifest, attempt: Attempt) -> Pods:
-    """Return the pods; all nodes are alike."""
+    """Return the pods of the only role: all nodes are alike."""
     own, name = template_of(requested["spec"]), requested["metadata"]["name"]
     check_pod_shape("spec", own["spec"])
     template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
-    template = with_code(template, attempt.job.code, has_own_runtime=_is_own(requested["spec"]["runtimeRef"]))
+    template = with_code(template, attempt.job.code, has_own_runtime=_is_custom(requested["spec"]["runtimeRef"]))
     return Pods(role=STEP, key=STEP, first=f"{name}-{STEP}-0-0", container=CONTAINER, template=template)
 
 
@@ -237,25 +237,25 @@ def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manife
 
 
 def _rank_added(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
-    """Return the change that adds the rank's variables; none for a user's own manifest."""
+    """Return a function that adds the rank's variables to a template; it changes nothing for a user's manifest."""
     if job.manifest is not None:
         return lambda template: template
     return lambda template: pod_template.map_container(template, CONTAINER, lambda each: _with_rank(each, requested))
 
 
-def _is_own(runtime: Mapping[str, Any]) -> bool:
-    """Return whether the runtime is not Trainer's own; one of the namespace never is."""
+def _is_custom(runtime: Mapping[str, Any]) -> bool:
+    """Return whether the runtime is the user's, not Trainer's default; a namespace's always is."""
     return runtime.get("kind") == "TrainingRuntime" or runtime.get("name") != DEFAULT_RUNTIME
 
 
 def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime: bool) -> Manifest:
     """Return the template with the runtime's init container configured, and the code in the training container.
 
-    A folder needs no such container. For other sources, the runtime defines its user, image and resources, and the
-    working directory: the code is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
+    A folder needs no init container. For other sources, the runtime defines the container's user, image and resources,
+    and the working directory: the code is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
 
     Raises:
-        InvalidSpec: the runtime is known to have none, or the source has settings that only a runtime can have.
+        InvalidSpec: the runtime has no such init container, or the source has settings that only a runtime can have.
     """
     if source is None:
         return template
@@ -288,7 +288,7 @@ def _without_working_dir(container: Manifest) -> Manifest:
 
 
 def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
-    """Return the training container with the variables that `env://` needs: Trainer gives them to torchrun alone."""
+    """Return the training container with PyTorch's `env://` variables, which Trainer sets for torchrun only."""
     name, trainer = requested["metadata"]["name"], requested["spec"]["trainer"]
     rank: dict[str, Manifest] = {
         "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
@@ -298,12 +298,12 @@ def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
     }
     given = container.get("env") or []
     names = {each["name"] for each in given}
-    ours = [{"name": variable, **value} for variable, value in rank.items() if variable not in names]
-    return {**container, "env": [*ours, *given]}
+    added = [{"name": variable, **value} for variable, value in rank.items() if variable not in names]
+    return {**container, "env": [*added, *given]}
 
 
 def template_of(spec: Mapping[str, Any]) -> Manifest:
-    """Return a job's pods as a pod template with the training container; expects the newest version."""
+    """Return the pod template of a job's spec, which must be of the newest version."""
     trainer = spec.get("trainer") or {}
     own = {name: trainer[place] for name, place in _TRAINER.items() if trainer.get(place) is not None}
     template: Manifest = {"spec": {"containers": [{"name": CONTAINER, **own}]}}
@@ -315,9 +315,9 @@ def template_of(spec: Mapping[str, Any]) -> Manifest:
 
 
 def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec with all of the template, and no other settings of the pods.
+    """Return a job's spec with exactly the template's settings of the pods.
 
-    Replaces the existing patch of the pods; of several, the first.
+    The template replaces the first patch of the pods; further patches of the pods are removed.
 
     Raises:
         InvalidSpec: a TrainJob does not support a part of it; the text names the field.
@@ -347,13 +347,13 @@ def _patches(given: list[Manifest], patch: Manifest) -> list[Manifest]:
     patches, is_placed = [], False
     for each in given:
         entries = replicated_jobs(each)
-        mine = [entry for entry in entries if entry.get("name") == STEP]
-        if not mine:
+        of_pods = [entry for entry in entries if entry.get("name") == STEP]
+        if not of_pods:
             patches.append(each)
             continue
-        others = [entry for entry in entries if entry not in mine]
-        ours = [] if is_placed else [patch_of(patch)]
-        patches.append(with_replicated_jobs(each, [*ours, *others]))
+        others = [entry for entry in entries if entry not in of_pods]
+        new = [] if is_placed else [patch_of(patch)]
+        patches.append(with_replicated_jobs(each, [*new, *others]))
         is_placed = True
     return patches if is_placed else [*patches, with_replicated_jobs({"manager": MANAGER}, [patch_of(patch)])]
 
@@ -398,7 +398,7 @@ def reference(text: str | None) -> Manifest | None:
 
 
 def runtime_of(manifest: Mapping[str, Any]) -> Runtime | None:
-    """Return the runtime that a job names; None if it is of another group."""
+    """Return the runtime that a job refers to; None if its group or kind is unknown."""
     named = manifest["spec"]["runtimeRef"]
     kind = named.get("kind") or _OF_CLUSTER
     inits = template_of(manifest["spec"])["spec"].get("initContainers") or ()
@@ -422,7 +422,7 @@ def check_newest(spec: Mapping[str, Any]) -> None:
     """Check that a job's spec has no overrides of older versions.
 
     Raises:
-        InvalidSpec: it has; the text names them.
+        InvalidSpec: it has some; the text names the field.
     """
     for name in (TEMPLATES, PODS):
         if spec.get(name):
@@ -432,10 +432,10 @@ def check_newest(spec: Mapping[str, Any]) -> None:
 
 
 def without_kueue_patch(spec: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec without Kueue's patch, which its webhook adds to every job and refuses twice.
+    """Return a job's spec without Kueue's patch: its webhook adds one to every job, and refuses a second one.
 
     Raises:
-        InvalidSpec: its patches have not the shape of patches.
+        InvalidSpec: the patches do not have the shape of patches.
     """
     given = sequence(f"spec.{PATCHES}", spec.get(PATCHES) or [])
     patches = [mapping(f"spec.{PATCHES}[{index}]", patch) for index, patch in enumerate(given)]
@@ -445,7 +445,7 @@ def without_kueue_patch(spec: Mapping[str, Any]) -> Manifest:
 
 
 def version_of(fields: Iterable[str]) -> str:
-    """Return the version of a server whose TrainJobs have these fields in their spec; "" if they do not show it."""
+    """Return the version of a server whose TrainJobs have these fields in their spec; "" if that does not show."""
     known = {PATCHES: NEWEST, TEMPLATES: "2.1", PODS: "2.0"}
     return next((version for field, version in known.items() if field in set(fields)), "")
 
@@ -514,7 +514,7 @@ def _override(entry: Mapping[str, Any], where: str) -> Manifest:
 
 
 def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
-    """Return the labels and annotations that 2.0 has in the job's spec, for its pods as well."""
+    """Return the pods' labels and annotations as fields of the job's spec, where Trainer 2.0 has them."""
     meta: Manifest = {}
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
