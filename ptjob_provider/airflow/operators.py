@@ -112,46 +112,48 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         command: Program and its first arguments, as a list; it replaces the image's entrypoint. None: the image's
             entrypoint.
         args: Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's.
-        workers: Pods of the job, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three
+        workers: Number of pods, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three
             workers. None: 1, or as many as an elastic job can use.
         nproc_per_node: Training processes per pod, for programs that are started by torchrun: a number, or `auto`,
-            `cpu`, `gpu` to let torchrun count. None: not written; the operator then says `auto`.
-        gpus: GPUs per pod. None: none without a manifest. 0 over a manifest takes its GPUs away.
-        gpu_resource: Which device `gpus` counts. None: the one that the manifest asks for, else `nvidia.com/gpu`.
+            `cpu`, `gpu` to let torchrun count. None: the operator's default, `auto`.
+        gpus: GPUs per pod. None: none without a manifest. 0 removes the GPUs of a manifest.
+        gpu_resource: Resource name of the device that `gpus` counts. None: the one that the manifest requests, else
+            `nvidia.com/gpu`.
         cpu: Cores per pod (`4`, `0.5`, `500m`), as request and as limit. None: the namespace's default, else unlimited.
-        memory: Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what others use.
+        memory: Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what other pods use.
             None: the namespace's default, else unlimited.
-        container_resources: `{"requests": {...}, "limits": {...}}` per pod, where they differ, and for other devices.
-            None: nothing more than `cpu`, `memory` and `gpus` say.
+        container_resources: `{"requests": {...}, "limits": {...}}` per pod, for requests below their limits and for
+            other devices. None: only `cpu`, `memory` and `gpus`.
         shared_memory: Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a
             data loader's workers with a bus error. None: `2Gi` (Arena's default) for typed fields, untouched with a
             manifest.
-        backend_without_gpu: Says that there is no GPU where the job runs, and what `nccl` is turned into for that: in
+        backend_without_gpu: Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in
             `command` and `args` of every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend
-            gloo`, and the log says in which. None: nothing is changed.
+            gloo`, and the log names the containers. None: nothing is changed.
         env: Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map":
-            NAME, "key": KEY}`; or a list of core/v1 EnvVar objects. None: nothing more.
+            NAME, "key": KEY}`; or a list of core/v1 EnvVar objects. None: no further variables.
         env_from: All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or
-            core/v1 EnvFromSource objects. None: nothing more.
+            core/v1 EnvFromSource objects. None: none are added.
         volumes: Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of
-            claim, mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` say where to
-            mount. None: nothing more.
-        volume_mounts: Where the training container sees volumes, as core/v1 VolumeMount objects, in place of a mount at
-            the same path. None: nothing more than `volumes` say.
-        working_dir: Directory that the program starts in, absolute. None: the image's.
-        code: Code that is brought into every pod before the training starts: a folder of this machine, or what is
-            fetched. None: the image has the code.
+            claim, mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` mounts. None:
+            none are added.
+        volume_mounts: Mounts of volumes in the training container, as core/v1 VolumeMount objects; each replaces a
+            mount at the same path. None: only the mounts of `volumes`.
+        working_dir: Directory in which the program starts, as an absolute path. None: the image's.
+        code: Code that is brought into every pod before the training starts: a folder of this machine, a git
+            repository, or a folder of an rsync server. None: the image has the code.
         restart_policy: What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted
             alone cannot rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is
             elastic, where it can.
-        clean_pod_policy: Which pods go when the job ends. None: `Running` for typed fields, so that no replica keeps
-            its GPUs (the CRD's default keeps them all running).
-        backoff_limit: Restarts of containers, over all replicas, after which the job fails. None: no limit.
+        clean_pod_policy: Pods that are deleted when the job ends. None: `Running` for typed fields, so that no replica
+            keeps its GPUs (the CRD's default keeps them all running).
+        backoff_limit: Number of container restarts, over all replicas, after which the job fails. None: no limit.
         active_deadline_seconds: Seconds that the job may run before it is failed by the operator; also a timedelta.
             None: no deadline.
-        ttl_seconds_after_finished: Seconds after its end at which the finished job is removed; outputs stay. None: 7
+        ttl_seconds_after_finished: Seconds after its end at which the finished job is deleted; outputs stay. None: 7
             days for typed fields, long enough to look into a failure after a weekend. 2147483647 keeps it for good.
-        suspend: Whether the job waits, without pods, until somebody clears `runPolicy.suspend`. None: not.
+        suspend: Whether the job is created suspended: it has no pods until somebody resumes it (`ptjob resume`). None:
+            no.
         elastic_policy: Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host,
             rdzv_port, rdzv_id, rdzv_conf, standalone. None: a fixed number of pods.
         node_selector: Labels that a node must have. None: any node.
@@ -161,41 +163,42 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         scheduler_name: Scheduler that places the pods. None: the cluster's default.
         queue_name: Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not
             queued.
-        gang: Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs
-            with a gang scheduler. None: its default.
+        gang: Whether the pods are scheduled all together or not at all (`schedulingPolicy.minAvailable` = all), if the
+            operator uses a gang scheduler. None: the operator's default.
         service_account_name: Service account of the pods. None: the namespace's `default`.
         image_pull_secrets: Names of the secrets that can pull the image. None: the service account's.
         image_pull_policy: When the image is pulled. None: Kubernetes decides by its tag.
-        host_network: Whether the pods use their node's network (for RDMA). None: not.
+        host_network: Whether the pods use their node's network (for RDMA). None: no.
         security_context: A core/v1 PodSecurityContext for every pod. None: the cluster's default.
         container_security_context: A core/v1 SecurityContext for the training container. None: as the pod's.
-        init_containers: Containers that run before the training in every pod, as core/v1 Container objects; over a
-            manifest in place of those of the same names. None: nothing more.
+        init_containers: Containers that run before the training in every pod, as core/v1 Container objects; they
+            replace a manifest's of the same names. None: none are added.
         termination_grace_period_seconds: Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta.
-            None: Kubernetes' 30.
-        labels: Labels of the job and its pods. None: only ours.
-        annotations: Annotations of the job and its pods. None: for typed fields, the one that keeps Istio's sidecar
-            out, with which a job never ends; it can be overridden here.
-        master: Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus,
+            None: 30, Kubernetes' default.
+        labels: Labels of the job and its pods, in addition to this package's own. None: no further labels.
+        annotations: Annotations of the job and its pods. None: for typed fields, only the one that keeps Istio's
+            sidecar out of the pods, because a pod with it never ends; it can be overridden here.
+        master: Fields of rank 0's pod that override the job's: image, command, args, env, cpu, memory, gpus,
             container_resources, node_selector. None: as the job.
-        worker: The same for all other pods; it says nothing while there are none. None: as the job.
-        pod_template: What every pod is made from, under all other fields and under a manifest: a pod template, a pod
-            (as for KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. None:
-            nothing.
+        worker: The same fields of all other pods; no effect if there are none. None: as the job.
+        pod_template: Template of every pod, which all other fields and a manifest override: a pod template, a pod (as
+            for KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. None: no
+            template.
         model: Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be
             on a claim. None: not checked.
-        tfevents: Where the program writes its TensorBoard events, in the same two forms; told as PTJOB_TFEVENTS_DIR.
-            None: not checked.
-        checkpoints: Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never
-            checked. None: none.
-        tensorboard: Whether a TensorBoard stands beside the job on a cluster, as long as the job's object is there:
-            true, or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
-            (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: none.
-        kind: Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
-            `PyTorchTrainingJob` (T9k); in any case. None: the manifest's; else the installation's, `[ptjob] kind`; else
-            the first of these that the cluster serves.
-        runtime: The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
-            namespace. None: `torch-distributed`, which comes with Trainer.
+        tfevents: Where the program writes its TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR
+            has the path. None: not checked.
+        checkpoints: Where the program keeps checkpoints from which the next attempt resumes, in the same two forms as
+            `model`; PTJOB_CHECKPOINT_DIR has the path. None: none.
+        tensorboard: Whether a TensorBoard runs beside the job on a cluster, as long as the job's object exists: true,
+            or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
+            (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: no
+            TensorBoard.
+        kind: Kind of the job's object: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
+            `PyTorchTrainingJob` (T9k), in upper or lower case. None: the manifest's; else the installation's, `[ptjob]
+            kind`; else the first of these that the cluster serves.
+        runtime: Runtime of a TrainJob: `NAME` of a runtime of the whole cluster, or `TrainingRuntime/NAME` of one of
+            the namespace. None: `torch-distributed`, which comes with Trainer.
         manifest: The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the
             job is built from the fields.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Its `namespace` is the default for

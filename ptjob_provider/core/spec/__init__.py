@@ -1,4 +1,4 @@
-"""User-facing specification of a job: `TrainingJob` and its parts, frozen and validated, independent of CRDs."""
+"""The user's specification of a job: `TrainingJob` and its parts, immutable and validated, independent of CRDs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_TRAVELS = 16_000_000
-"""Limit of a compressed archive for Secrets: etcd, which usually has 2 GB, holds it for as long as the job."""
+"""Maximum bytes of a compressed archive in Secrets: etcd, usually of 2 GB, holds them for as long as the job exists."""
 
 _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
@@ -33,12 +33,12 @@ _ALLOWED = (
 
 
 def is_sync_variable(name: str) -> bool:
-    """Return whether a variable, by git-sync's names, configures the sync container."""
+    """Return whether a variable configures the sync container, by the names of git-sync's variables."""
     return bool(re.match(_SYNC, name))
 
 
 def is_credential(name: str) -> bool:
-    """Return whether such a variable's value is secret."""
+    """Return whether a variable of the sync container holds a credential."""
     return is_sync_variable(name) and bool(re.search(_CREDENTIAL, name)) and not re.search(_NO_CREDENTIAL, name)
 
 
@@ -68,7 +68,7 @@ def _ref(field: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSource:
-    """Source of the code, one of `git`, `rsync` and `folder`, with settings. None leaves one to the sync image."""
+    """Source of the code: `git`, `rsync` or `folder`, with settings. A setting of None is left to the sync image."""
 
     git: str | None = setting(_address(_GIT))
     """Address of a repository."""
@@ -79,22 +79,22 @@ class CodeSource:
     branch: str | None = setting(_ref)
     """Branch or tag. None: the repository's default branch."""
     revision: str | None = setting(_ref)
-    """Commit, by its whole name or the beginning of it, or tag. None: the newest of the branch."""
+    """Commit, by its hash or the beginning of the hash, or tag. None: the branch's newest commit."""
     submodules: str | None = setting(parsers.word("recursive", "shallow", "off"))
-    """Which sub-modules come too: all, those of the repository itself, none. None: all."""
+    """Sub-modules to fetch: `recursive` all, `shallow` those of the repository itself, `off` none. None: all."""
     depth: int | None = setting(parsers.integer(0))
-    """How many commits of the history; 0 for all. None: one."""
+    """Number of commits of the history to fetch; 0 for all. None: one."""
     secret: str | None = setting(parsers.text)
     """Secret with the credentials: `password` (or a token) and `username`, or `ssh-privatekey` and `known_hosts`."""
     image: str | None = setting(parsers.text)
-    """What fetches it instead of the installation's sync image: git-sync 3 or 4, or for rsync any image with it."""
+    """Image that fetches the code instead of the installation's: git-sync 3 or 4, or for rsync any image with rsync."""
 
     @classmethod
     def parse(cls, field: str, value: Any) -> Self:
         """Parse an address, a folder's path, or a map of these parts.
 
         Raises:
-            InvalidSpec: it is neither; a part is unknown or invalid; an address contains a password.
+            InvalidSpec: the value is none of these, a part is unknown or invalid, or an address contains a password.
         """
         given = parsers.mapping(field, cls.as_map(value))
         source = parse_into(cls, given, prefix=f"{field}.")
@@ -109,7 +109,7 @@ class CodeSource:
 
     @staticmethod
     def as_map(value: Any) -> Any:
-        """Return an address or a path as its map; anything else unchanged."""
+        """Return the map for an address or a path; return any other value unchanged."""
         if isinstance(value, Path):
             return {"folder": str(value)}
         if not isinstance(value, str):
@@ -121,7 +121,7 @@ class CodeSource:
 
     @classmethod
     def is_folder(cls, value: Any) -> bool:
-        """Return whether a value, not parsed yet, is a folder of this machine."""
+        """Return whether a value that is not parsed yet is a folder of this machine."""
         source = cls.as_map(value)
         return isinstance(source, dict) and "folder" in source
 
@@ -131,10 +131,10 @@ class CodeSource:
         return self.git or self.rsync or ""
 
     def folder_beside(self, place: Path) -> Path | None:
-        """Return the folder, if it is one of this machine; a relative path begins at the place.
+        """Return the folder of this machine, where a relative path begins at the place; None for any other source.
 
         Raises:
-            InvalidSpec: it does not exist.
+            InvalidSpec: the folder does not exist.
         """
         if self.folder is None:
             return None
@@ -149,7 +149,7 @@ class CodeSource:
 
     @property
     def is_over_ssh(self) -> bool:
-        """Return whether it is fetched with an SSH key instead of a password."""
+        """Return whether the code is fetched over SSH, with a key instead of a password."""
         if "://" in self.source:
             return self.source.startswith("ssh://")
         return "::" not in self.source
@@ -160,11 +160,11 @@ class PackedCode(CodeSource):
     """A folder whose archive is ready to travel; see `core.code.folder.with_packed_folder`.
 
     Attributes:
-        archive: gzip of the tar archive, in base64; "" if the folder is too large for the memory.
+        archive: gzip of the tar archive, in base64; "" if the folder is too large to be kept in memory.
         digest: SHA-256 of the tar archive, in hexadecimal.
-        code_revision: {digest, commit, dirty}; the last two are None outside of a git checkout.
-        left_out: `path: reason` of what stays behind.
-        tar: the tar archive, if it is too large for a cluster's Secrets; goes with this object.
+        code_revision: {digest, commit, dirty}; commit and dirty are None outside of a git checkout.
+        left_out: `path: reason` for each file or folder that was not packed.
+        tar: the tar archive, if it is too large for a cluster's Secrets; closed when this object is collected.
     """
 
     archive: str = field(repr=False)

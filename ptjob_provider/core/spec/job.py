@@ -1,7 +1,7 @@
-"""`TrainingJob`: one training job as described by its user, with its parts. `kinds` renders the object.
+"""Define `TrainingJob`, the user's specification of one training job, and its parts; `kinds` renders it.
 
-Every field is None by default, so a manifest and typed fields can be combined: a set field overrides its place in the
-manifest, a field that is None leaves it unchanged.
+Every field is None by default, so that a manifest and typed fields can be combined: a set field overrides its place in
+the manifest, a field that is None leaves that place unchanged.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticPolicy:
-    """Settings of an elastic job; None leaves one to the operator."""
+    """Settings of an elastic job; a setting that is None is left to the operator."""
 
     min_replicas: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
-    """Pods that a training needs at least. Default of the operator: max_replicas."""
+    """Minimum number of pods. Default of the operator: max_replicas."""
     max_replicas: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
-    """Pods that it can use at most. Default of the operator: min_replicas."""
+    """Maximum number of pods. Default of the operator: min_replicas."""
     max_restarts: int | None = setting(parsers.integer(0))
     """Number of times that torchrun restarts the ranks before it gives up. Default of torchrun: 0."""
     rdzv_backend: str | None = setting(parsers.word("c10d", "etcd", "etcd-v2"))
-    """Place at which the ranks meet. Default of the operator: c10d, which needs no further service."""
+    """Back-end of the rendezvous, at which the ranks find each other. Default of the operator: c10d, which needs no
+    service."""
     rdzv_host: str | None = setting(parsers.text)
-    """Host of the meeting point. Default of the operator: worker 0."""
+    """Host of the rendezvous. Default of the operator: worker 0."""
     rdzv_port: int | None = setting(parsers.integer(1, _MAX_PORT))
-    """Port of the meeting point. Default of the operator: 23456."""
+    """Port of the rendezvous. Default of the operator: 23456."""
     rdzv_id: str | None = setting(parsers.text)
-    """Name of the meeting."""
+    """Name of the rendezvous."""
     rdzv_conf: Mapping[str, str] | None = setting(parsers.text_map)
-    """Further settings of the back-end, such as `{"timeout": "900"}`."""
+    """Further settings of the rendezvous back-end, such as `{"timeout": "900"}`."""
     standalone: bool | None = setting(parsers.boolean)
     """True if each pod is a training of its own."""
 
@@ -87,7 +88,7 @@ class ElasticPolicy:
         """Check that the training can start with this number of pods.
 
         Raises:
-            InvalidSpec: it would wait for ever for more, or refuse some.
+            InvalidSpec: it could not: it would wait forever for more pods, or refuse some.
         """
         lowest, highest = self.min_replicas or 1, self.max_replicas or parsers.MAX_PODS
         if not lowest <= workers <= highest:
@@ -103,14 +104,15 @@ class TensorBoard:
     image: str | None = setting(parsers.text)
     """Image that runs it, with TensorBoard and `python3`. None: the installation's, else the job's own image."""
     service_type: str | None = setting(parsers.word("NodePort", "ClusterIP"))
-    """Service type: everybody who reaches a node can open it, or pods of the cluster alone. None: `NodePort`."""
+    """Type of its Service: `NodePort` opens it to everybody who reaches a node, `ClusterIP` to pods of the cluster
+    only. None: `NodePort`."""
 
     @classmethod
     def parse(cls, field: str, value: Any) -> TensorBoard | None:
-        """Parse true, false, or a map of these parts; false is none.
+        """Parse true, false, or a map of these parts; return None for false.
 
         Raises:
-            InvalidSpec: it is neither, or a part is unknown or invalid.
+            InvalidSpec: the value is none of these, or a part is unknown or invalid.
         """
         if isinstance(value, dict):
             return parse_into(cls, value, prefix=f"{field}.")
@@ -124,7 +126,7 @@ class TensorBoard:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleFields:
-    """Fields that one role may override; names and rules are `TrainingJob`'s."""
+    """Fields that may differ between roles; names and rules are those of `TrainingJob`."""
 
     image: str | None = setting(parsers.text)
     command: tuple[str, ...] | None = setting(parsers.arguments)
@@ -147,7 +149,7 @@ class RoleFields:
 
     @classmethod
     def of(cls, job: TrainingJob, own: RoleFields, *, gpu: str) -> RoleFields:
-        """Return one role's fields, its own over the job's; env and selector are merged by name."""
+        """Return one role's fields: its own override the job's; `env` and `node_selector` are merged by name."""
         chosen = {each.name: _chosen(getattr(own, each.name), getattr(job, each.name)) for each in fields(cls)}
         for name, resource in _places(gpu):
             if (
@@ -199,14 +201,14 @@ _OF_ONE_JOB = {
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """Additions to every job.
+    """Settings that apply to every job.
 
     Attributes:
-        template: fields under those of each job: the job's own, typed or in its manifest, override them. None: none.
+        template: default fields: those of each job, typed or in its manifest, override them. None: no defaults.
         change_pod: takes a pod, as a core/v1 Pod with the job's names and labels, and returns the changed pod; called
             last, once for each role. None: no change.
-        sync_image: image of the sync container for jobs without one. "": this package's.
-        tensorboard_image: image of TensorBoard for jobs without one. "": the job's own image.
+        sync_image: image of the sync container for jobs that name none. "": this package's.
+        tensorboard_image: image of TensorBoard for jobs that name none. "": the job's own image.
         kind: kind of a job that names none, if the cluster serves it. None: the first kind that is served.
     """
 
@@ -234,12 +236,12 @@ def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
 
 
 Role = Literal["master", "worker"]
-"""Rank 0's pod, and all others."""
+"""Roles of pods: `master` is rank 0's pod, `worker` are all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The declared outputs as written by the user; None where not declared."""
+    """The declared outputs as the user wrote them; None for an output that is not declared."""
 
     model: str | None = None
     tfevents: str | None = None
@@ -301,79 +303,81 @@ class TrainingJob:
     """Container image of every replica. None: the manifest's; required without a manifest."""
 
     command: tuple[str, ...] | None = setting(parsers.arguments)
-    """Program and its first arguments, as a list; it replaces the image's entrypoint. A single text is refused: split
-    on blanks it would be a guess, and given to a shell it would need one in the image and would keep SIGTERM from the
+    """Program and its first arguments, as a list; it replaces the image's entrypoint. A single text is refused:
+    splitting it on blanks would be a guess, and a shell might be missing in the image and would keep SIGTERM from the
     program. Write `["sh", "-c", "exec …"]` for a shell line. None: the image's entrypoint."""
 
     args: tuple[str, ...] | None = setting(parsers.arguments)
     """Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's."""
 
     workers: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
-    """Pods of the job, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three workers. None:
-    1, or as many as an elastic job can use."""
+    """Number of pods, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three workers. None: 1,
+    or as many as an elastic job can use."""
 
     nproc_per_node: int | str | None = setting(_nproc)
     """Training processes per pod, for programs that are started by torchrun: a number, or `auto`, `cpu`, `gpu` to let
-    torchrun count. None: not written; the operator then says `auto`."""
+    torchrun count. None: the operator's default, `auto`."""
 
     gpus: int | None = setting(parsers.integer(0))
-    """GPUs per pod. None: none without a manifest. 0 over a manifest takes its GPUs away."""
+    """GPUs per pod. None: none without a manifest. 0 removes the GPUs of a manifest."""
 
     gpu_resource: str | None = setting(device_name)
-    """Which device `gpus` counts. None: the one that the manifest asks for, else `nvidia.com/gpu`."""
+    """Resource name of the device that `gpus` counts. None: the one that the manifest requests, else
+    `nvidia.com/gpu`."""
 
     cpu: str | None = setting(cpu_quantity)
     """Cores per pod (`4`, `0.5`, `500m`), as request and as limit. None: the namespace's default, else unlimited."""
 
     memory: str | None = setting(memory_quantity)
-    """Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what others use. Values below
-    1Mi are refused: a forgotten unit. None: the namespace's default, else unlimited."""
+    """Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what other pods use. Values
+    below 1Mi are refused: the unit was forgotten. None: the namespace's default, else unlimited."""
 
     container_resources: Resources | None = setting(Resources.parse)
-    """`{"requests": {...}, "limits": {...}}` per pod, where they differ, and for other devices. None: nothing more than
-    `cpu`, `memory` and `gpus` say. The same resource in both places is refused."""
+    """`{"requests": {...}, "limits": {...}}` per pod, for requests below their limits and for other devices. A resource
+    that `cpu`, `memory` or `gpus` sets as well is refused. None: only `cpu`, `memory` and `gpus`."""
 
     shared_memory: str | None = setting(shared_memory_size)
     """Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a data loader's
-    workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the runtime's.
-    None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
+    workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the container
+    runtime's size. None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
 
     backend_without_gpu: str | None = setting(parsers.word("gloo", "mpi", "ucc"))
-    """Says that there is no GPU where the job runs, and what `nccl` is turned into for that: in `command` and `args` of
-    every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend gloo`, and the log says in which.
-    Nothing looks for a GPU; what the job asks for stays (`gpus=0` takes it away). None: nothing is changed."""
+    """Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in `command` and `args` of
+    every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend gloo`, and the log names the
+    containers. GPUs are not detected, and requested ones stay (`gpus=0` removes them). None: nothing is changed."""
 
     env: tuple[EnvVar, ...] | None = setting(pods.environment)
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
-    "key": KEY}`; or a list of core/v1 EnvVar objects. `PTJOB_*` are set over it. None: nothing more."""
+    "key": KEY}`; or a list of core/v1 EnvVar objects. The job's own `PTJOB_*` variables override them. None: no
+    further variables."""
 
     env_from: tuple[Mapping[str, Any], ...] | None = setting(parsers.env_sources)
     """All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or core/v1
-    EnvFromSource objects. Over a manifest they are added. None: nothing more."""
+    EnvFromSource objects. They are added to a manifest's. None: none are added."""
 
     volumes: tuple[VolumeMount | PodVolume, ...] | None = setting(volumes)
     """Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of claim,
-    mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` say where to mount. Over a
-    manifest they are added, in place of a mount at the same path and of a volume of the same name. None: nothing
-    more."""
+    mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` mounts. They are added to a
+    manifest's, and replace a mount at the same path and a volume of the same name. None: none are added."""
 
     volume_mounts: tuple[Mapping[str, Any], ...] | None = setting(volume_mounts)
-    """Where the training container sees volumes, as core/v1 VolumeMount objects, in place of a mount at the same path.
-    None: nothing more than `volumes` say."""
+    """Mounts of volumes in the training container, as core/v1 VolumeMount objects; each replaces a mount at the same
+    path. None: only the mounts of `volumes`."""
 
     working_dir: str | None = setting(absolute_path)
-    """Directory that the program starts in, absolute. None: the image's."""
+    """Directory in which the program starts, as an absolute path. None: the image's."""
 
     code: CodeSource | None = setting(CodeSource.parse)
-    """Code that is brought into every pod before the training starts: a folder of this machine, or what is fetched. A
-    folder is given by its path, such as `.`; the program starts in it, at `working_dir` or `/ptjob-code`, and may write
-    there. Ignored files stay behind (`.gitignore`, `.dockerignore`), and so do files that look like credentials. It is
-    packed when the job is submitted and travels in a Secret that the job owns, with 0.8 MB, compressed, at most; a
-    relative path begins beside the DAG file, or where the command is run. What is fetched goes to
-    `<working_dir>/code/<repository>`, by default below `/root`. It is given by the address of a git repository or of an
-    rsync folder (`host::module/path`), or a map of git or rsync, branch, revision, submodules, depth, secret, image.
-    Variables of `env` that are called `GIT_SYNC_*` or `GITSYNC_*` go to what fetches it; the credentials among them
-    into a Secret that the job owns. None: the image has the code."""
+    """Code that is brought into every pod before the training starts: a folder of this machine, a git repository, or a
+    folder of an rsync server. A folder of this machine is given by its path, such as `.`; a relative path begins beside
+    the DAG file, or where the command is run. The program starts in the folder, at `working_dir` or `/ptjob-code`, and
+    may write there. Files that `.gitignore` or `.dockerignore` exclude are left out, and so are files that look like
+    credentials. The folder is packed when the job is submitted. Up to 16 MB, compressed, travel in Secrets that the job
+    owns; a larger folder, of at most 1 GiB, travels over a claim that the job mounts. A repository or an rsync folder
+    (`host::module/path`) is given by its address, or by a map of git or rsync, branch, revision, submodules, depth,
+    secret, image; it is fetched to `<working_dir>/code/<repository>`, by default below `/root`. Variables of `env` that
+    are called `GIT_SYNC_*` or `GITSYNC_*` are passed to the container that fetches it, and the credentials among them
+    are moved into a Secret that the job owns. None: the image has the code."""
 
     restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
     """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
@@ -381,22 +385,22 @@ class TrainingJob:
     can."""
 
     clean_pod_policy: str | None = setting(parsers.word("Running", "All", "None"), keeps_none=True)
-    """Which pods go when the job ends. None: `Running` for typed fields, so that no replica keeps its GPUs (the CRD's
-    default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
+    """Pods that are deleted when the job ends. None: `Running` for typed fields, so that no replica keeps its GPUs (the
+    CRD's default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
 
     backoff_limit: int | None = setting(parsers.integer(0))
-    """Restarts of containers, over all replicas, after which the job fails. None: no limit. Never counts with
-    `Never`."""
+    """Number of container restarts, over all replicas, after which the job fails. None: no limit. It has no effect with
+    `restart_policy` `Never`."""
 
     active_deadline_seconds: int | None = setting(_seconds(1))
     """Seconds that the job may run before it is failed by the operator; also a timedelta. None: no deadline."""
 
     ttl_seconds_after_finished: int | None = setting(_seconds(0))
-    """Seconds after its end at which the finished job is removed; outputs stay. None: 7 days for typed fields, long
+    """Seconds after its end at which the finished job is deleted; outputs stay. None: 7 days for typed fields, long
     enough to look into a failure after a weekend. 2147483647 keeps it for good."""
 
     suspend: bool | None = setting(parsers.boolean)
-    """Whether the job waits, without pods, until somebody clears `runPolicy.suspend`. None: not."""
+    """Whether the job is created suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no."""
 
     elastic_policy: ElasticPolicy | None = setting(ElasticPolicy.parse)
     """Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host, rdzv_port, rdzv_id,
@@ -421,8 +425,8 @@ class TrainingJob:
     """Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not queued."""
 
     gang: bool | None = setting(parsers.boolean)
-    """Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs with a
-    gang scheduler. None: its default. False over a manifest takes the manifest's minAvailable away."""
+    """Whether the pods are scheduled all together or not at all (`schedulingPolicy.minAvailable` = all), if the
+    operator uses a gang scheduler. None: the operator's default. False removes a manifest's minAvailable."""
 
     service_account_name: str | None = setting(parsers.text)
     """Service account of the pods. None: the namespace's `default`."""
@@ -434,7 +438,7 @@ class TrainingJob:
     """When the image is pulled. None: Kubernetes decides by its tag."""
 
     host_network: bool | None = setting(parsers.boolean)
-    """Whether the pods use their node's network (for RDMA). None: not."""
+    """Whether the pods use their node's network (for RDMA). None: no."""
 
     security_context: Mapping[str, Any] | None = setting(parsers.mapping)
     """A core/v1 PodSecurityContext for every pod. None: the cluster's default."""
@@ -443,57 +447,57 @@ class TrainingJob:
     """A core/v1 SecurityContext for the training container. None: as the pod's."""
 
     init_containers: tuple[Mapping[str, Any], ...] | None = setting(parsers.containers)
-    """Containers that run before the training in every pod, as core/v1 Container objects; over a manifest in place of
-    those of the same names. None: nothing more."""
+    """Containers that run before the training in every pod, as core/v1 Container objects; they replace a manifest's of
+    the same names. None: none are added."""
 
     termination_grace_period_seconds: int | None = setting(_seconds(0))
-    """Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta. None: Kubernetes' 30."""
+    """Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta. None: 30, Kubernetes' default."""
 
     labels: Mapping[str, str] | None = setting(pods.label_map)
-    """Labels of the job and its pods. None: only ours."""
+    """Labels of the job and its pods, in addition to this package's own. None: no further labels."""
 
     annotations: Mapping[str, str] | None = setting(pods.annotation_map)
-    """Annotations of the job and its pods. None: for typed fields, the one that keeps Istio's sidecar out, with which a
-    job never ends; it can be overridden here."""
+    """Annotations of the job and its pods. None: for typed fields, only the one that keeps Istio's sidecar out of the
+    pods, because a pod with it never ends; it can be overridden here."""
 
     master: RoleFields | None = setting(RoleFields.parse)
-    """Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus, container_resources,
-    node_selector. None: as the job. Not for elastic jobs, which have no master."""
+    """Fields of rank 0's pod that override the job's: image, command, args, env, cpu, memory, gpus,
+    container_resources, node_selector. None: as the job. Not for elastic jobs, which have no master."""
 
     worker: RoleFields | None = setting(RoleFields.parse)
-    """The same for all other pods; it says nothing while there are none. None: as the job."""
+    """The same fields of all other pods; no effect if there are none. None: as the job."""
 
     pod_template: Manifest | None = setting(parsers.pod_template)
-    """What every pod is made from, under all other fields and under a manifest: a pod template, a pod (as for
+    """Template of every pod, which all other fields and a manifest override: a pod template, a pod (as for
     KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. Its training container
-    is the one named `pytorch`, else the first one. None: nothing."""
+    is the one named `pytorch`, else the first one. None: no template."""
 
     model: str | None = setting(parsers.text)
     """Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
-    claim. It is told as PTJOB_MODEL_PATH, and the job only succeeds if something newer than the job is there. None: not
-    checked."""
+    claim. PTJOB_MODEL_PATH has the path in the pod. The job only succeeds if something newer than the job is there.
+    None: not checked."""
 
     tfevents: str | None = setting(parsers.text)
-    """Where the program writes its TensorBoard events, in the same two forms; told as PTJOB_TFEVENTS_DIR. None: not
-    checked."""
+    """Where the program writes its TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has the
+    path. Checked like the model. None: not checked."""
 
     checkpoints: str | None = setting(parsers.text)
-    """Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never checked. None:
-    none."""
+    """Where the program keeps checkpoints from which the next attempt resumes, in the same two forms as `model`;
+    PTJOB_CHECKPOINT_DIR has the path. Never checked. None: none."""
 
     tensorboard: TensorBoard | None = setting(TensorBoard.parse)
-    """Whether a TensorBoard stands beside the job on a cluster, as long as the job's object is there: true, or a map of
+    """Whether a TensorBoard runs beside the job on a cluster, as long as the job's object exists: true, or a map of
     logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image (default the
-    installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). Where it may not be made, that is
-    said and the job trains. None: none."""
+    installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). If it cannot be created, the log says
+    so and the job trains without it. None: no TensorBoard."""
 
     kind: str | None = setting(kind_name)
-    """Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
-    `PyTorchTrainingJob` (T9k); in any case. A field that the kind cannot say is refused by its name. None: the
-    manifest's; else the installation's, `[ptjob] kind`; else the first of these that the cluster serves."""
+    """Kind of the job's object: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
+    `PyTorchTrainingJob` (T9k), in upper or lower case. A field that the kind does not support is refused by its name.
+    None: the manifest's; else the installation's, `[ptjob] kind`; else the first of these that the cluster serves."""
 
     runtime: str | None = setting(parsers.text)
-    """The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
+    """Runtime of a TrainJob: `NAME` of a runtime of the whole cluster, or `TrainingRuntime/NAME` of one of the
     namespace. None: `torch-distributed`, which comes with Trainer. Refused for other kinds."""
 
     manifest: Manifest | None = setting(_manifest)
@@ -534,7 +538,7 @@ class TrainingJob:
             self.elastic_policy.check_workers(self.pods)
 
     def in_namespace(self, namespace: str | None) -> TrainingJob:
-        """Return the job in this namespace, unless it or its manifest names one."""
+        """Return the job in this namespace; unchanged if the job or its manifest names one."""
         return self if self.named_namespace or namespace is None else replace(self, namespace=namespace)
 
     @property
@@ -558,7 +562,7 @@ class TrainingJob:
     def roles(self) -> tuple[Role, ...]:
         """Return the roles that the typed fields request.
 
-        A fixed job always has a master: without one the operator gives no pod its rank.
+        A job that is not elastic always has a master: without one, the operator sets no ranks.
         """
         if self.elastic_policy is not None:
             return ("worker",)

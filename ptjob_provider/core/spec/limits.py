@@ -1,4 +1,4 @@
-"""Options that limit how long a job may make no progress; `diagnosis.Limits` has the defaults."""
+"""Options that limit how long a job may wait or crash; `diagnosis.Limits` has the defaults."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LIMITS: Mapping[str, Reader[Any]] = {
 
 
 def given_limits(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that set a limit, parsed.
+    """Return the limits that the options set, parsed.
 
     Raises:
-        InvalidSpec: one is wrong.
+        InvalidSpec: a limit is invalid.
     """
     return {name: read(name, options[name]) for name, read in LIMITS.items() if not is_unset(options.get(name))}

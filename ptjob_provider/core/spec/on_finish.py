@@ -9,7 +9,7 @@ from ptjob_provider.core.spec.parsers import word
 
 
 class OnFinishAction(StrEnum):
-    """Action on an ended job, once its log, record and outputs are collected.
+    """Action on an ended job, after its log, pod history and outputs have been collected.
 
     The values are KubernetesPodOperator's. No action touches a claim or its files.
     """
@@ -24,7 +24,7 @@ class OnFinishAction(StrEnum):
         """Parse the argument.
 
         Raises:
-            InvalidSpec: there is no such action.
+            InvalidSpec: the action is unknown.
         """
         return cls(word(*cls)("on_finish_action", given))
 

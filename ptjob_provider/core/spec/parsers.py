@@ -1,7 +1,7 @@
-"""Parse values of fields: texts, numbers, lists and maps of templates, named settings, and parts of a pod.
+"""Parse the values of fields: texts, numbers, lists and maps, named settings, and parts of a pod.
 
 A parser takes the field's path and a value, and returns the canonical value or raises InvalidSpec. A rendered template
-is a text, so "2" is parsed as 2 and "true" as True; the text of a list or map is not guessed.
+is a text, so that "2" is parsed as 2 and "true" as True; a text is never parsed as a list or a map.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_INT64 = 2**63 - 1
 """Maximum of a pod's counts and seconds, int64."""
 
 MAX_PODS = 10_000
-"""Maximum pods of one job: a larger number is a mistake that would only be noticed after creating many."""
+"""Maximum pods of one job: a larger number is a mistake, which would only be noticed once many pods exist."""
 
 
 def is_unset(value: object) -> bool:
@@ -45,7 +45,7 @@ def text(field: str, value: Any) -> str:
 
 
 class Word:
-    """Parser of one of these words, case-sensitive."""
+    """Parser that accepts one of these words, case-sensitive."""
 
     def __init__(self, *allowed: str) -> None:
         self.allowed = allowed
@@ -58,7 +58,7 @@ class Word:
 
 
 def word(*allowed: str) -> Word:
-    """Return a parser of one of these words."""
+    """Return a parser that accepts one of these words."""
     return Word(*allowed)
 
 
@@ -97,7 +97,7 @@ def boolean(field: str, value: Any) -> bool:
 
 
 def sequence(field: str, value: Any) -> Sequence[Any]:
-    """Parse a list or tuple; a text is refused, since it may mean one item or several."""
+    """Parse a list or tuple; a text is refused, because it could mean one item or several."""
     if not isinstance(value, list | tuple):
         raise InvalidSpec.of(field, value, "allowed: a list")
     return value
@@ -163,7 +163,7 @@ def words_of(declared: Field[Any]) -> tuple[str, ...]:
 
 
 def names(cls: type) -> tuple[str, ...]:
-    """Return the settings that a dataclass declares, in order."""
+    """Return the names of the settings that a dataclass declares, in order."""
     return tuple(each.name for each in fields(cls))
 
 
@@ -179,7 +179,7 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
 
 
 def parse_each(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse the given settings of a dataclass one by one, whatever the others are; return those that are set.
+    """Parse the given settings of a dataclass independently of each other; return those that are set.
 
     Raises:
         InvalidSpec: a value is invalid.
@@ -198,7 +198,7 @@ def check_known(path: str, name: str, known: Sequence[str]) -> None:
     """Check that the name is known.
 
     Raises:
-        InvalidSpec: it is not; the text has the closest name, else all.
+        InvalidSpec: the name is unknown; the text has the closest known name, else all of them.
     """
     if name in known:
         return
@@ -217,7 +217,7 @@ def _read(declared: Any, value: Any, prefix: str) -> Any:
 
 
 _SOURCES = ("configMapRef", "secretRef")
-_OF_ITS_OWN = ("name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "managedFields")
+_OF_ONE_POD = ("name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "managedFields")
 
 
 def env_sources(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -227,7 +227,7 @@ def env_sources(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def env_source(path: str, value: Any) -> Mapping[str, Any]:
-    """Parse one of them."""
+    """Parse one core/v1 EnvFromSource object, or its short form."""
     given = mapping(path, value)
     short = {"secret": "secretRef", "config_map": "configMapRef"}
     for key in given:
@@ -249,7 +249,7 @@ def containers(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 def pod_template(field: str, value: Any) -> Manifest:
     """Parse a pod template, a pod or a PodTemplate (a map, a YAML text or a file's path) as a pod template.
 
-    Drops what only one pod can have: its name, its namespace, the API server's fields.
+    Metadata that belongs to one pod is dropped: name, namespace and the API server's fields.
     """
     given = load_object(value, field=field)
     kind = given.get("kind", "Pod")
@@ -263,7 +263,7 @@ def pod_template(field: str, value: Any) -> Manifest:
     for name in ("containers", "initContainers", "volumes"):
         for index, item in enumerate(sequence(f"{field}.spec.{name}", spec.get(name) or [])):
             mapping(f"{field}.spec.{name}[{index}]", item)
-    return {"metadata": {name: part for name, part in meta.items() if name not in _OF_ITS_OWN}, "spec": spec}
+    return {"metadata": {name: part for name, part in meta.items() if name not in _OF_ONE_POD}, "spec": spec}
 
 
 def _reference(path: str, key: str, value: Any) -> Any:

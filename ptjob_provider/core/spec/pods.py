@@ -1,4 +1,4 @@
-"""Parse what a user says about pods: resources, environment, placement and volumes."""
+"""Parse the fields about pods: resources, environment, placement and volumes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Resources:
         return resources
 
     def without(self, *names: str) -> Resources:
-        """Return all but these."""
+        """Return the resources without those of these names."""
         requests, limits = (
             {name: size for name, size in part.items() if name not in names} for part in (self.requests, self.limits)
         )
@@ -79,7 +79,7 @@ def cpu_quantity(field: str, value: Any) -> str:
 
 
 def memory_quantity(field: str, value: Any) -> str:
-    """Parse bytes: `4Gi`, `512Mi`; less than 1Mi has a forgotten unit (`4`) or a wrong one (`512m`)."""
+    """Parse bytes: `4Gi`, `512Mi`; below 1Mi, the unit was forgotten (`4`) or is wrong (`512m`)."""
     size = quantity(field, value)
     if amount(size) < _MEBIBYTE:
         raise InvalidSpec.of(field, value, "allowed: bytes with a unit such as 4Gi or 512Mi, at least 1Mi")
@@ -105,7 +105,7 @@ def check_within(field: str, requests: Mapping[str, str], limits: Mapping[str, s
     """Check that no request is above its limit: such a pod cannot be created.
 
     Raises:
-        InvalidSpec: one is; the path goes on with `.requests`.
+        InvalidSpec: a request is above its limit; the path continues with `.requests`.
     """
     for name, request in requests.items():
         if name in limits and amount(request) > amount(limits[name]):
@@ -132,7 +132,7 @@ def _matched(field: str, value: Any) -> re.Match[str]:
 
 
 def _meant(text: str) -> str:
-    """Return the quantity meant by a size with another unit, such as `16GB`, `16 GiB` or `16gi`; "" if unknown."""
+    """Return the quantity for a size in another notation, such as `16GB`, `16 GiB` or `16gi`; "" if it is none."""
     match = _OTHER_UNIT.fullmatch(text)
     return f"{match['number']}{match['unit'].upper()}i" if match else ""
 
@@ -262,7 +262,7 @@ namespace = _matching(
 )
 label_value = _matching(_VALUE, "allowed: at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
 qualified_name = _matching(_KEY, "allowed: a name such as team or example.com/team")
-"""Parser of the key of a label, or of a name of the same form."""
+"""Parser of a label's key, or of a name of the same form."""
 
 
 def _object_name(field: str, value: Any, *, what: str) -> str:
@@ -326,7 +326,7 @@ def claim_name(field: str, value: Any) -> str:
     """Return the name of a claim.
 
     Raises:
-        InvalidSpec: it is invalid.
+        InvalidSpec: the name is invalid.
     """
     return _object_name(field, value, what="PersistentVolumeClaim")
 
@@ -359,7 +359,7 @@ class VolumeMount:
         """Parse `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path` or a map with the same parts.
 
         Raises:
-            InvalidSpec: it has neither form, or a part is invalid.
+            InvalidSpec: the value has none of these forms, or a part is invalid.
         """
         if isinstance(value, str):
             value = _parts(field, value)
@@ -383,10 +383,10 @@ class PodVolume:
 
 
 def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
-    """Parse a list of claims with their paths, and of core/v1 Volume objects.
+    """Parse a list whose items are claims with their paths or core/v1 Volume objects.
 
     Raises:
-        InvalidSpec: one is invalid, or two share a path or a name.
+        InvalidSpec: an item is invalid, or two share a path or a name.
     """
     items = parsers.sequence(field, value)
     parsed = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
@@ -401,7 +401,7 @@ def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Parse a list of core/v1 VolumeMount objects.
 
     Raises:
-        InvalidSpec: one lacks a name or a path, or two share a path.
+        InvalidSpec: an item lacks a name or a path, or two share a path.
     """
     mounts = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(parsers.sequence(field, value)))
     _check_distinct(field, "mountPath", [each["mountPath"] for each in mounts], "allowed: one mount per path")
