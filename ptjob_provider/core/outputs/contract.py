@@ -1,7 +1,8 @@
-"""Resolve a job's declared outputs, and verify what was found there.
+"""Resolve a job's declared outputs, and verify them by the report of an inspection.
 
-Pure: `pvc://` addresses and container paths are resolved as text; `probe` does the inspection, through a back-end. A
-declared output is valid if it exists, is not empty and is not older than the job's first attempt.
+The functions are pure: `pvc://` addresses and container paths are resolved as text, and a back-end inspects the outputs
+with `probe_outputs`. A declared output is valid if it exists, is not empty and is no older than the job's first
+attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SCHEME = "pvc://"
 _MAX_REPORT = 64 * 1024
 CLOCK_SKEW = timedelta(minutes=2)
-"""Tolerated lag of a storage's clock."""
+"""Tolerated lag of the storage's clock behind the cluster's."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SCHEME = re.compile(r"[a-zA-Z][-+.\w]*:/")
@@ -35,14 +36,14 @@ _ADDRESS_RULE = f"{_ROOT_RULE} and names something below the claim's root"
 
 @dataclass(frozen=True, kw_only=True)
 class PvcAddress:
-    """A path on a claim; relative, without empty, `.` or `..` parts; "" is the root, where allowed."""
+    """A path on a claim. The path is relative, without empty, `.` or `..` parts; "" is the claim's root, if allowed."""
 
     claim: str
     path: str
 
     @classmethod
     def parse(cls, text: str, *, field: str = "address", or_root: bool = False) -> Self:
-        """Parse `pvc://claim/path`; `or_root` allows an empty path.
+        """Parse `pvc://claim/path`; with `or_root`, the path may be empty.
 
         Raises:
             InvalidSpec: the claim is missing or its name invalid, or the path is missing or contains `..`.
@@ -62,7 +63,7 @@ class PvcAddress:
 class Mount:
     """A claim, or its directory `sub_path`, mounted into a container.
 
-    A mount of anything else has the claim "": it hides files of a claim below its path.
+    A mount of another volume has the claim "": it hides the files of a claim that are mounted below its path.
     """
 
     claim: str
@@ -77,7 +78,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedOutput(Record):
-    """One declared output: `path` is inside the claim, `container_path` is where the training code writes it."""
+    """One declared output: `path` is inside the claim, `container_path` is where the training program writes it."""
 
     uri: str
     claim: str
@@ -87,7 +88,7 @@ class ResolvedOutput(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedOutputs(Record):
-    """A job's declared outputs; None where one was not declared. Checkpoints are passed to the code, not verified."""
+    """A job's declared outputs; None for an output that is not declared. Checkpoints are not verified."""
 
     model: ResolvedOutput | None = None
     tfevents: ResolvedOutput | None = None
@@ -95,26 +96,26 @@ class ResolvedOutputs(Record):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; an absent output was not declared."""
+        """Rebuild the outputs from `to_dict`'s result; an absent output is not declared."""
         known = known_fields(cls, fields)
         return cls(**{name: value and ResolvedOutput.from_dict(value) for name, value in known.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts(Record):
-    """Facts about one output; the fields of `probe`'s report.
+    """Facts about one output, as in the report of `probe_outputs`.
 
     Attributes:
-        exists: there is something that could be inspected.
-        is_dir: it is a directory.
+        exists: True if there is something to inspect.
+        is_dir: True if it is a directory.
         files: number of files: the file itself, or the files below a directory; of tfevents only event files.
         bytes: their total size.
-        sha256: of a model's content, or of a directory's as described in `probe`; "" if unreadable.
+        sha256: SHA-256 of a model's content; that of a directory is described in `probe_outputs`; "" if unreadable.
         modified_at: the latest modification of those files, in seconds since 1970; 0 without files.
         last_step: the greatest step of a scalar; None without scalars.
         scalars: the last value of each tag; NaN, Infinity and -Infinity are texts that `float()` reads.
-        curves: points of each scalar as [step, value], by step; only on request.
-        problem: what prevented the inspection; "" for nothing.
+        curves: points of each scalar as [step, value], in order of steps; only on request.
+        problem: what prevented the inspection, or a part of it; "" if nothing did.
     """
 
     exists: bool
@@ -138,7 +139,7 @@ class OutputReport(Record):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Parse `probe`'s report, or rebuild what `to_dict` returned."""
+        """Parse the report of `probe_outputs`, or rebuild the report from `to_dict`'s result."""
         known = known_fields(cls, fields)
         return cls(**{name: value and OutputFacts.from_dict(value) for name, value in known.items()})
 
@@ -154,7 +155,7 @@ def report_text(report: OutputReport) -> str:
 
 
 def read_report(text: str) -> OutputReport | None:
-    """Rebuild what `report_text` wrote; None if the text is invalid."""
+    """Parse the text that `report_text` wrote; None if the text is invalid."""
     try:
         return OutputReport.from_dict(json.loads(text))
     except (ValueError, TypeError, AttributeError):
@@ -178,7 +179,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, kw_only=True)
 class OutputProblem:
-    """Defect of an output: the finding and its resolution. `output` is the field, model or tfevents."""
+    """Defect of an output, with its resolution. `output` is the field's name, model or tfevents."""
 
     output: str
     cause: OutputCause
@@ -187,18 +188,18 @@ class OutputProblem:
 
     @property
     def text(self) -> str:
-        """Return both, as one line."""
+        """Return summary and resolution as one line."""
         return f"{self.summary}; {self.resolution}"
 
 
 def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
-    """Return the mount through which code can write the address, else a read-only one that shows it, else None.
+    """Return the mount through which the program can write the address, else a read-only one, else None.
 
-    A mount that is hidden at that path by another mount does not count.
+    A mount that another mount hides at that path does not count.
     """
-    showing = [mount for mount in mounts if _shows(mount, address, mounts)]
-    showing.sort(key=lambda mount: (mount.read_only, -len(_clean(mount.sub_path))))
-    return showing[0] if showing else None
+    visible = [mount for mount in mounts if _shows(mount, address, mounts)]
+    visible.sort(key=lambda mount: (mount.read_only, -len(_clean(mount.sub_path))))
+    return visible[0] if visible else None
 
 
 def resolve(
@@ -207,19 +208,19 @@ def resolve(
     """Resolve a declared output in a claim and in the container.
 
     Args:
-        text: `pvc://claim/path`, or the path as the training code sees it, absolute or relative to working_dir.
+        text: `pvc://claim/path`, or the path as the program sees it, absolute or relative to working_dir.
         field: the field's name for errors.
-        mounts: of the container that runs the training code on rank 0.
-        working_dir: of that container; None if only the image defines it.
-        reads: the output is only read: a claim's root and a read-only claim are allowed.
+        mounts: mounts of rank 0's training container.
+        working_dir: that container's working directory; None if only the image defines it.
+        reads: the output is only read, so that a claim's root and a read-only claim are allowed.
 
     Raises:
-        InvalidSpec: it is on no claim that the container mounts, or on a read-only one.
+        InvalidSpec: the output is on no claim that the container mounts, or on a read-only one.
     """
     if text.startswith(SCHEME):
         address = PvcAddress.parse(text, field=field, or_root=reads)
         mount = _usable(mount_for(address, mounts), text, field=field, mounts=mounts, reads=reads)
-        container_path = _seen_at(mount, address)
+        container_path = _path_in_container(mount, address)
     else:
         container_path = _absolute(text, field=field, working_dir=working_dir)
         mount = _usable(_mount_at(container_path, mounts), text, field=field, mounts=mounts, reads=reads)
@@ -231,7 +232,7 @@ def check_place(text: str, *, field: str) -> None:
     """Check a declared output as far as that is possible without knowing what the container mounts.
 
     Raises:
-        InvalidSpec: it is neither an address nor a path.
+        InvalidSpec: the text is neither an address nor a path.
     """
     if text.startswith(SCHEME):
         PvcAddress.parse(text, field=field)
@@ -245,7 +246,7 @@ def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: date
     Args:
         report: the inspection's report.
         outputs: the declared outputs.
-        not_before: creation of the job's first attempt; an output more than two minutes older is rejected.
+        not_before: when the job's first attempt was created; an output that is more than two minutes older is a defect.
 
     Raises:
         OutputsNotVerified: the report lacks a declared output.
@@ -255,7 +256,7 @@ def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: date
 
 
 def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
-    """Return remarks on outputs that fail no job: no scalars, unreadable parts.
+    """Return remarks on outputs that do not fail the job: no scalars, unreadable parts.
 
     Raises:
         OutputsNotVerified: the report lacks a declared output.
@@ -306,7 +307,7 @@ def _address_at(mount: Mount, container_path: str, *, field: str, or_root: bool)
     return PvcAddress(claim=mount.claim, path=path)
 
 
-def _seen_at(mount: Mount, address: PvcAddress) -> str:
+def _path_in_container(mount: Mount, address: PvcAddress) -> str:
     inside = _below(address.path, _clean(mount.sub_path)) or ""
     return _normal(posixpath.join(mount.mount_path, inside))
 
@@ -314,7 +315,7 @@ def _seen_at(mount: Mount, address: PvcAddress) -> str:
 def _shows(mount: Mount, address: PvcAddress, mounts: Sequence[Mount]) -> bool:
     if mount.claim != address.claim or _below(address.path, _clean(mount.sub_path)) is None:
         return False
-    return _mount_at(_seen_at(mount, address), mounts) == mount
+    return _mount_at(_path_in_container(mount, address), mounts) == mount
 
 
 def _usable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Mount], reads: bool) -> Mount:
@@ -342,12 +343,12 @@ def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: d
     shortcoming = _shortcoming(name, facts, oldest=oldest)
     if shortcoming is None:
         return None
-    cause, what = shortcoming
+    cause, details = shortcoming
     obstacle = f" ({facts.problem})" if facts.exists and facts.problem else ""
     return OutputProblem(
         output=name,
         cause=cause,
-        summary=f"{name} {output.uri} ({output.container_path} in the container) is {cause}: {what}{obstacle}",
+        summary=f"{name} {output.uri} ({output.container_path} in the container) is {cause}: {details}{obstacle}",
         resolution=_ADVICE[cause].format(task=_TASK[name], field=name),
     )
 

@@ -1,6 +1,6 @@
 """Locate a finished job's output for the next program: a directory on this machine, or a claim that a pod mounts.
 
-Handles addresses and paths; independent of back-ends.
+The functions only handle addresses and paths; they use no back-end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 MOUNT_ROOT = "/mnt/outputs"
-"""Directory in a pod below which its input claims are mounted, each under its volume's name."""
+"""Directory in a pod in which its input claims are mounted, each under its volume's name."""
 
 _MAX_VOLUME_NAME = 63
 
@@ -42,7 +42,7 @@ class MountedOutput:
         """Parse `pvc://claim/path`.
 
         Raises:
-            InvalidSpec: it is no such address.
+            InvalidSpec: the text is no such address.
         """
         address = PvcAddress.parse(uri, field="uri")
         return cls(volume=volume, claim=address.claim, path=address.path)
@@ -59,7 +59,7 @@ class MountedOutput:
 
     @property
     def short(self) -> str:
-        """Return the mount in a job's short form."""
+        """Return the mount in the short form of a job's field `volumes`."""
         return f"{self.claim}:{self.mount_path}:ro"
 
 
@@ -76,7 +76,7 @@ def local_path(uri: str, *, claims: Path) -> Path:
         claims: the directory of one namespace's claims, each under its name.
 
     Raises:
-        InvalidSpec: it is no such address, or a link leaves the claim.
+        InvalidSpec: the text is no such address, or a symbolic link leads out of the claim.
         UnsupportedByBackend: this machine has no directory for the claim.
     """
     address = PvcAddress.parse(uri, field="uri")

@@ -1,4 +1,4 @@
-"""Build the result of a finished job: one JSON-safe value, the source of XCom, pipeline outputs and `ptjob get`."""
+"""Build the result of a job, one JSON-safe value: for XCom, the outputs of a pipeline's step, and `ptjob get`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ResultJob(TypedDict):
 
 
 class ResultModel(TypedDict):
-    """The model, as it was verified."""
+    """The model as verified."""
 
     uri: str
     claim: str
@@ -40,7 +40,7 @@ class ResultModel(TypedDict):
 
 
 class ResultEvents(TypedDict):
-    """The TensorBoard events, as they were verified."""
+    """The TensorBoard events as verified."""
 
     uri: str
     claim: str
@@ -84,15 +84,15 @@ class JobResult(TypedDict):
     end: str | None
     """When it ended: RFC 3339."""
     queue_seconds: float
-    """Seconds from the job's creation until a replica's first container ran; all of them if none ever did."""
+    """Seconds from the job's creation until a replica's first container ran, or the job's end if none ever did."""
     run_seconds: float
-    """Seconds from then until the job's end."""
+    """Seconds from the end of queue_seconds until the job's end."""
     restarts: int
     """Restarts of containers."""
     gpu_seconds: float
-    """Requested GPUs times run_seconds; for an elastic job, those of its last size."""
+    """Requested GPUs times run_seconds; an elastic job counts with its last number of GPUs."""
     gpu_seconds_lost: float
-    """The part used by containers that had to be restarted."""
+    """Part of gpu_seconds that was used by containers that had to be restarted."""
     usage: dict[str, Any] | None
     """Measured peaks: {replicas: {name: peaks}, left_out}; null without measurements."""
     rank0: str
@@ -100,11 +100,11 @@ class JobResult(TypedDict):
     git_revision: str | None
     """Commit that was fetched for `code`."""
     code_revision: dict[str, Any] | None
-    """A folder as `code`: {digest, commit, dirty}."""
+    """Revision of the folder that `code` names: {digest, commit, dirty}."""
     model: ResultModel | None
-    """The model: {uri, claim, path, container_path, bytes, sha256}; null if none is declared or there."""
+    """The model: {uri, claim, path, container_path, bytes, sha256}; null if no model is declared or exists."""
     tfevents: ResultEvents | None
-    """The events: {uri, claim, path, container_path, last_step, scalars}; null if none are declared or there."""
+    """The events: {uri, claim, path, container_path, last_step, scalars}; null if none are declared or exist."""
     tensorboard_url: str | None
     """Address of the TensorBoard beside the job."""
     diagnosis: dict[str, Any] | None
@@ -130,10 +130,10 @@ def build_result(
     Args:
         submission: the job, its replicas and its declared outputs.
         status: its status.
-        history: of its pods.
+        history: the history of its pods.
         report: facts about its outputs; None if they were not inspected.
         diagnosis: why it did not succeed; None if it did.
-        now: the end of its run, as long as it has none.
+        now: counts as the end of a job that has not ended.
         used: measured usage of its replicas.
     """
     fields, rank0, outputs = status.to_dict(), submission.rank0, submission.outputs
@@ -148,8 +148,8 @@ def build_result(
         "rank0": rank0,
         "git_revision": history.revision_of(rank0) or None,
         "code_revision": dict(submission.code_revision) if submission.code_revision else None,
-        "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
-        "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
+        "model": _entry(outputs.model, report.model if report else None, ("bytes", "sha256")),
+        "tfevents": _entry(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
         "tensorboard_url": submission.tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
         "failed_replicas": failed_replicas(history, ranks=submission.ranks),
@@ -158,7 +158,7 @@ def build_result(
 
 
 def _times(submission: Submission, status: JobStatus, history: PodHistory, now: datetime) -> dict[str, float]:
-    """Return the seconds of a job: in the queue until its first container ran, running, and on GPUs."""
+    """Return the fields of a job's result about seconds and restarts."""
     gpus, finished_at = submission.gpus_of, status.finished_at or now
     queued_until = history.first_running_at or finished_at
     run_seconds = max(0.0, (finished_at - queued_until).total_seconds())
@@ -172,7 +172,7 @@ def _times(submission: Submission, status: JobStatus, history: PodHistory, now: 
     }
 
 
-def _place(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tuple[str, ...]) -> dict[str, Any] | None:
+def _entry(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tuple[str, ...]) -> dict[str, Any] | None:
     if output is None or facts is None or not facts.exists:
         return None
     fields = facts.to_dict()
