@@ -1,1 +1,1 @@
-"""A user's code as it is on this machine: a function's source, or a folder, made ready to travel into a job's pods."""
+"""Package a user's code on this machine for a job's pods: the source of a function, or a folder."""

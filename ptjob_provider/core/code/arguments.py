@@ -1,7 +1,7 @@
 """Check a function's arguments, and turn them into JSON from which the pod rebuilds them by type hints.
 
-A value may travel if the pod would get an equal one: that is tried here, by the program that runs there. A JSON value
-may also become what the type hint names: a map a dataclass, a text a date.
+A value is accepted if the pod would get an equal one, which is tried here with the code that runs in the pod. A JSON
+value is also accepted if the pod makes the type of the hint from it: a dataclass from a map, a date from a text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALLOWED = (
 
 
 def check_hints(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments that no value could travel to: before their values, which may be XComs, are known.
+    """Refuse arguments with type hints that have no JSON form; the values, such as XComs, may still be unknown.
 
     Raises:
         InvalidSpec: the function takes no such arguments, or a type hint has no JSON form.
@@ -53,7 +53,7 @@ def check_hints(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 def plain_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, late: Collection[str] = ()
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments as JSON values, without the keyword arguments of which the values are not known yet.
+    """Return the arguments as JSON values, without the keyword arguments in `late`, whose values are not known yet.
 
     Raises:
         InvalidSpec: the function takes no such arguments, or the pod would get other values.
@@ -71,7 +71,7 @@ def plain_arguments(
 
 
 def _given(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each given value with the name of its parameter."""
+    """Yield each argument's value with the name of its parameter."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -88,7 +88,7 @@ def _given(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def _is_supported(hint: Any, above: tuple[Any, ...]) -> bool:
-    """Return whether values of the type have a JSON form; `above` are the dataclasses that it is a part of."""
+    """Return whether values of the type have a JSON form; `above` are the dataclasses around it."""
     origin, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in (Any, typing.Literal) or origin in above:
         return True
@@ -98,12 +98,12 @@ def _is_supported(hint: Any, above: tuple[Any, ...]) -> bool:
         hints = hints_of(origin)
         return all(_is_supported(hints.get(each.name, Any), (*above, origin)) for each in dataclasses.fields(origin))
     if not isinstance(origin, type):
-        return True  # a type variable, a new type: the value decides
+        return True  # a type variable or NewType: the value decides
     return origin in _PLAIN or issubclass(origin, (*_CLASSES, dict))
 
 
 def _travels(hint: Any, value: Any) -> bool:
-    """Return whether the pod gets an equal value, or what the type hint makes of a JSON value, such as an XCom's."""
+    """Return whether the pod gets an equal value, or makes the type of the hint from this JSON value."""
     try:
         as_json = json.loads(json.dumps(plain(value)))
         return _is_same(value, rebuilt(hint, as_json)) or _is_same(value, as_json)
@@ -112,7 +112,7 @@ def _travels(hint: Any, value: Any) -> bool:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Return whether both are of the same types and equal, all of their parts included; NaN equals NaN."""
+    """Return whether both have the same types and are equal, with all of their parts; NaN equals NaN."""
     if not isinstance(value, type(other)):
         return False
     if dataclasses.is_dataclass(value):

@@ -1,8 +1,9 @@
 """Pack a folder of code: the same files make the same archive, byte for byte, on every machine.
 
-A tar archive of regular files and symbolic links, by name, with the same owner, time and modes for all; named by the
-hash of its content. What `.gitignore` and `.dockerignore` exclude stays behind, and so do version control, caches and
-empty folders. What looks like a credential, leads out of the folder or is no file stays behind, too, and is named.
+The tar archive has the regular files and symbolic links in order of their names, with the same owner, time and modes
+for all. It is named by the hash of its content. Files that `.gitignore` or `.dockerignore` excludes are left out, and
+so are version control, caches and empty folders. Paths that look like credentials, lead out of the folder or are no
+files are left out, too, and are reported.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
 
 MAX_BYTES = 1024**3
-"""Limit of a folder's size."""
+"""Maximum bytes of a folder."""
 
 MAX_PACKED = 64_000_000
-"""Limit of a folder, before compression, for Secrets and for this machine: it is in memory."""
+"""Maximum bytes of a folder that travels in Secrets or is used on this machine: its archive is kept in memory."""
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
@@ -57,7 +58,7 @@ _KEY_BEHIND_CERTIFICATES = re.compile(rb".*-----BEGIN [A-Z ]*PRIVATE KEY", re.DO
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _MODES = (0o644, 0o755)
-_TIME = 315532800  # 1980, the first year of zip archives: tools that pack the files again take it
+_TIME = 315532800  # 1980, the first year that zip archives have, so that tools can pack the files again
 _MOST_NAMED = 5
 _GIT_TIMEOUT = 20.0
 
@@ -70,7 +71,7 @@ class Packed:
         digest: SHA-256 of the archive, in hexadecimal.
         files: number of its files and links.
         bytes: their total size.
-        left_out: `path: reason` of what stayed behind without being ignored.
+        left_out: `path: reason` for each path that is left out although no ignore file excludes it.
     """
 
     digest: str
@@ -80,13 +81,13 @@ class Packed:
 
     @property
     def name(self) -> str:
-        """Return the archive's name, the same for the same content."""
+        """Return the archive's name, which is the same for the same content."""
         return f"code-{self.digest[:16]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """The state of a checkout: its commit, and whether files below the folder differ from it."""
+    """State of a git checkout: its commit, and whether files in the folder differ from the commit."""
 
     commit: str
     is_dirty: bool
@@ -104,7 +105,8 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
     """Write the folder to the archive.
 
     Raises:
-        InvalidSpec: it is no folder, has no files, is too large, or changed meanwhile; the text says what to do.
+        InvalidSpec: the folder does not exist, has no files, is too large, or changed meanwhile; the text says what to
+            do.
     """
     walk = _Walk(folder, field)
     entries = _listed(walk)
@@ -121,7 +123,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
 
 
 def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
-    """Return the job with the folder of its `code` packed; unchanged if its code is no folder.
+    """Return the job with the folder of its `code` packed; unchanged if `code` is no folder.
 
     Raises:
         InvalidSpec: the folder does not exist or cannot be packed.
@@ -154,7 +156,7 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
 
 
 def too_large(tar: IO[bytes], *, allowed: str) -> InvalidSpec:
-    """Return the error about a job's packed folder that is too large; it names the largest parts."""
+    """Return the error about a packed folder that is too large; the text names the largest parts."""
     tar.seek(0)
     with tarfile.open(fileobj=tar, mode="r:") as archive:
         files = [(each.name, each.size) for each in archive]
@@ -162,12 +164,12 @@ def too_large(tar: IO[bytes], *, allowed: str) -> InvalidSpec:
 
 
 def compressed(archive: bytes) -> bytes:
-    """Return the archive in the gzip format; the same for the same archive and version of zlib."""
+    """Return the archive in gzip format; the same bytes for the same archive and version of zlib."""
     return gzip.compress(archive, 6, mtime=0)
 
 
 def revision_of(folder: Path) -> Revision | None:
-    """Return the state of the folder's checkout; None without one, or without git."""
+    """Return the state of the folder's git checkout; None if there is none, or no git."""
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--", ".")
     return None if not commit or changes is None else Revision(commit=commit, is_dirty=bool(changes))
@@ -178,17 +180,17 @@ def _git(folder: Path, *words: str) -> str | None:
     environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *words]
     try:
-        done = subprocess.run(command, env=environ, capture_output=True, timeout=_GIT_TIMEOUT, check=True)  # noqa: S603
+        process = subprocess.run(command, env=environ, capture_output=True, timeout=_GIT_TIMEOUT, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode("utf-8", "replace").strip()
+    return process.stdout.decode("utf-8", "replace").strip()
 
 
 # --- the archive
 
 
 class _Hashing:
-    """A stream that hashes what is written."""
+    """Stream that hashes the bytes written to it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -204,16 +206,16 @@ class _Hashing:
 
 
 class _Unchanging:
-    """A file of which exactly the expected bytes can be read."""
+    """File that must not change while it is read."""
 
     def __init__(self, file: IO[bytes], entry: _Entry, head: bytes, field: str) -> None:
         self._file, self._entry, self._head, self._field = file, entry, head, field
 
     def read(self, size: int) -> bytes:
-        """Return as many bytes.
+        """Return exactly this number of bytes.
 
         Raises:
-            InvalidSpec: there are fewer.
+            InvalidSpec: the file has fewer.
         """
         taken, self._head = self._head[:size], self._head[size:]
         data = taken + self._file.read(size - len(taken))
@@ -222,10 +224,10 @@ class _Unchanging:
         return data
 
     def check(self, *, is_same: bool = True) -> None:
-        """Refuse a file that was changed since it was found.
+        """Check that the file is as it was when the folder was listed.
 
         Raises:
-            InvalidSpec: it was.
+            InvalidSpec: the file has changed.
         """
         before, now = self._entry.facts, os.fstat(self._file.fileno())
         if not is_same or (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
@@ -238,7 +240,7 @@ class _Unchanging:
 
 
 def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
-    """Add the entry, and return whether it was added."""
+    """Add the entry to the archive unless it is a private key; return whether it was added."""
     info = tarfile.TarInfo(entry.path)
     info.mtime = _TIME
     if entry.link:
@@ -280,7 +282,7 @@ def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) ->
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes, for people."""
+    """Format a number of bytes for people."""
     return f"{size / 1e6:,.1f} MB"
 
 
@@ -295,7 +297,7 @@ def _listed(walk: _Walk) -> list[_Entry]:
 
 
 class _Walk:
-    """Finds a folder's files, by name."""
+    """Finds a folder's files, in order of their names."""
 
     def __init__(self, folder: Path, field: str) -> None:
         self.field = field
@@ -309,15 +311,15 @@ class _Walk:
         self.left_out.append(f"{path}: {why}")
 
     def entries(self, inner: str = "") -> Iterator[_Entry]:
-        """Yield the files and links below a folder of it."""
+        """Yield the files and links below an inner folder; "" is the folder itself."""
         self._ignored.enter(inner)
-        with os.scandir(self.folder / inner) as found:
-            names = sorted(found, key=lambda each: os.fsencode(each.name))
-        for each in names:
+        with os.scandir(self.folder / inner) as unsorted:
+            children = sorted(unsorted, key=lambda each: os.fsencode(each.name))
+        for each in children:
             path = f"{inner}{each.name}"
             is_folder = each.is_dir(follow_symlinks=False)
             if why := _credential(each.name, is_folder=is_folder):
-                self.leave_out(path, why)  # also an ignored one: whoever looks for it in the pod is told
+                self.leave_out(path, why)  # also if it is ignored, so that people know why the pod lacks it
             elif each.name in _SKIPPED or self._ignored.excludes(path + "/" * is_folder):
                 continue
             elif is_folder and (Path(each.path) / "pyvenv.cfg").is_file():
@@ -328,7 +330,7 @@ class _Walk:
                 yield from self._entry(path, Path(each.path))
 
     def _entry(self, path: str, place: Path) -> Iterator[_Entry]:
-        with contextlib.suppress(FileNotFoundError):  # a file that is gone meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the file was deleted meanwhile
             facts = place.lstat()
             if stat.S_ISREG(facts.st_mode):
                 yield _Entry(path=path, place=place, facts=facts)
@@ -338,7 +340,7 @@ class _Walk:
                 self.leave_out(path, "neither a file nor a folder")
 
     def _link(self, path: str, place: Path, facts: os.stat_result) -> Iterator[_Entry]:
-        """Yield a link as it is: nothing is followed, so that links in a circle do no harm."""
+        """Yield a link without following it, so that circular links do no harm."""
         target = os.path.normpath(place.parent / place.readlink())
         if Path(target).is_relative_to(self.folder):
             yield _Entry(path=path, place=place, facts=facts, link=os.path.relpath(target, place.parent))
@@ -367,24 +369,24 @@ class _Ignored:
             self._specs[inner] = spec
 
     def excludes(self, path: str) -> bool:
-        """Return whether a path is excluded; that of a folder ends in a slash."""
+        """Return whether a path is excluded; the path of a folder ends in a slash."""
         is_kept_open = self._may_come_back and path.endswith("/")
         if self._docker and not is_kept_open and self._docker.check_file(path).include:
             return True
         return self._by_git(path)
 
     def _by_git(self, path: str) -> bool:
-        """Return what the nearest ignore file says that says anything."""
+        """Return whether the path is excluded by the nearest .gitignore that has a pattern for it."""
         inner = path.rstrip("/")
         while inner:
             inner = inner.rpartition("/")[0]
             spec = self._specs.get(f"{inner}/" if inner else "")
-            if spec and (said := spec.check_file(path.removeprefix(f"{inner}/" if inner else "")).include) is not None:
-                return said
+            if spec and (match := spec.check_file(path.removeprefix(f"{inner}/" if inner else "")).include) is not None:
+                return match
         for folder, spec in self._outer:
             outer = (self._folder / path).relative_to(folder).as_posix() + "/" * path.endswith("/")
-            if (said := spec.check_file(outer).include) is not None:
-                return said
+            if (match := spec.check_file(outer).include) is not None:
+                return match
         return False
 
 
@@ -411,14 +413,14 @@ def _lines(file: Path) -> list[str]:
 
 
 def _anchored(line: str) -> str:
-    """Return a line of .dockerignore, where all paths begin at the folder, in the words of .gitignore."""
+    """Convert a line of .dockerignore, where all paths begin at the folder, to .gitignore's syntax."""
     sign, pattern = ("!", line[1:]) if line.startswith("!") else ("", line)
     return line if line.startswith("#") else f"{sign}/{pattern.strip().removeprefix('./').lstrip('/')}"
 
 
 def _credential(name: str, *, is_folder: bool) -> str:
-    """Return why a name looks like a credential's; "" if it does not."""
+    """Return why a name looks like that of a credential; "" if it does not."""
     is_example = any(fnmatchcase(name, pattern) for pattern in _EXAMPLES)
     matches = any(fnmatchcase(name.lower(), pattern) for pattern in _CREDENTIALS) and not is_example
-    found = name in _CREDENTIAL_FOLDERS if is_folder else matches
-    return "may have credentials: give them by `env`, from a Secret" if found else ""
+    is_credential = name in _CREDENTIAL_FOLDERS if is_folder else matches
+    return "may have credentials: give them by `env`, from a Secret" if is_credential else ""

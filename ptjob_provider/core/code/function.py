@@ -1,13 +1,13 @@
-"""Take a function out of its file, with everything at the file's top level that it uses, so that it runs alone.
+"""Extract a function from its file, with everything at the file's top level that it uses, so that it runs alone.
 
-The result is the file itself with all other lines emptied: lines keep their numbers, for tracebacks. What travels:
+The result is the file with all other lines emptied, so that tracebacks have the file's line numbers. What travels:
 
-    travels                                            refused, with the variable's name
+    travels                                            is refused, with the variable's name
     ------------------------------------------------   -----------------------------------------------------------
     imports, also in `try` and `if`; `import *`        names that are imported for type checkers only
-    functions, classes, constants, whatever they call  what is bound in a loop, `with`, `if`, `match` or `try`
-    statements that change these: `LAYERS.append(3)`   what another function changes by `global`
-    what `@MODELS.register` enters into one of these
+    functions, classes, constants, and what they use   names bound in a loop, `with`, `if`, `match` or `try`
+    statements that change these: `LAYERS.append(3)`   names that another function changes by `global`
+    functions that `@MODELS.register` adds to these
     the function's own decorators                      names of Airflow and of this package
     a notebook's cells, in the order they ran          names that the source does not have, or has with other values
 
@@ -38,7 +38,7 @@ _ALLOWED = "allowed: arguments, and imports, constants, functions and classes at
 _FRAMEWORKS = ("airflow", "ptjob_provider")
 _KNOWN = frozenset((*dir(builtins), "__name__", "__doc__", "__package__", "__spec__", "__loader__", "__builtins__"))
 _SEES_EVERYTHING = {"exec": 1, "eval": 1, "globals": 0}
-"""Built-in functions that read all names of the module if they are called with at most so many arguments."""
+"""Built-in functions → maximum number of arguments with which they read all names of the module."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _STATEMENTS = (
     *_DEFINITIONS,
@@ -61,11 +61,11 @@ class FunctionSource:
     """Source of one function, ready to run alone.
 
     Attributes:
-        name: of the function.
-        file: its author's file, for tracebacks.
-        text: the file's lines that it needs, each at its place.
-        package: the package that relative imports are relative to; "" for none.
-        modules: path → source of its packages, as below a folder of `sys.path`.
+        name: the function's name.
+        file: the path of the author's file, for tracebacks.
+        text: the file's lines that the function needs, each at its place.
+        package: the package to which relative imports are relative; "" for none.
+        modules: source of its packages, by path below a folder of `sys.path`.
     """
 
     name: str
@@ -82,11 +82,11 @@ def from_function(
 
     Args:
         function: defined by `def`, in a file or a notebook.
-        modules: packages and modules beside it that it imports.
+        modules: packages and modules that it imports and that travel with it.
         has_folder: its folder travels as well (`code`), so that it may import from there.
 
     Raises:
-        InvalidSpec: it cannot run alone; the text names the variable.
+        InvalidSpec: the function cannot run alone; the text names the variable.
     """
     function = inspect.unwrap(function)
     name = _checked_name(function)
@@ -99,22 +99,22 @@ def from_function(
         if not text:
             _refuse(name, "its source", "is not there: exec or a shell made it", "define the function in a file")
         module, line = _Module(text, code.co_filename, names), code.co_firstlineno
-    return _taken_out(module, name, line, modules=modules, has_folder=has_folder)
+    return _extracted(module, name, line, modules=modules, has_folder=has_folder)
 
 
 def from_text(
     text: str, name: str, *, file: str, modules: Sequence[str] = (), has_folder: bool = False
 ) -> FunctionSource:
-    """Return the source of the function of this name in a file's text, without running any of it.
+    """Return the source of the function of this name in a file's text, without running any of the text.
 
     Raises:
-        InvalidSpec: there is no such function, or it cannot run alone; the text names the variable.
+        InvalidSpec: there is no such function, or the function cannot run alone; the text names the variable.
     """
     try:
         module = _Module(io.StringIO(text, newline=None).read(), file, {})
     except SyntaxError as error:
         raise InvalidSpec(f"function {name}: {file}, line {error.lineno}: {error.msg}; allowed: Python") from None
-    return _taken_out(module, name, 0, modules=modules, has_folder=has_folder)
+    return _extracted(module, name, 0, modules=modules, has_folder=has_folder)
 
 
 def _checked_name(function: Any) -> str:
@@ -137,7 +137,7 @@ def _refuse(function: str, variable: str, why: str, advice: str) -> NoReturn:
 
 
 def _notebook(cells: Iterable[str]) -> str:
-    """Return the cells of a notebook, in the order they ran, as one file; without those that are not Python."""
+    """Return a notebook's cells, in the order in which they ran, as one file without cells that are not Python."""
     texts, futures = [], set()
     for cell in cells:
         try:
@@ -156,7 +156,7 @@ def _notebook(cells: Iterable[str]) -> str:
 
 
 def _below_magic(tree: ast.Module) -> str:
-    """Return the code below `%%time` and the like, which IPython has as the text of a call; "" for other cells."""
+    """Return the code below `%%time` or `%%capture`, which IPython passes to a call as a text; "" for other cells."""
     match tree.body:
         case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [ast.Constant("time" | "capture"), _, code]))]:
             return str(ast.literal_eval(code))
@@ -168,10 +168,10 @@ def _below_magic(tree: ast.Module) -> str:
 
 @dataclass(kw_only=True)
 class _Unit:
-    """Statements that share lines: one, as a rule.
+    """One statement, or several that share a line.
 
     Attributes:
-        nodes: the statements, without decorators that stay behind.
+        nodes: the statements, without decorators that do not travel.
         lines: the numbers of their lines, without those of such decorators.
     """
 
@@ -185,27 +185,29 @@ class _Unit:
 
     @cached_property
     def binds(self) -> set[str]:
-        """Return the names that it binds at the top level, or whose values it changes there."""
+        """Return the names that the unit binds at the top level, or whose values it changes there."""
         if len(self.nodes) == 1 and isinstance(self.nodes[0], _DEFINITIONS):
             return {self.nodes[0].name}
-        found = {one.get_name() for one in self.table.get_symbols() if one.is_assigned() or one.is_imported()}
-        return found.union(*map(_changed, self.nodes))
+        symbols = self.table.get_symbols()
+        bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+        return bound.union(*map(_changed, self.nodes))
 
     @cached_property
     def uses(self) -> set[str]:
-        """Return the module's names that it reads, in whatever function or class of it."""
-        own = {one.get_name() for one in self.table.get_symbols() if one.is_referenced()}
-        return own | {one.get_name() for one in _inner(self.table) if one.is_global() and one.is_referenced()}
+        """Return the module's names that the unit reads, also inside its functions and classes."""
+        own = {symbol.get_name() for symbol in self.table.get_symbols() if symbol.is_referenced()}
+        inner = (symbol for symbol in _inner(self.table) if symbol.is_global() and symbol.is_referenced())
+        return own | {symbol.get_name() for symbol in inner}
 
     @cached_property
     def changes(self) -> set[str]:
-        """Return the names that a function of it binds by `global`."""
+        """Return the names that the unit's functions bind by `global`."""
         inner = (each for node in self.nodes for each in ast.walk(node))
         return {name for each in inner if isinstance(each, ast.Global) for name in each.names}
 
     @cached_property
     def registries(self) -> set[str]:
-        """Return the names of which its decorators are attributes: `MODELS` of `@MODELS.register("small")`."""
+        """Return the names whose attributes are decorators of the unit: `MODELS` for `@MODELS.register("small")`."""
         decorators = [each for node in self.nodes for each in getattr(node, "decorator_list", ())]
         called = [each.func if isinstance(each, ast.Call) else each for each in decorators]
         return {_root(each) for each in called if isinstance(each, ast.Attribute)}
@@ -213,7 +215,7 @@ class _Unit:
     @cached_property
     def annotations(self) -> list[tuple[set[str], bool]]:
         """Return the names in each annotation, and whether it is evaluated when the statement runs."""
-        return [found for node in self.nodes for found in _annotations(node)]
+        return [annotation for node in self.nodes for annotation in _annotations(node)]
 
     @property
     def is_star(self) -> bool:
@@ -230,7 +232,7 @@ class _Unit:
 
 
 class _Module:
-    """A file's text, and what its top level binds."""
+    """A file's text, split into units, and the names that its top level binds."""
 
     def __init__(self, text: str, file: str, values: Mapping[str, Any]) -> None:
         self.lines = text.split("\n")
@@ -259,23 +261,23 @@ class _Module:
         return _Unit(nodes=kept, lines=list(lines))
 
     def _dropped(self, node: _Function | ast.ClassDef) -> list[ast.expr]:
-        """Return its decorators down to the last one of a framework."""
-        found = [number for number, each in enumerate(node.decorator_list, 1) if _root(each) in self.frameworks]
-        return node.decorator_list[: max(found, default=0)]
+        """Return the decorators from the first to the last one of a framework."""
+        numbers = [number for number, each in enumerate(node.decorator_list, 1) if _root(each) in self.frameworks]
+        return node.decorator_list[: max(numbers, default=0)]
 
     def binding(self, name: str) -> list[_Unit]:
-        """Return what binds the name at the top level, or changes its value there."""
+        """Return the units that bind the name at the top level, or change its value there."""
         return self._bindings.get(name, [])
 
     @cached_property
     def is_lazy(self) -> bool:
-        """Return whether annotations are not evaluated."""
+        """Return whether the file imports `annotations` from `__future__`, so that no annotation is evaluated."""
         futures = [unit.nodes[0] for unit in self.units if _is_future(unit)]
         return any(alias.name == "annotations" for node in futures for alias in getattr(node, "names", ()))
 
 
-def _taken_out(module: _Module, name: str, line: int, *, modules: Sequence[str], has_folder: bool) -> FunctionSource:
-    node, above = _found(module, name, line)
+def _extracted(module: _Module, name: str, line: int, *, modules: Sequence[str], has_folder: bool) -> FunctionSource:
+    node, above = _find_function(module, name, line)
     _check_closure(module, node, above)
     entry = module.unit([node])
     kept = _Collector(module, name, entry).collect()
@@ -285,8 +287,8 @@ def _taken_out(module: _Module, name: str, line: int, *, modules: Sequence[str],
     package = str(module.values.get("__package__") or "")
     text = "\n".join(lines.get(number, "") for number in range(1, max(lines) + 1)) + "\n"
     sources = module_sources(modules, name, file=module.file)
-    for of, found in {module.file: text, **sources}.items():
-        check_imports(found, name, of=of, package=package, sources=sources, has_folder=has_folder, file=module.file)
+    for of, source in {module.file: text, **sources}.items():
+        check_imports(source, name, of=of, package=package, sources=sources, has_folder=has_folder, file=module.file)
     check_size({module.file: text, **sources}, name)
     return FunctionSource(name=name, file=module.file, text=text, package=package, modules=sources)
 
@@ -298,38 +300,38 @@ class _Collector:
         self._module = module
         self._name = name
         self._kept = [entry]
-        self._seen = {name}
+        self._visited = {name}
 
     def collect(self) -> list[_Unit]:
-        """Return the units, the function's own included.
+        """Return the units, including the function's own.
 
         Raises:
-            InvalidSpec: the function uses what cannot travel.
+            InvalidSpec: the function uses a name that cannot travel.
         """
-        for unit in self._kept:  # grows meanwhile
+        for unit in self._kept:  # the loop appends to the list
             self._check_calls(unit)
             for name in sorted(unit.uses):
                 self._need(name, unit)
             for names, is_evaluated in unit.annotations:
                 for name in sorted(names):
-                    self._mention(name, unit, is_evaluated=is_evaluated and not self._module.is_lazy)
-        for name in sorted(self._seen):
+                    self._need_mentioned(name, unit, is_evaluated=is_evaluated and not self._module.is_lazy)
+        for name in sorted(self._visited):
             self._check_state(name)
         return [*self._kept, *filter(_is_future, self._module.units)]
 
-    def _mention(self, name: str, user: _Unit, *, is_evaluated: bool) -> None:
-        """Take along a name in an annotation; one that is never evaluated may stay behind."""
+    def _need_mentioned(self, name: str, user: _Unit, *, is_evaluated: bool) -> None:
+        """Add the units of a name in an annotation; a name that is never evaluated is left out if it cannot travel."""
         units = self._module.binding(name)
         if is_evaluated or (units and not any(self._why_not(name, unit) for unit in units)):
             self._need(name, user)
 
     def _need(self, name: str, user: _Unit) -> None:
-        if name in self._seen:
+        if name in self._visited:
             return
         units = self._module.binding(name)
         if not units and name not in _KNOWN and not any(name in unit.changes for unit in self._module.units):
             units = [unit for unit in self._module.units if unit.is_star] or self._unknown(name, user)
-        self._seen.add(name)
+        self._visited.add(name)
         for unit in units:
             if why := self._why_not(name, unit):
                 self._refuse(name, why, "pass its value as an argument, or make it in the function", user)
@@ -367,7 +369,7 @@ class _Collector:
                 )
 
     def _check_state(self, name: str) -> None:
-        """Refuse a constant that has another value by now, or that a function which stays behind changes."""
+        """Refuse a name whose constant has another value by now, or that a function which does not travel changes."""
         units, own = self._module.binding(name), set(self._kept[0].lines)
         for unit in self._module.units:
             if name in unit.changes and unit not in self._kept and not own <= set(unit.lines):
@@ -388,7 +390,7 @@ class _Collector:
 
 
 class _WithoutAnnotations(ast.NodeTransformer):
-    """Removes annotations: a name in one is not needed to run."""
+    """Removes annotations, because their names are not needed to run."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -418,7 +420,7 @@ def _inner(table: symtable.SymbolTable) -> Iterator[symtable.Symbol]:
 
 
 def _annotations(node: ast.AST, *, in_function: bool = False) -> Iterator[tuple[set[str], bool]]:
-    """Yield the names in each annotation; those of a function's variables are never evaluated."""
+    """Yield the names in each annotation, with whether it is evaluated; those of local variables never are."""
     annotation = getattr(node, "annotation", None)
     if annotation is not None:
         yield from _named(annotation, is_evaluated=not (in_function and isinstance(node, ast.AnnAssign)))
@@ -438,17 +440,20 @@ def _named(annotation: ast.expr, *, is_evaluated: bool) -> Iterator[tuple[set[st
                 inner = ast.parse(each.value, mode="eval")
             except SyntaxError:
                 continue
-            yield {one.id for one in ast.walk(inner) if isinstance(one, ast.Name)}, False
+            yield {node.id for node in ast.walk(inner) if isinstance(node, ast.Name)}, False
 
 
-def _found(module: _Module, name: str, line: int) -> tuple[_Function, tuple[ast.stmt, ...]]:
-    """Return the function's definition and those around it: the one at the line, else the last one."""
-    named = [found for found in _definitions(module.tree) if found[0].name == name]
-    found = [each for each in named if line in (0, _first_line(each[0]))]
-    if not found:
+def _find_function(module: _Module, name: str, line: int) -> tuple[_Function, tuple[ast.stmt, ...]]:
+    """Return the function's definition, and those around it.
+
+    The definition is the one at the line; for line 0 it is the last one at the top level, else the last one.
+    """
+    named = [each for each in _definitions(module.tree) if each[0].name == name]
+    matching = [each for each in named if line in (0, _first_line(each[0]))]
+    if not matching:
         why = "has changed since it was loaded" if named else "has no function of this name"
         _refuse(name, module.file, why, "load it again" if named else "correct the name")
-    node, above = max(found, key=lambda each: (not each[0].col_offset, each[0].lineno))
+    node, above = max(matching, key=lambda each: (not each[0].col_offset, each[0].lineno))
     if above and isinstance(above[-1], ast.ClassDef):
         _refuse(name, name, "is a method", "move it to the top level, and pass the object's parts as arguments")
     if isinstance(node, ast.AsyncFunctionDef):
@@ -465,7 +470,7 @@ def _definitions(node: ast.AST, above: tuple[ast.stmt, ...] = ()) -> Iterator[tu
 
 
 def _check_closure(module: _Module, node: _Function, above: Sequence[ast.stmt]) -> None:
-    """Refuse a function inside another one that uses variables of that, or that one itself."""
+    """Refuse a function inside another one if it uses that function's variables, or that function."""
     if not above:
         return
     tables = [symtable.symtable("\n".join(module.lines), module.file, "exec")]
@@ -474,7 +479,7 @@ def _check_closure(module: _Module, node: _Function, above: Sequence[ast.stmt]) 
     lines = (node.lineno, _first_line(node))
     own = next(each for each in tables if each.get_name() == node.name and each.get_lineno() in lines)
     outer = next(each for each in above if isinstance(each, _DEFINITIONS))
-    for name in sorted(one.get_name() for one in own.get_symbols() if one.is_free()):
+    for name in sorted(symbol.get_name() for symbol in own.get_symbols() if symbol.is_free()):
         why = f"is a local variable of {outer.name} (line {outer.lineno})"
         _refuse(node.name, repr(name), why, "pass it as an argument, or move it to the top level")
     if outer.name in module.unit([node]).uses:
@@ -482,7 +487,7 @@ def _check_closure(module: _Module, node: _Function, above: Sequence[ast.stmt]) 
 
 
 def _sharing_lines(nodes: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Yield statements that share a line together."""
+    """Yield the statements in groups: those that share a line are in one group."""
     group: list[ast.stmt] = []
     for node in nodes:
         if group and _first_line(node) > (group[-1].end_lineno or 0):
@@ -520,7 +525,7 @@ def _changed(node: ast.stmt) -> set[str]:
 
 
 def _chooses_import(node: ast.stmt) -> bool:
-    """Return whether a `try` or `if` does nothing but import, and set constants about it."""
+    """Return whether the statement is a `try` or `if` that only imports and assigns constants."""
     if not isinstance(node, (ast.Try, ast.If)):
         return False
     inner = [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
@@ -547,12 +552,12 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def _framework_names(tree: ast.Module) -> set[str]:
-    """Return the names of Airflow and this package, wherever the file imports them."""
-    found = {name for node in _imports(tree) if _origin(node) in _FRAMEWORKS for name in _imported(node)}
+    """Return the names that the file imports from Airflow and this package, also inside functions."""
+    names = {name for node in _imports(tree) if _origin(node) in _FRAMEWORKS for name in _imported(node)}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and _root(node.value) in found:
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found
+        if isinstance(node, ast.Assign) and _root(node.value) in names:
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _origin(node: ast.Import | ast.ImportFrom) -> str:
@@ -568,7 +573,7 @@ def _is_equal(literal: Any, value: Any) -> bool:
 
 
 def _constant(unit: _Unit, name: str) -> list[Any]:
-    """Return the value of an assignment of literals, as a list; nothing for any other statement."""
+    """Return a list with the value that a literal assignment gives the name; empty for any other statement."""
     node = unit.nodes[0]
     if not isinstance(node, ast.Assign) or [_root(each) for each in node.targets] != [name]:
         return []

@@ -1,6 +1,6 @@
-"""Find the sources of packages that travel with a function, and imports that would be missing in the pod.
+"""Find the sources of packages that travel with a function, and imports that would fail in the pod.
 
-Nothing is imported for it: a package is found by the import system's finders, and only its `.py` files are read.
+Nothing is imported: the import system's finders find a package, and only its `.py` files are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 MAX_BYTES = 1024 * 1024
-"""Limit of a function's source together with its modules'."""
+"""Maximum bytes of the source of a function and its modules together."""
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _BINARY = (".so", ".pyd")
@@ -31,14 +31,14 @@ def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[st
     """Return path → source of these packages and modules.
 
     Args:
-        names: of the top level.
-        function: for errors.
-        file: the function's; packages beside it are found, too.
+        names: names of top-level packages and modules.
+        function: the function's name, for errors.
+        file: the function's file; packages beside it are found, too.
 
     Raises:
-        InvalidSpec: one is not there, is not of the top level, or is not pure Python.
+        InvalidSpec: a module is not found, is not of the top level, or is not pure Python.
     """
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in names:
         spec = _spec(name, file) if name.isidentifier() else None
         places = [Path(place) for place in _places(spec)]
@@ -50,12 +50,12 @@ def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[st
                 allowed = "allowed: pure Python; install the package in the image"
                 raise InvalidSpec.of(f"function {function}: modules", f"{name} ({path.name})", allowed)
             base = next(place for place in places if path == place or place in path.parents).parent
-            found[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
-    return found
+            sources[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
+    return sources
 
 
 def check_size(sources: Mapping[str, str], function: str) -> None:
-    """Refuse more than `MAX_BYTES`; the text names the largest.
+    """Refuse sources of more than `MAX_BYTES` bytes; the error names the largest.
 
     Raises:
         InvalidSpec: the sources are too large.
@@ -76,20 +76,20 @@ def check_imports(
     """Refuse an import of a file of this machine that does not travel.
 
     Args:
-        text: the source.
-        function: for errors.
-        of: the source's name, for errors.
-        package: that the function's relative imports are relative to.
-        sources: what travels, path → source.
+        text: the source with the imports.
+        function: the function's name, for errors.
+        of: name of the source, for errors.
+        package: the package to which the function's relative imports are relative.
+        sources: sources that travel, by path.
         has_folder: the function's folder travels as well.
-        file: the function's.
+        file: the function's file.
 
     Raises:
-        InvalidSpec: the module is neither installed nor travels; the text says how it could.
+        InvalidSpec: a module is a file of this machine that does not travel; the text says how it could.
     """
-    there = {path.partition("/")[0].removesuffix(".py") for path in sources}
+    travelling = {path.partition("/")[0].removesuffix(".py") for path in sources}
     for name, line in _imports(text, package if of == file else ""):
-        if name in there or has_folder or not _is_local(_spec(name, file), name):
+        if name in travelling or has_folder or not _is_local(_spec(name, file), name):
             continue
         raise InvalidSpec(
             f"function {function}: {name!r}, imported in {of}, line {line}, is a file of this machine, which is not"
@@ -99,7 +99,7 @@ def check_imports(
 
 
 def _imports(text: str, package: str) -> Iterator[tuple[str, int]]:
-    """Yield the top-level name of each import, with its line; relative ones as part of the package."""
+    """Yield the top-level name of each import, with its line; relative imports are the package's."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
@@ -111,14 +111,14 @@ def _imports(text: str, package: str) -> Iterator[tuple[str, int]]:
 
 def _spec(name: str, file: str) -> ModuleSpec | None:
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ValueError, ImportError):
         return None
-    return found or PathFinder.find_spec(name, [str(Path(file).parent)])
+    return spec or PathFinder.find_spec(name, [str(Path(file).parent)])
 
 
 def _places(spec: ModuleSpec | None) -> list[str]:
-    """Return the folders of a package, or the file of a module; nothing for what has no file."""
+    """Return the folders of a package, or the file of a module; empty for a module without a file."""
     if spec is None:
         return []
     if spec.submodule_search_locations is not None:
@@ -127,7 +127,7 @@ def _places(spec: ModuleSpec | None) -> list[str]:
 
 
 def _is_local(spec: ModuleSpec | None, name: str) -> bool:
-    """Return whether a module is a file that is neither Python's own nor of a distribution."""
+    """Return whether a module is a file of neither the standard library nor an installed distribution."""
     places = _places(spec)
     if name in sys.stdlib_module_names or not places or _INSTALLED & set(Path(places[0]).parts):
         return False

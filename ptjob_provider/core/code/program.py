@@ -1,7 +1,7 @@
-"""Make the program of a job that runs a function: one argument of `python -c`, which every kind of job can carry.
+"""Build the command of a job that runs a function: `python -c` with the program as an argument, for every kind.
 
-The text is compressed and in base64: it has no `$(NAME)` that the kubelet would expand, no template that Airflow or
-Argo would render, and no text that the local back-end would take for a path.
+The program is compressed and in base64, so that it contains no `$(NAME)` that the kubelet would expand, no template
+that Airflow or Argo would render, and nothing that the local back-end would take for a path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.code.function import FunctionSource
 
 MAX_ARGUMENT = 120 * 1024
-"""Limit of the encoded program: Linux takes at most 128 KiB as one argument of a process."""
+"""Maximum characters of the encoded program: Linux accepts at most 128 KiB as one argument of a process."""
 
 _TERMINATION_LOG = "/dev/termination-log"
 _START = (
@@ -40,7 +40,8 @@ def script(
 ) -> str:
     """Return a Python program that calls the function with these JSON values; see `arguments.plain_arguments`.
 
-    `late` are the keyword arguments that follow on the program's command line, and whether each is JSON or a text.
+    `late` names the keyword arguments that follow on the program's command line, each with True for JSON, False for a
+    text.
     """
     payload = {
         "name": source.name,
@@ -61,8 +62,8 @@ def command(text: str, *, field: str, torchrun: bool = False) -> list[str]:
 
     Args:
         text: the program.
-        field: the function, for errors.
-        torchrun: start as many processes as the job's `nproc_per_node` says.
+        field: the function's name, for errors.
+        torchrun: start the program by torchrun, with `nproc_per_node` processes.
 
     Raises:
         InvalidSpec: the program is too large for a command.
@@ -89,15 +90,15 @@ def job_command(
     """Return the command of a container that calls the function with these values.
 
     Args:
-        source: of the function.
+        source: the function's source.
         function: the function.
         args: its positional arguments.
-        kwargs: its keyword arguments; of `late` ones, only the names count.
-        fields: the job's fields. A TrainJob's pods have their ranks by torchrun only.
+        kwargs: its keyword arguments; the values of `late` ones are ignored.
+        fields: the job's fields. In a TrainJob, only torchrun's processes have ranks.
         late: see `script`.
 
     Raises:
-        InvalidSpec: an argument cannot travel, or all of it is too large.
+        InvalidSpec: an argument cannot travel, or the program is too large for a command.
     """
     names = {name for name, _ in late}
     plain_args, plain_kwargs = plain_arguments(function, args, kwargs, late=names)
@@ -108,7 +109,7 @@ def job_command(
 
 
 def check_no_command(fields: Mapping[str, Any], names: Iterable[str], *, title: str) -> None:
-    """Refuse a command beside a function.
+    """Check that no command is given in addition to a function.
 
     Raises:
         InvalidSpec: one of the fields of these names is set.

@@ -10,15 +10,15 @@ KEY = "ptjob_return_value"
 def return_value_in(message: str) -> str:
     """Return rank 0's return value as JSON; "" if the message is something else, such as the end of a log.
 
-    The message of a container that failed may be one, too: rank 0 was done before another rank of its pod failed.
+    A failed container's message may be a return value, too: rank 0 may return before another rank of its pod fails.
     """
     try:
-        found = json.loads(message)
+        value = json.loads(message)
     except ValueError:
         return ""
-    return json.dumps(found[KEY]) if isinstance(found, dict) and found.keys() == {KEY} else ""
+    return json.dumps(value[KEY]) if isinstance(value, dict) and value.keys() == {KEY} else ""
 
 
 def is_truncated(message: str) -> bool:
-    """Return whether the message is the beginning of a return value: all containers of a pod share the space."""
+    """Return whether the message is a truncated return value: a pod's containers share the space for messages."""
     return message.startswith(f'{{"{KEY}":') and not return_value_in(message)
