@@ -71,7 +71,7 @@ class Packed:
         digest: SHA-256 of the archive, in hexadecimal.
         files: number of its files and links.
         bytes: their total size.
-        left_out: `path: reason` for each path that is left out although no ignore file excludes it.
+        left_out: `path: reason` for each path that is left out for another reason than an ignore file.
     """
 
     digest: str

@@ -2,7 +2,7 @@
 
 The result is the file with all other lines emptied, so that tracebacks have the file's line numbers. What travels:
 
-    travels                                            is refused, with the variable's name
+    travels                                            is refused; the error names the variable
     ------------------------------------------------   -----------------------------------------------------------
     imports, also in `try` and `if`; `import *`        names that are imported for type checkers only
     functions, classes, constants, and what they use   names bound in a loop, `with`, `if`, `match` or `try`
@@ -11,7 +11,7 @@ The result is the file with all other lines emptied, so that tracebacks have the
     the function's own decorators                      names of Airflow and of this package
     a notebook's cells, in the order they ran          names that the source does not have, or has with other values
 
-Decorators of Airflow and of this package, and those above them, stay behind. Names in annotations travel if they can.
+Decorators of Airflow and of this package, and those above them, do not travel. Names in annotations travel if they can.
 """
 
 from __future__ import annotations

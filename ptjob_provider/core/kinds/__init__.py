@@ -49,7 +49,7 @@ def kind_of(job: Mapping[str, Any]) -> Kind:
 
 
 def requested_kind(job: TrainingJob, *, preferred: str | None = None) -> Kind:
-    """Return the kind to render a job as if it is unknown which kinds the cluster serves."""
+    """Return the kind for rendering a job when it is unknown which kinds the cluster serves."""
     return named(job.named_kind or preferred or DEFAULT.KIND)
 
 
@@ -114,7 +114,7 @@ def observe(
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function from a pod to its replica's name: by the job's status if that has the pod, else by the pod."""
+    """Return a function from a pod to its replica's name: by the job's status if it lists the pod, else by the pod."""
     kind = kind_of(job)
     names = kind.reported(job).pods
     if not names:

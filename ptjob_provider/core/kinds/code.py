@@ -65,7 +65,7 @@ _FOLDER_NAMES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
 
 
 def with_prefix(prefix: str, image: str) -> str:
-    """Return the image's name below the address of a mirror; the prefix "" is none."""
+    """Return the image's name with a mirror's address in front; without a prefix, the name is unchanged."""
     return f"{prefix.rstrip('/')}/{image}" if prefix else image
 
 
@@ -424,7 +424,7 @@ def _is_archive(part: Manifest, secret: str) -> bool:
 
 
 def _with_each(part: Any, change: Callable[[Manifest], Manifest | None]) -> Any:
-    """Return an object with `change` applied to its maps, at any depth; a map for which it returns None is searched."""
+    """Return an object with `change` applied to its maps, at any depth; where it returns None, deeper maps follow."""
     if isinstance(part, list):
         return [_with_each(each, change) for each in part]
     if not isinstance(part, dict):

@@ -30,10 +30,10 @@ class Replica:
     """One replica of a job.
 
     Attributes:
-        name: the same after the pod is recreated; it is the pod's own name if that stays the same, too.
+        name: stays the same when the pod is recreated; it is the pod's own name if that stays the same, too.
         role: `master` or `worker`, as in the operator's labels.
         index: number of the pod within the role, from 0.
-        rank: of the pod within the job (a node's rank, where a pod has several processes).
+        rank: the pod's rank within the job; if a pod has several processes, it is the node's rank.
         gpus: requested GPUs.
         template: the pod's template, as far as the job's object defines it.
     """

@@ -551,7 +551,7 @@ def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -
     """Return a required part, checked for its type and for content.
 
     Raises:
-        InvalidSpec: it is invalid or missing; the text names it by its path.
+        InvalidSpec: the part is missing, empty or of another type; the text names it by its path.
     """
     value = owner.get(name)
     if not isinstance(value, kind) or not value:
@@ -563,7 +563,7 @@ def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None
     """Check the type of an optional part.
 
     Raises:
-        InvalidSpec: it is wrong; the text names the part by its path.
+        InvalidSpec: the part is of another type; the text names it by its path.
     """
     value = owner.get(name)
     if value is not None and not isinstance(value, kind):
@@ -574,7 +574,7 @@ def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str,
     """Yield path and item of a list of maps; a missing list is empty.
 
     Raises:
-        InvalidSpec: it is no list, or an item is no map.
+        InvalidSpec: the part is no list, or an item is no map.
     """
     optional(owner, name, f"{path}.{name}", list)
     for index, item in enumerate(owner.get(name) or []):

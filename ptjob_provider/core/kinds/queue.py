@@ -49,7 +49,7 @@ def owner_of(workload: Mapping[str, Any]) -> str:
 
 
 def as_event(workload: Mapping[str, Any]) -> Manifest | None:
-    """Return a Workload's reason for waiting as a core/v1 Event; None if the Workload does not wait."""
+    """Return a Workload's reason for waiting as a core/v1 Event; None without a reason."""
     meta, status = workload["metadata"], workload.get("status") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     for name in _BLOCKING:
@@ -71,7 +71,7 @@ _PODS = ("pods", "count/pods")
 
 
 def judged(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
-    """Return the history in which each refused pod says why waiting cannot help, if so.
+    """Return the history with the reason why waiting cannot help on each refused pod that has such a reason.
 
     Args:
         history: the job's pod history.

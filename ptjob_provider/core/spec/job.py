@@ -88,7 +88,7 @@ class ElasticPolicy:
         """Check that the training can start with this number of pods.
 
         Raises:
-            InvalidSpec: it could not: it would wait forever for more pods, or refuse some.
+            InvalidSpec: the training would wait forever for more pods, or refuse some of them.
         """
         lowest, highest = self.min_replicas or 1, self.max_replicas or parsers.MAX_PODS
         if not lowest <= workers <= highest:
@@ -569,7 +569,7 @@ class TrainingJob:
         return ("master", "worker") if self.pods > 1 else ("master",)
 
     def role(self, role: Role) -> RoleFields:
-        """Return the fields of one role: its own over the job's."""
+        """Return the fields of one role: its own override the job's."""
         own = self.master if role == "master" else self.worker
         return RoleFields.of(self, own or RoleFields(), gpu=self.gpu_resource or DEFAULT_GPU)
 

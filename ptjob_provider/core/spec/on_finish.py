@@ -15,7 +15,7 @@ class OnFinishAction(StrEnum):
     """
 
     KEEP_JOB = "keep_job"
-    """The job stays for its TTL; a manifest's job without one gets the default of seven days."""
+    """The job stays for its TTL; a job from a manifest without a TTL gets the default of seven days."""
     DELETE_JOB = "delete_job"
     DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
 

@@ -323,7 +323,7 @@ _SHORT = re.compile(r"(?P<claim>[^/:]+)(?:/(?P<sub_path>[^:]+))?:(?P<mount_path>
 
 
 def claim_name(field: str, value: Any) -> str:
-    """Return the name of a claim.
+    """Parse the name of a claim.
 
     Raises:
         InvalidSpec: the name is invalid.

@@ -265,8 +265,8 @@ def _elastic(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | No
 def _scheduler(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
     if job.queue_name is None:
         return dict(given) if given is not None else None
-    ours = (given or {}).get("t9kScheduler") or {}
-    return {**(given or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}
+    t9k = (given or {}).get("t9kScheduler") or {}
+    return {**(given or {}), "t9kScheduler": {**t9k, "queue": job.queue_name}}
 
 
 def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:

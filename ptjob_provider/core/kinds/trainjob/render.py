@@ -255,13 +255,13 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
     and the working directory: the code is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
 
     Raises:
-        InvalidSpec: the runtime has no such init container, or the source has settings that only a runtime can have.
+        InvalidSpec: the runtime is Trainer's default, which has no such container, or the source names an image.
     """
     if source is None:
         return template
     if source.folder:
-        grown = code.with_folder(template, source, container=CONTAINER, in_command=True)
-        return pod_template.map_container(grown, CONTAINER, _without_working_dir)
+        whole = code.with_folder(template, source, container=CONTAINER, in_command=True)
+        return pod_template.map_container(whole, CONTAINER, _without_working_dir)
     if not has_own_runtime:
         raise InvalidSpec(
             f"code: a TrainJob can add no init container; name a runtime that has one called {SYNC_CONTAINER} with "
@@ -269,11 +269,11 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
         )
     if source.image:
         raise InvalidSpec(f"code.image: the runtime's init container {SYNC_CONTAINER} has it; leave it out")
-    grown = code.with_code(template, source, image="", container=CONTAINER)
-    pod = grown["spec"]
+    whole = code.with_code(template, source, image="", container=CONTAINER)
+    pod = whole["spec"]
     inits = [_only_configured(each) for each in pod["initContainers"]]
     return pod_template.map_container(
-        {**grown, "spec": {**pod, "initContainers": inits}}, CONTAINER, _without_working_dir
+        {**whole, "spec": {**pod, "initContainers": inits}}, CONTAINER, _without_working_dir
     )
 
 
@@ -387,7 +387,7 @@ def reference(text: str | None) -> Manifest | None:
     """Parse a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace.
 
     Raises:
-        InvalidSpec: it is neither.
+        InvalidSpec: the text is neither.
     """
     if text is None:
         return None
