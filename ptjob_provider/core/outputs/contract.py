@@ -110,7 +110,8 @@ class OutputFacts(Record):
         is_dir: True if it is a directory.
         files: number of files: the file itself, or the files below a directory; of tfevents only event files.
         bytes: their total size.
-        sha256: SHA-256 of a model's content; that of a directory is described in `probe_outputs`; "" if unreadable.
+        sha256: SHA-256 of a model's file or, for a directory, of `sha256sum`'s output for its files, by name; "" if
+            unreadable.
         modified_at: the latest modification of those files, in seconds since 1970; 0 without files.
         last_step: the greatest step of a scalar; None without scalars.
         scalars: the last value of each tag; NaN, Infinity and -Infinity are texts that `float()` reads.

@@ -147,7 +147,6 @@ def lacking(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
-    """Return the requested object."""
     manifest = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = manifest["spec"]
     torchrun = torchrun_config(job, spec.get("torchrunConfig"))
