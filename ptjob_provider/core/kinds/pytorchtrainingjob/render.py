@@ -35,9 +35,6 @@ API_VERSION = "batch.tensorstack.dev/v1beta1"
 CONTAINER = "python"
 """Name of the training container; without a container of this name, the first one trains."""
 
-TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
-"""Our roles → replica types. Types are free words; the first replica of all is the master."""
-
 CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
 """`clean_pod_policy` → T9k's `cleanUpPolicy`."""
 
