@@ -48,7 +48,7 @@ OPERATORS = Page("tutorials/from-kubectl.md", "mnist:1")
 T9K = Page("tutorials/from-t9k.md", "t9kpublic/pytorch-1.13.0:sdk-0.5.2")
 
 SWITCHED = "container pytorch is started with the backend gloo instead of nccl"
-NO_GPU = "backend_without_gpu=gloo says that there is no GPU"
+NO_GPU = "backend_without_gpu=gloo is set"
 FOLDER = "tutorial-examples/job/pytorchtrainingjob/ddp"
 """Where T9k's tutorial has its script, on its claim."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OWNER = Owner(instance="test", ids={"task": "same"}, labels={})
 SWITCH = {"backend_without_gpu": "gloo"}
-REASON = "backend_without_gpu=gloo says that there is no GPU"
+REASON = "backend_without_gpu=gloo is set"
 
 
 def render(**values: Any) -> Rendered:

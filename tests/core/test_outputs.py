@@ -322,7 +322,7 @@ def test_an_output_from_before_the_job_is_a_problem() -> None:
 
     assert problem.cause is OutputCause.STALE
     assert "is stale: last modified 2026-11-19T10:00:00Z, but the job began 2026-11-20T10:00:00Z" in problem.text
-    assert problem.resolution == "save the model to $PTJOB_MODEL_PATH: what is there is from before the job"
+    assert problem.resolution == "save the model to $PTJOB_MODEL_PATH: the files there are older than the job"
 
 
 @pytest.mark.parametrize(("seconds_before", "count"), [(119.0, 0), (120.0, 0), (120.001, 1), (121.0, 1)])

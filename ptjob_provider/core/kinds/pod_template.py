@@ -240,7 +240,7 @@ def without_nccl(
             return container
         sentences.append(
             f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
-            f"backend_without_gpu={backend} says that there is no GPU"
+            f"backend_without_gpu={backend} is set"
         )
         return {**container, **parts}
 

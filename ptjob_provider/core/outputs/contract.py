@@ -174,7 +174,7 @@ class OutputCause(StrEnum):
 _ADVICE = {
     OutputCause.MISSING: "{task}, or correct {field}=",
     OutputCause.EMPTY: "{task}, and see whether the claim is full",
-    OutputCause.STALE: "{task}: what is there is from before the job",
+    OutputCause.STALE: "{task}: the files there are older than the job",
 }
 
 
