@@ -1,7 +1,7 @@
 """Store the log cursors of an event loop in an XCom of each task: few concurrent writes, and none without need.
 
-Each write is a request to the process that also manages the triggerer's rows and reads all logs. Ten thousand jobs that
-only wait have no log cursor, and cost no write.
+Each write is a request to Airflow's supervisor, which also manages the triggerer's database rows and reads all logs.
+Jobs that wait in a queue have no log cursor: ten thousand of them cost no write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor
 
 CHECK_INTERVAL = 2.0
-"""Seconds between two checks."""
+"""Seconds between two checks of a `FreezeDetector`."""
 
 FROZEN_AFTER = 8.0
 """Seconds without a check after which another triggerer may have taken over, and been suspended itself."""
@@ -52,7 +52,7 @@ class FreezeDetector:
         return self._freezes
 
     def start(self) -> None:
-        """Start checking, by a timer that waits for nothing else, so that only a blocked loop can stop it."""
+        """Start checking, with a timer that depends on nothing else: only a blocked event loop can stop it."""
         self.freezes()
         self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL, self.start, context=contextvars.Context())
 
@@ -73,13 +73,13 @@ PAUSE = 1.0
 """Seconds between two checks for due writes."""
 
 AT_ONCE = 4
-"""Maximum requests in progress; Airflow responds to them one by one, between its own."""
+"""Maximum requests in progress; Airflow's supervisor responds one by one, between its other work."""
 
 SPACING = 0.05
 """Seconds between two regular writes."""
 
 FIRED = 5.0
-"""Seconds after which an event has certainly gone to Airflow, which fetches events every second."""
+"""Seconds after which Airflow has certainly fetched an event; it fetches events every second."""
 
 LAST_TIMEOUT = 5.0
 """Seconds that a triggerer's shutdown waits for the last cursors to be sent; Airflow kills it after ten."""
@@ -90,15 +90,15 @@ class StoredLog(Protocol):
 
     @property
     def task_instance(self) -> Any:
-        """The task."""
+        """The task instance that has the XCom."""
 
     @property
     def uid(self) -> str:
-        """The job's."""
+        """The job's uid."""
 
     @property
     def cursor(self) -> LogCursor | None:
-        """The last line that the logger has received."""
+        """The position of the last line that was written."""
 
     @property
     def writers(self) -> dict[str, Any]:
@@ -109,8 +109,8 @@ class CursorStore:
     """Writes the log cursors of an event loop, each at most every SAVE_INTERVAL and only if it has moved.
 
     Args:
-        rate_limiter: reports when records have left the process: a cursor promises that its line is in the log.
-        freeze_detector: reports when another process may have stored a later cursor meanwhile.
+        rate_limiter: reports when records have left the process: the line of a stored cursor must be in the log.
+        freeze_detector: reports that another process may have stored a later cursor meanwhile.
         clock: monotonic seconds.
 
     Attributes:
@@ -158,7 +158,7 @@ class CursorStore:
             return await supervisor.get_xcom(log.task_instance, CURSOR_KEY)
 
     async def save(self, log: StoredLog, cursor: LogCursor | None) -> None:
-        """Write a cursor at once, unless another process may have stored a later one; on failure it may be missing."""
+        """Write a cursor at once, unless another process may have stored a later one; ignore a failed write."""
         async with self._at_once:
             await self._write(log, cursor, is_last=False)
 
@@ -170,7 +170,7 @@ class CursorStore:
         writing = [asyncio.create_task(self._write(log, cursor, is_last=True)) for log, cursor in last]
         try:
             await asyncio.sleep(0)
-            await asyncio.sleep(0)  # before Airflow 3.2 a request is a task of its own
+            await asyncio.sleep(0)  # Airflow before 3.2 sends a request in a task of its own, one step later
             await self._rate_limiter.drain(LAST_TIMEOUT)
         finally:
             for each in writing:

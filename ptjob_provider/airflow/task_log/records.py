@@ -1,7 +1,7 @@
-"""Limit the log records per second of all jobs of an event loop together, to what their socket takes.
+"""Limit the log records per second of all jobs of an event loop together, so that no write to a socket blocks.
 
-Airflow's processes send their records to a supervisor through sockets. A triggerer's supervisor reads 4 KB between two
-database queries (3.3.2), and a write to a full socket blocks the event loop of all triggers until then.
+Tasks and triggers send their log records through sockets to Airflow's supervisor. A triggerer's supervisor reads 4 KB
+between two database queries (3.3.2), and a write to a full socket blocks the event loop of all triggers until then.
 
 A triggerer runs thousands of jobs on one loop, and every record passes through Airflow's logger on that loop and
 through the one thread that also manages the triggerer's database rows. Above the limit, a job's lines wait for its turn
@@ -72,11 +72,11 @@ class SupervisorSockets:
         return all(self._is_open(each) for each in self._sockets)
 
     def is_empty(self) -> bool:
-        """Return whether everything written has been read."""
+        """Return whether the supervisor has read everything."""
         return not self.unsent()
 
     def unsent(self) -> int:
-        """Return how much of what was written is unread, as the kernel counts it."""
+        """Return the number of written bytes that the supervisor has not read, as the kernel counts them."""
         return sum(each.unsent() for each in self._sockets)
 
     def _is_open(self, each: _Socket) -> bool:
@@ -117,13 +117,13 @@ def _local_socket(descriptor: int, inode: int) -> Iterator[tuple[int, _Socket]]:
 
 
 BURST = 0.05
-"""Seconds of the limit that may be written at once: Airflow's logger blocks the loop meanwhile."""
+"""Maximum burst, in seconds of the limit: Airflow's logger blocks the loop while it writes."""
 
 STEP = 0.02
 """Seconds between two rounds of turns while a writer waits."""
 
 DRAIN_INTERVAL = 0.005
-"""Seconds between two checks whether what was written has been read; a job's event waits for that."""
+"""Seconds between two checks whether the supervisor has read everything; a trigger's event waits for that."""
 
 LONGEST_STEP = 0.01
 """Maximum seconds of one round."""
@@ -140,15 +140,15 @@ class Writer(Protocol):
 
 
 class RateLimiter:
-    """Shares out the records of an event loop.
+    """Limits the log records per second of an event loop, and gives its writers turns.
 
     Args:
-        per_second: how many.
+        per_second: maximum records per second.
         sockets: the sockets that carry records out of this process; nothing is written while they have no room.
         clock: monotonic seconds.
 
     Attributes:
-        held: bytes, about, that wait with all writers; the writers count them.
+        held: approximate bytes of the pending lines of all writers; the writers update it.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class RateLimiter:
         self._wake()
 
     async def next_lines(self) -> None:
-        """Return when one more reader with lines at hand may continue: all at once would block the loop."""
+        """Wait for the turn of a reader that has lines: all readers at once would block the loop."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._readers.append(turn)
@@ -185,30 +185,30 @@ class RateLimiter:
         await turn
 
     async def drain(self, patience: float, *, while_it_moves: bool = False) -> bool:
-        """Wait until what was written has been read, and return whether it has.
+        """Wait until the supervisor has read everything, and return whether it has.
 
         Airflow drops records in transit when a trigger's event arrives: of 10,000 lines written just before it, 49 went
-        to the triggerer's own log (3.3.2). Turns pause meanwhile, else the wait might never end.
+        to the triggerer's own log (3.3.2). No writer has a turn meanwhile, else the wait might never end.
 
         Args:
-            patience: seconds.
-            while_it_moves: apply it only while nothing leaves. A triggerer reads 4 KB between two database
-                queries, and a slow one takes more than seconds for the content of a socket.
+            patience: timeout in seconds.
+            while_it_moves: restart the timeout whenever something was read. A triggerer reads 4 KB between two
+                database queries, and a slow one needs many seconds to read all that a socket holds.
         """
         if self._sockets.is_empty():
             return True
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._draining.append(answer)
+        drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._draining.append(drained)
         self._wake()
         least = self._sockets.unsent()
         try:
-            while not (await asyncio.wait({answer}, timeout=patience))[0]:
+            while not (await asyncio.wait({drained}, timeout=patience))[0]:
                 before, least = least, min(least, self._sockets.unsent())
                 if not while_it_moves or least == before:
                     return False
         finally:
-            if answer in self._draining:
-                self._draining.remove(answer)
+            if drained in self._draining:
+                self._draining.remove(drained)
         return True
 
     def _wake_readers(self) -> None:
@@ -220,7 +220,7 @@ class RateLimiter:
             asyncio.get_running_loop().call_soon(self._wake_readers)
 
     def _wake(self) -> None:
-        if self._timer is None:  # in a context of its own: it works for all jobs, not for the first one
+        if self._timer is None:  # an empty context: the timer serves all jobs, not only the one that starts it
             loop = asyncio.get_running_loop()
             pause = DRAIN_INTERVAL if self._draining else STEP
             self._timer = loop.call_later(pause, self._step, context=contextvars.Context())
@@ -237,9 +237,9 @@ class RateLimiter:
                 self._wake()
 
     def _report_drained(self) -> None:
-        for answer in self._draining:
-            if not answer.done():
-                answer.set_result(None)
+        for drained in self._draining:
+            if not drained.done():
+                drained.set_result(None)
         self._draining.clear()
 
     def _give_turns(self) -> None:
@@ -264,4 +264,4 @@ def _configured() -> RateLimiter:
 
 
 rate_limiters = OnePerLoop(_configured)
-"""One limit per event loop, read from `[ptjob] max_log_records_per_second` when the loop writes its first record."""
+"""One `RateLimiter` per event loop; `[ptjob] max_log_records_per_second` is read for the loop's first record."""

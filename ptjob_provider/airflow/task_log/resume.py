@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 YOUTH = 8.0
 """Seconds after its deferral in which a trigger counts as the first of its try.
 
-Another triggerer takes over after 30 s without a heartbeat, and a new one needs longer than this to start. The first
-request to a new triggerer's API may take 20 s on a busy machine, and the log should not wait for it.
+Another triggerer takes over only after 30 s without a heartbeat, and a new triggerer needs more than YOUTH to start.
+The first request of a new triggerer to Airflow may take 20 s on a busy machine, and the log must not wait for that.
 """
 
 _WRITERS = 7
@@ -50,7 +50,7 @@ class ResumableLog:
         age: returns the seconds since the deferral.
 
     Attributes:
-        has_begun: whether the cursor is known: it was read from an earlier run, or there is none.
+        has_begun: whether `cursor` is known: it was read from an earlier run, or there was no earlier run.
         writers: the processes that have written the log, by the names of their cursor stores, and the line
             after which each began.
     """
@@ -69,11 +69,11 @@ class ResumableLog:
 
     @property
     def cursor(self) -> LogCursor | None:
-        """The last line that the logger has received."""
+        """The position of the last line that was written."""
         return self.sink.cursor
 
     async def begin(self) -> LogCursor | None:
-        """Return the line to resume after, now that there is a log to read, and register this run."""
+        """Register this run, and return the line to resume after; called when rank 0 has a log to read."""
         if self._age() < YOUTH:
             self.has_begun = True
             self._store.add(self)
@@ -95,16 +95,16 @@ class ResumableLog:
         self._store.drop(self)
 
     def fired(self) -> None:
-        """Leave the cursor to the event, and to a later run if the triggerer stops before the event is sent."""
+        """Store the cursor only if the triggerer stops before Airflow has fetched the event, which carries it."""
         self._stop_late_check()
         if self.has_begun:
             self._store.fired(self)
 
     async def leave(self, *, to_another: bool) -> None:
-        """End before the event: write pending lines, and store the cursor for a later run.
+        """End without an event: write pending lines, and store the cursor for a later run.
 
         Args:
-            to_another: another trigger may have the job already, and stores its own cursor.
+            to_another: whether another trigger may already follow the job; it stores its own cursor.
         """
         self.end()
         self._stop_late_check()
@@ -119,11 +119,11 @@ class ResumableLog:
             self._late_check.cancel()
 
     def _end_of_youth(self) -> str:
-        """Return the time until which a run wrote the log at once, before it was registered."""
+        """Return the time until which an earlier run may have written lines without being registered."""
         return (datetime.now(UTC) - timedelta(seconds=self._age() - YOUTH)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _check_late(self) -> None:
-        """Write a notice if an earlier run wrote the log's beginning although this run assumed to be the first."""
+        """Write a notice if this run counted as the first one, but an earlier run had written lines."""
         before = await self._earlier_run()
         if before is not None and before.get("cursor"):
             until = before["cursor"]["timestamp"]

@@ -27,13 +27,13 @@ MAX_RECORD = 32 * 1024
 """Maximum characters of one record; Airflow lost records of several megabytes (apache/airflow#66158)."""
 
 MAX_WAITING = 1024 * 1024
-"""Maximum bytes, about, that may wait of one job."""
+"""Approximate maximum bytes of one job's pending lines."""
 
 MAX_WAITING_OF_ALL = 16 * MAX_WAITING
-"""Maximum bytes of all jobs of an event loop that may wait before each job is limited to its SHARE."""
+"""Bytes of the pending lines of all jobs of an event loop, above which each job is limited to its SHARE."""
 
 SHARE = 64 * 1024
-"""Bytes that may always wait of one job."""
+"""Bytes of pending lines that each job may always have."""
 
 OVERLAP = 15.0
 """Seconds for which two processes may write one log.
@@ -45,22 +45,22 @@ CONTINUES = " …"
 """Mark at the end of a piece of a line that continues in the next record."""
 
 _LINE_COST = 256
-"""Bytes of a waiting line in addition to its text."""
+"""Bytes that a pending line counts in addition to its text."""
 
 _LINES_IN_A_ROW = 10
-"""Number of lines that one job's reader hands over before others have their turn."""
+"""Number of lines that the reader of one job hands over before other readers have a turn."""
 
 
 class TaskLog:
-    """A sink (`rank0_log.Sink`) on a logger. `cursor` is the position of the last line that the logger has received.
+    """Sink (`rank0_log.Sink`) that writes to a logger. `cursor` is the position of the last line that it has written.
 
-    Records are written in the context in which this object is created: from it, Airflow's logger takes the log to write
-    to.
+    Records are written in the context in which this object is created, because Airflow's logger takes from the context
+    which task's log to write to.
 
     Args:
         logger: the task's logger.
-        freeze_detector: reports when another process may have written lines meanwhile. None: no other takes over
-            while this process lives.
+        freeze_detector: reports that another process may have written lines meanwhile. None: no other process takes
+            over while this one lives.
     """
 
     def __init__(self, logger: Any, *, freeze_detector: FreezeDetector | None = None) -> None:
@@ -75,30 +75,30 @@ class TaskLog:
         self._is_queued = False
         self._written: asyncio.Event | None = None
         self._repeats_until = ""
-        self._doubt: tuple[str, str] | None = None
+        self._possible_repeats: tuple[str, str] | None = None
         self._is_closed = False
         self.cursor: LogCursor | None = None
 
     def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
-        """Resume after the last line that an earlier run gave to the logger.
+        """Resume after the last line that an earlier run wrote.
 
         Args:
-            cursor: its position.
+            cursor: position of that line.
             why_repeated: why the log may have lines after the cursor; empty if it has none.
-            if_printed_before: RFC 3339; the log has none if the next line was printed later than this. Empty: it may
-                have some, whatever that time is.
+            if_printed_before: time in RFC 3339; if the next line was printed later, the log has no lines after the
+                cursor. Empty: it may have some, whenever the next line was printed.
         """
         self.cursor = cursor
         self._freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
         if why_repeated and if_printed_before:
-            self._doubt = why_repeated, if_printed_before
+            self._possible_repeats = why_repeated, if_printed_before
         elif why_repeated:
             self._mark_repeats(why_repeated)
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
-        self._mark_a_freeze()
-        self._settle_a_doubt(line)
+        self._check_freeze()
+        self._check_possible_repeats(line)
         if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
             self._repeats_until = ""
             self.notice("── from here on nothing is repeated ──")
@@ -111,7 +111,7 @@ class TaskLog:
         self._take(text, None)
 
     async def room(self) -> None:
-        """Return when more lines can be taken: at once, unless too much waits, or others have waited long enough."""
+        """Wait until more lines can be taken: until other readers had a turn, and pending lines are few enough."""
         if self._rate_limiter is not None and self._in_a_row >= _LINES_IN_A_ROW:
             self._in_a_row = 0
             await self._rate_limiter.next_lines()
@@ -119,19 +119,19 @@ class TaskLog:
             await self._next_record()
 
     async def written(self) -> None:
-        """Return when the logger has received everything."""
+        """Wait until all pending lines are written."""
         while self._waiting:
             await self._next_record()
 
     def flush(self) -> None:
-        """Give the logger everything that waits; only for an event loop without other users."""
+        """Write all pending lines at once; only for an event loop that serves one job."""
         is_queued = self._is_queued
         while self._waiting:
             self.write_record()
         self._is_queued = is_queued
 
     def write_record(self) -> bool:
-        """Give the logger at most one record; see `records.Writer`."""
+        """Write at most one record; see `records.Writer`."""
         texts: list[str] = []
         size, last = 0, self.cursor
         while self._waiting and (not texts or size + len(self._waiting[0][0]) <= MAX_RECORD):
@@ -172,8 +172,7 @@ class TaskLog:
         return self._size > (SHARE if held > MAX_WAITING_OF_ALL else MAX_WAITING)
 
     def _write(self, text: str, cursor: LogCursor | None) -> None:
-        # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (observed on
-        # 3.3.2).
+        # Airflow masks the task's log, but not the copy of it that LocalExecutor prints (observed on 3.3.2).
         self._context.run(self._logger.info, "%s", masked(text))
         self.cursor = cursor
         if self._written is not None:
@@ -184,16 +183,16 @@ class TaskLog:
         self._written = self._written or asyncio.Event()
         await self._written.wait()
 
-    def _mark_a_freeze(self) -> None:
+    def _check_freeze(self) -> None:
         freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
         if freezes > self._freezes:
             self._freezes = freezes
             self._mark_repeats("this process stood still, and another may have gone on")
 
-    def _settle_a_doubt(self, line: LogLine) -> None:
-        if self._doubt is not None:
-            why, before = self._doubt
-            self._doubt = None
+    def _check_possible_repeats(self, line: LogLine) -> None:
+        if self._possible_repeats is not None:
+            why, before = self._possible_repeats
+            self._possible_repeats = None
             if line.timestamp[:19] <= before[:19]:
                 self._mark_repeats(why)
 
