@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ModelArtifact(StrEnum):
-    """The way in which the model is passed on."""
+    """The form in which the model is passed on."""
 
     REFERENCE = "reference"
     """No copy: the artifact store has a small file with the address, and a consumer mounts the claim."""
@@ -65,7 +65,7 @@ class Artifacts:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return those among the component's arguments."""
+        """Return the output artifacts among the component's arguments."""
         return cls(model=given["trained_model"], **{name: given[name] for name in ("metrics", "curves", "report")})
 
     def write(
@@ -74,7 +74,7 @@ class Artifacts:
         """Write all artifacts and return the output parameters.
 
         Args:
-            result: the result (`core.result`) of a job that has succeeded.
+            result: the result (`core.outputs.result`) of a job that has succeeded.
             model_artifact: how to pass on the model.
             local: how jobs run on this machine; None on a cluster.
 
@@ -152,7 +152,7 @@ def _table(name: str, value: str, rows: Mapping[str, str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return the text escaped for Markdown, because a training chooses the names of its scalars and outputs."""
+    """Return the text escaped for Markdown, because the training program chooses the names of scalars and outputs."""
     line = "".join(character if character.isprintable() else " " for character in text)
     return re.sub(r"([\\`*_\[\]!~#|])", r"\\\1", html.escape(line, quote=False))
 
@@ -163,7 +163,7 @@ def _number(value: float | str) -> str:
 
 
 def _passed_on(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result without its curves and nulls: kfp passes no null on (2.17.0)."""
+    """Return the result without curves, and without nulls, which kfp cannot pass on (2.17.0)."""
     kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
     return {key: _without_nulls(part) for key, part in kept.items()}
 

@@ -1,7 +1,8 @@
-"""Locates an output that is passed by reference in the step's process. It needs no kfp.
+"""Finds the files of an output that is passed by reference, in the step's process. It does not import kfp.
 
-A claim whose name is known when the pipeline is compiled is mounted below `core.handover.MOUNT_ROOT` under that name,
-any other one under the name of the pipeline's value, with a letter in front that no claim's name begins with.
+A claim whose name is known when the pipeline is compiled is mounted below `core.outputs.handover.MOUNT_ROOT` under its
+name. Any other claim is mounted there under the name of the pipeline value that names it, after a character with which
+no claim's name begins.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local import LocalConfig
 
 OWN_CLAIM = "/mnt/own-claim"
-"""Mount path of the claim in a step that copies its model; separate, so that nothing else is mounted there."""
+"""Mount path of the model's claim in a step that copies the model; no other claim is mounted there."""
 
 _UNKNOWN = "_"
 
@@ -34,7 +35,7 @@ def mount_path(claim: str) -> str:
 
 
 def mount_path_of_value(value: str) -> str:
-    """Return the mount path of a claim whose name is known only when the pipeline runs; `value` names its source."""
+    """Return the mount path of a claim whose name is known only when the pipeline runs; `value` is the value's name."""
     return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
 
 
@@ -42,8 +43,8 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
     """Return the output's file or directory: in the mounted claim, or in its directory on one machine.
 
     Args:
-        output: the artifact `trained_model`, passed on in either way, or an address `pvc://claim/path`.
-        namespace: the job's namespace, on one machine.
+        output: the artifact `trained_model`, passed by reference or as a copy, or an address `pvc://claim/path`.
+        namespace: the job's namespace; only used on one machine.
         environ: environment of this process.
 
     Raises:
@@ -58,7 +59,7 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
 
 
 def reference_of(artifact: Any) -> str | None:
-    """Return the address that an artifact's metadata names; None if the artifact store has the model itself."""
+    """Return the address in an artifact's metadata; None if the artifact store has the model itself."""
     metadata = artifact.metadata
     return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
 
@@ -71,7 +72,7 @@ def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
 
 
 def must_enter_own_claim() -> None:
-    """Raise if a step cannot copy from its claim; called before the training instead of after it.
+    """Check that a step can read the claim to copy from; called before the training, not after it.
 
     Raises:
         UnsupportedByBackend: the claim is not mounted, or this user may not enter it.

@@ -6,7 +6,7 @@
             name="digits", image="digits", args=["--epochs", epochs], workers=2, model="pvc://models/digits.pt"
         )
 
-It maps arguments to the inputs of the component in `launcher`; `step` runs in the pod.
+It maps arguments to the inputs of the component in `launcher`; `step` runs in the step's pod.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ _STRUCTURED = {
     for name, parameter in inspect.signature(launcher.pytorchjob).parameters.items()
     if parameter.annotation in (Optional[list], Optional[dict])  # noqa: UP045 - as `launcher` writes them
 }
-"""Inputs that are lists and maps; all others are texts."""
+"""Inputs that are lists or maps; all others are texts."""
 
-_ANY_IDS = {
+_EXAMPLE_IDS = {
     "pipeline_run_id": "00000000-0000-0000-0000-000000000000",
     "pipeline_task_name": "task",
     "pipeline_task_id": "1",
 }
-"""Stand-ins for a run's ids while a job is checked; a run's id may begin with a digit."""
+"""Ids with which a job is checked when the pipeline is compiled; a run's id may begin with a digit."""
 
 _CHANNEL = re.compile(r"\{\{channel:task=([^;{}]*);name=([^;{}]+);type=(.*?);\}\}")
 _SUBVARIABLE = "-subvar-"
 _PLACEHOLDER = re.compile(r"\{\{\$\.[a-z_]+\}\}")
 _TEXT_TYPES = ("String", "str")
-_WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
+_CLAIM_FIELDS = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
 
 
 class Values:
-    """Pipeline values inside other values; each becomes an input of its own.
+    """Collects pipeline values that are parts of other values; each becomes a separate input.
 
     Attributes:
         channels: the pipeline values by the names of their inputs.
@@ -83,7 +83,7 @@ class Values:
         self.channels: dict[str, PipelineChannel] = {}
 
     def taken_from(self, field: str, value: Any) -> Any:
-        """Return the value with marks instead of pipeline values, and without nulls in maps.
+        """Return the value with marks in place of pipeline values, and without nulls in maps.
 
         kfp cannot compile nulls, and the API server ignores them.
 
@@ -118,7 +118,7 @@ class Values:
 
 
 def _channel(task: str, name: str, declared: str) -> PipelineChannel:
-    """Return the pipeline value for a text; for a loop's item, kfp needs more than the text."""
+    """Return the pipeline value that a text names; a loop's item is taken from the loop, as kfp requires."""
     for group in reversed(Pipeline.get_default_pipeline().groups):
         item = getattr(group, "loop_argument", None)
         if item is None or (item.task_name or "") != task:
@@ -137,20 +137,20 @@ def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]
 
     Args:
         given: arguments of `pytorchjob_op` that are not None. They may contain pipeline values at any depth.
-        values: receives those that stand inside others.
+        values: collects the pipeline values that are parts of other values.
 
     Raises:
-        InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nothing replaces it, or a job
-            without pipeline values is invalid.
+        InvalidSpec: a manifest or pod template cannot be read, nothing replaces a placeholder, or a job without
+            pipeline values is invalid.
     """
-    asks_for_none = given.get("tensorboard") is False
-    names = [name for name in given if not (name == "tensorboard" and asks_for_none)]
+    without_tensorboard = given.get("tensorboard") is False
+    names = [name for name in given if not (name == "tensorboard" and without_tensorboard)]
     inputs = {name: _input(name, to_wire(given[name]), values) for name in names}
     for name, value in inputs.items():
-        if not _is_drivers(value):
-            check_placeholders(name, with_ids(value, _ANY_IDS))
+        if not _is_placeholder(value):
+            check_placeholders(name, with_ids(value, _EXAMPLE_IDS))
     for name in ("env", "master", "worker"):
-        _check_hidden(name, inputs.get(name))
+        _check_no_credentials(name, inputs.get(name))
     if not values.channels and not any(map(_is_open, inputs.values())):
         _check(inputs)
     if isinstance(inputs.get("env"), list):
@@ -159,10 +159,10 @@ def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]
 
 
 def known_image(name: str) -> str:
-    """Return the name of an image.
+    """Return the name of an image, after checking that it is known when the pipeline is compiled.
 
     Raises:
-        InvalidSpec: a pipeline's value is a part of it, which nothing would replace: only a whole name may be one.
+        InvalidSpec: the name contains a pipeline value, which nothing would replace.
     """
     if _CHANNEL.search(name) or _is_open(name):
         allowed = "allowed: an image's name, or a pipeline's value that is the whole of it"
@@ -171,17 +171,17 @@ def known_image(name: str) -> str:
 
 
 def claim_of_model(inputs: Mapping[str, Any]) -> str:
-    """Return the model's claim.
+    """Return the name of the model's claim.
 
     Raises:
-        InvalidSpec: it is unknown when the pipeline is compiled, or no model is declared.
+        InvalidSpec: the claim is unknown when the pipeline is compiled, or no model is declared.
     """
-    given = {name: inputs.get(name) for name in _WHERE_OUTPUTS_ARE}
+    given = {name: inputs.get(name) for name in _CLAIM_FIELDS}
     known = {name: value for name, value in given.items() if not isinstance(value, PipelineChannel)}
     if known.get("model") is not None:
         job = TrainingJob.parse(name="job", image="image", **known)
         rendered = kinds.DEFAULT.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
-        assert rendered.outputs.model is not None  # noqa: S101 - it is declared
+        assert rendered.outputs.model is not None  # noqa: S101 - the job declares a model
         if is_object_name(rendered.outputs.model.claim):
             return rendered.outputs.model.claim
     allowed = "allowed: a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
@@ -190,7 +190,7 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
 
 def _input(name: str, value: Any, values: Values) -> Any:
     if name == "code" and isinstance(value, PipelineChannel) and value.channel_type in _TEXT_TYPES:
-        value = {"git": value}  # a text known only at run time counts as git's
+        value = {"git": value}  # a text that is known only at run time counts as the address of a Git repository
     if isinstance(value, PipelineChannel):
         is_whole = name in _STRUCTURED or value.channel_type in _TEXT_TYPES
         return value if is_whole else values.taken_from(name, value)
@@ -209,14 +209,14 @@ def _input(name: str, value: Any, values: Values) -> Any:
     return marked(value) if name in _STRUCTURED else marked(_text(value))
 
 
-def _check_hidden(field: str, value: Any) -> None:
-    """Raise if a credential for code is among the variables: a compiled pipeline and each of its runs show them.
+def _check_no_credentials(field: str, value: Any) -> None:
+    """Check that no variable is a credential for code: a compiled pipeline and each of its runs show all variables.
 
     Raises:
-        InvalidSpec: there is one; the message does not contain its value.
+        InvalidSpec: a variable is a credential; the message does not contain its value.
     """
     if isinstance(value, dict) and field in {"master", "worker"}:
-        _check_hidden(f"{field}.env", value.get("env"))
+        _check_no_credentials(f"{field}.env", value.get("env"))
         return
     variables = dict(value) if isinstance(value, dict) else {}
     if isinstance(value, list):
@@ -235,17 +235,17 @@ def _text(value: Any) -> str:
 
 
 def _is_open(value: Any) -> bool:
-    """Return whether a part of it is only known when the pipeline runs."""
-    return isinstance(value, PipelineChannel) or _is_drivers(value)
+    """Return whether an input's value is only known when the pipeline runs."""
+    return isinstance(value, PipelineChannel) or _is_placeholder(value)
 
 
-def _is_drivers(value: Any) -> bool:
-    """Return whether it is a placeholder that only the driver replaces."""
-    return isinstance(value, str) and _PLACEHOLDER.fullmatch(with_ids(value, _ANY_IDS)) is not None
+def _is_placeholder(value: Any) -> bool:
+    """Return whether a value is a placeholder that only the driver of Kubeflow Pipelines replaces."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(with_ids(value, _EXAMPLE_IDS)) is not None
 
 
 def _check(inputs: Mapping[str, Any]) -> None:
-    fields = {name: unmarked(with_ids(value, _ANY_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
+    fields = {name: unmarked(with_ids(value, _EXAMPLE_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
     if "manifest" not in fields:
         fields.setdefault("name", "job")
     TrainingJob.parse(**fields)
@@ -261,7 +261,7 @@ def _with_command(
     """Return the arguments with the function's program as the command; pipeline values follow it as `args`.
 
     Raises:
-        InvalidSpec: the function or an argument cannot travel, or a pipeline value is a part of an argument.
+        InvalidSpec: the function or an argument cannot be sent, or a pipeline value is a part of an argument.
     """
     if function is None:
         if function_arguments or modules:
@@ -283,7 +283,11 @@ def _with_command(
 
 
 def _is_late(name: str, value: Any) -> bool:
-    """Return whether an argument of the function is only known when the pipeline runs."""
+    """Return whether an argument of the function is only known when the pipeline runs.
+
+    Raises:
+        InvalidSpec: a pipeline value is a part of a list or a map.
+    """
     if isinstance(value, PipelineChannel | str):
         return isinstance(value, PipelineChannel) or bool(_CHANNEL.search(value)) or "{{$." in value
     values = Values()
@@ -376,11 +380,11 @@ def pytorchjob_op(
     crash_loop_limit: Number | None = None,
     step_image: Text | None = None,
 ) -> dsl.PipelineTask:
-    """Add a step that submits a training job, shows rank 0's log, and succeeds when the job and its outputs do.
+    """Add a step that submits a training job, shows rank 0's log, and succeeds if the job does and has its outputs.
 
     Every field of `core.spec.TrainingJob` is a parameter with the name, units and meaning that it has in
-    `PyTorchJobOperator`. A pipeline's parameters and other steps' outputs are accepted wherever a value is: as a whole,
-    inside texts (`f"--lr={lr}"`), in lists and in maps. Objects of the Kubernetes client are accepted where the API has
+    `PyTorchJobOperator`. A pipeline's parameters and other steps' outputs are accepted as whole values, inside texts
+    (`f"--lr={lr}"`), in lists and in maps. Objects of the Kubernetes client are accepted where the API has
     a map; a manifest or pod template given as YAML text or file is read when the pipeline is compiled.
 
     Settings of the returned task apply to the job's pods, with lower precedence than these arguments: `set_cpu_limit`,
@@ -521,7 +525,7 @@ def pytorchjob_op(
     inputs = component_inputs(given, values)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies)(**_IDS, **inputs, **artifacts)
-    # The driver may replace the placeholder by the display name, which several tasks of one graph may share.
+    # The driver may replace the placeholder with the display name, which several tasks of one graph may share.
     task.inputs["pipeline_task_name"] = task.name
     for input_name, channel in values.channels.items():  # as kfp does for channels in a text
         task.inputs[input_name] = channel

@@ -94,7 +94,7 @@ def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _pieces(points: Points) -> Iterator[Points]:
-    """Yield the curve's pieces: the curve is broken where a value is not a number."""
+    """Yield the connected pieces of the curve, which has a gap where a value is not a number."""
     piece: list[tuple[float, float]] = []
     for point in [*points, (0.0, math.nan)]:
         if math.isfinite(point[1]):

@@ -1,8 +1,9 @@
-"""Reads the step's environment: where the step and its job run. No other module reads it.
+"""Reads the environment variables that say where the step and its job run. No other module reads them.
 
-Kubeflow Pipelines passes a step its pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries, the number of
-this one (`KFP_RETRY_INDEX`). An installation configures all its jobs by `PTJOB_*` variables of the step's image, or of
-the process that runs a pipeline on one machine: the options of Airflow's section `[ptjob]`, in capitals.
+Kubeflow Pipelines sets the name and uid of the step's pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries,
+the number of the current one (`KFP_RETRY_INDEX`). An installation configures all its jobs by `PTJOB_*` variables of the
+step's image, or of the process that runs a pipeline on one machine: the options of Airflow's section `[ptjob]`, in
+capitals.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local import LocalConfig
 
 INSTANCE = "kubeflow-pipelines"
-"""Distinguishes jobs of pipelines from those of other orchestrators in the same namespace."""
+"""Default name of the installation; distinguishes its jobs from those of other orchestrators in the namespace."""
 
 _DEFAULT_ROOT = "~/ptjob"
 
@@ -60,7 +61,7 @@ class StepEnvironment:
     local: LocalConfig | None = None
 
     async def try_number(self) -> int | None:
-        """Return the number of this try in the engine, 0 for the first; None if the engine makes no other one.
+        """Return the number of this try, 0 for the first one; None if the step is never retried.
 
         Argo may be configured to repeat steps whose author has requested no retries; then only the pod has the number.
 
@@ -77,14 +78,14 @@ class StepEnvironment:
         return tuple(value for table in tables for value in table.values())
 
     async def secrets_of(self, ref: JobRef) -> Sequence[str]:
-        """Return the values that the programs of a job get from a cluster's Secrets.
+        """Return the values that the programs of a job get from Secrets; none on one machine.
 
         Raises:
             ClusterError: reading them is forbidden.
         """
         if self.cluster is None:
             return ()
-        from ptjob_provider.core.kubernetes import secret_values  # noqa: PLC0415 - only where jobs run there
+        from ptjob_provider.core.kubernetes import secret_values  # noqa: PLC0415 - only where jobs run on a cluster
 
         return await secret_values(self.cluster, await self.backend.get(ref.kind, ref.namespace, ref.name))
 
@@ -143,7 +144,7 @@ def _pod(environ: Mapping[str, str], namespace: str | None, cluster: ClusterConf
     name, uid = environ.get("KFP_POD_NAME"), environ.get("KFP_POD_UID")
     if not (namespace and name and uid):
         return None
-    from ptjob_provider.core.kubernetes import OwnPod  # noqa: PLC0415 - only where jobs run there
+    from ptjob_provider.core.kubernetes import OwnPod  # noqa: PLC0415 - only where jobs run on a cluster
 
     return OwnPod(config=cluster, namespace=namespace, name=name, uid=uid)
 
@@ -153,6 +154,6 @@ def _backend(options: Options, cluster: ClusterConfig, local: LocalConfig | None
         from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
         return LocalBackend(local)
-    from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - only where jobs run there
+    from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - only where jobs run on a cluster
 
     return KubernetesBackend(cluster, probe=options.probe())

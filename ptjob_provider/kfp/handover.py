@@ -44,8 +44,8 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
     """Mount a claim at `/mnt/outputs/CLAIM`, where `find_output` looks, and return the task.
 
     Args:
-        task: the task; to run as the owner of the files, see `kubernetes.set_security_context`.
-        claim: its name. It may be a pipeline's value; then that value's name is used in the path.
+        task: the task. If it must run as the owner of the files, see `kubernetes.set_security_context`.
+        claim: the claim's name. If it is a pipeline value, CLAIM in the path is the name of that value.
     """
     path = _mount_path(claim)
     mounts = task.platform_config.get("kubernetes", {}).get("pvcMount", [])
@@ -55,7 +55,7 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
 
 
 def _claim(train: dsl.PipelineTask) -> Any:
-    """Return the name of the claim, or the step's output for it if it is unknown when the pipeline is compiled."""
+    """Return the claim's name, or the step's output `model_claim` if the name is unknown at compile time."""
     try:
         return claim_of_model(train.inputs)
     except InvalidSpec:

@@ -1,8 +1,9 @@
-"""The lightweight component in a compiled pipeline: an input for each field of a job, and a step's outputs.
+"""The lightweight component of a compiled pipeline, with an input for each field of a job, and the step's outputs.
 
 Kubeflow Pipelines copies the function's source into the pipeline and reads inputs, outputs and their descriptions from
-its signature and docstring. Therefore it imports its dependencies itself, its annotations are objects instead of texts,
-and every number is a text: an optional whole number without a value stops a pipeline on one machine (kfp 2.17.0).
+its signature and docstring. Therefore the function imports its dependencies itself, and its annotations must be
+objects: no `from __future__ import annotations`. Numbers are texts, because an optional integer without a value stops a
+pipeline on one machine (kfp 2.17.0).
 """
 # ruff: noqa: UP045 - kfp reads Optional, and no other form of union
 

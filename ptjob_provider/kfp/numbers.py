@@ -1,9 +1,9 @@
 """Preserves types of values in a compiled pipeline, which stores every number as a float.
 
-A pipeline's value inside a text, a list or a map becomes an input of its own, and a mark takes its place. kfp would
-insert its text, where a quotation mark or a line break stops the step; and in the compiled pipeline it does not find a
-part of a loop's map, nor the item of a loop in a loop (observed with kfp 2.17.0). The mark contains the type, which is
-only known while the pipeline is compiled:
+A pipeline value inside a text, a list or a map becomes a separate input, and a mark takes its place. Without marks, kfp
+would insert the value's text, and a quotation mark or a line break in it would stop the step; and kfp would not find a
+part of a loop's map, or the item of a loop inside a loop (observed with kfp 2.17.0). The mark contains the type, which
+is only known when the pipeline is compiled:
 
     author                  compiled                          arrives               read as
     ---------------------   -------------------------------   -------------------   -----------
@@ -14,7 +14,7 @@ only known while the pipeline is compiled:
     {"replicas": 3}         3.0                               3.0                   3
     ["--lr", 1.0]           <ptjob-float 1.0>                 <ptjob-float 1.0>     1.0
 
-Pure; it needs no kfp.
+This module is pure and does not import kfp.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MARK = re.compile(r"<ptjob-(int|float|text|value) ([^<>]*)>")
 
 
 def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
-    """Return the mark for a pipeline's value.
+    """Return the mark for a pipeline value.
 
     Args:
-        name: name of its input.
-        declared: its kfp type.
-        in_text: whether it is part of a text, so that a list or a map becomes a text.
+        name: name of the value's input.
+        declared: the value's type in kfp.
+        in_text: whether the value is part of a text, so that a list or a map becomes a text.
     """
     other = "text" if in_text else "value"
     kind = next((kind for kind, names in _KINDS.items() if declared in names), other)
@@ -50,7 +50,7 @@ def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
 
 
 def marked(value: Any) -> Any:
-    """Return the value to compile, with the type added to every number that would lose it."""
+    """Return the value to compile, with a mark in place of every number whose type would be lost."""
     if isinstance(value, dict):
         return {key: marked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,11 +59,11 @@ def marked(value: Any) -> Any:
 
 
 def unmarked(value: Any, values: Mapping[str, Any] | None = None) -> Any:
-    """Return the author's value from a value with marks.
+    """Return the value that the pipeline's author wrote, from a value with marks.
 
     Args:
-        value: the value as it arrives.
-        values: the pipeline's values by the names of their inputs.
+        value: the value as the step receives it.
+        values: the pipeline values by the names of their inputs.
     """
     if isinstance(value, dict):
         return {_text(unmarked(key, values)): unmarked(item, values) for key, item in value.items()}
@@ -82,13 +82,13 @@ def _unmarked_text(text: str, values: Mapping[str, Any]) -> Any:
 
 
 def _read(match: re.Match[str], values: Mapping[str, Any]) -> Any:
-    """Return a mark's value; a number gets the marked type.
+    """Return a mark's value; a number gets the type in the mark.
 
-    kfp assumes that all items of a loop, and all parts of a map in it, have the type of the first one: any of them may
-    have another type.
+    That type may be wrong in a loop: kfp assumes that all its items, and all parts of a map in it, have the type of the
+    first one.
     """
     kind, name = match.groups()
-    if name not in values:  # not a pipeline value: a marked constant, or the author's own text that looks like a mark
+    if name not in values:  # a marked constant, or a text of the author that looks like a mark
         return float(name) if kind == "float" else match[0]
     value = values[name] if isinstance(values[name], str) else unmarked(values[name])
     if kind == "float" and type(value) is int:

@@ -30,11 +30,11 @@ _CONTAINER = ("env", "resources")
 
 
 def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
-    """Return the settings as a pod template; None if there are none.
+    """Return the settings of the step's task as a pod template; None if there are none.
 
     Args:
         config: a `dsl.TaskConfig`; its parts are in Kubernetes' format, or None.
-        copies: whether the step has mounted its model's claim for itself, to copy from it.
+        copies: whether the step has mounted the model's claim to copy the model; the job does not get this mount.
     """
     container = {name: unmarked(value) for name in _CONTAINER if (value := getattr(config, name, None))}
     pod = {word: unmarked(value) for name, word in _POD.items() if (value := getattr(config, name, None))}
@@ -50,7 +50,7 @@ def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
 
 
 def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the volumes of these mounts, each once: KFP's driver names a volume after its claim, once per mount."""
+    """Return each volume of these mounts once: KFP's driver adds a volume, named after its claim, for every mount."""
     names = {mount["name"] for mount in mounts}
     return list({volume["name"]: volume for volume in volumes if volume.get("name") in names}.values())
 
@@ -58,8 +58,8 @@ def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str,
 IDS = ("pipeline_run_id", "pipeline_task_name", "pipeline_task_id")
 """Ids that together identify a step.
 
-The last one is the id of the graph around the task, which differs between the iterations of a loop; the task's name
-does not, and neither differs between runs.
+The last one is the id of the graph around the task, which differs between the iterations of a loop. The task's name
+does not; and only the run's id differs between runs.
 """
 
 
@@ -91,10 +91,10 @@ class Request:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Read the inputs by their names, and the values of their marks; None equals missing.
+        """Parse the inputs by name, with the values of their marks; None means that an input is missing.
 
         Raises:
-            InvalidSpec: one is wrong; the message names it.
+            InvalidSpec: an input is invalid; the message names it.
         """
         ids = {name: _id(name, given.get(name)) for name in IDS}
         marked = {name: value for name, value in given.items() if name.startswith(PREFIX)}
@@ -135,7 +135,7 @@ def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
 
 
 def _id(name: str, value: Any) -> str:
-    """Read one id; a placeholder that was not replaced is refused, because it would be the same in every run."""
+    """Parse one id; refuse a placeholder that was not replaced, because it would be the same in every run."""
     if is_unset(value) or "{{" in str(value):
         raise InvalidSpec.of(
             name, value, f"allowed: the placeholder of Kubeflow Pipelines for it: {_PLACEHOLDERS[name][0]}"
@@ -159,7 +159,7 @@ def with_ids(value: Any, ids: Mapping[str, str]) -> Any:
 
 
 def check_placeholders(field: str, value: Any) -> None:
-    """Raise if a placeholder is left in the value: nothing replaces it, and the job would get it literally.
+    """Check that no placeholder is left in the value: nothing would replace it, and the job would get it literally.
 
     Raises:
         InvalidSpec: the message names the field by its path, and the value.

@@ -1,11 +1,11 @@
 """Run in the step's pod: submit or adopt the job, follow it with its log on standard output, write the outputs.
 
 The step's pod owns a running job: when the pod is deleted, Kubernetes deletes the job. The next try reads the history
-of a job that has ended, but a person's retry first deletes the pods of failed steps. Therefore a finished job is passed
-to the pod's controller: Argo's Workflow, the run.
+of a finished job; but when a person retries the run, the pods of failed steps are deleted first. Therefore a finished
+job gets another owner: the pod's controller, which is the run's Workflow of Argo.
 
-It maps the component's inputs to the core's types, and the core's conclusion to an exit code. It imports neither kfp
-nor Airflow for that.
+This module maps the component's inputs to the core's types, and the core's outcome to an exit code. It imports neither
+kfp nor Airflow.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 
 async def take_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) -> None:
-    """Set this try's pod as owner of an adopted job, because the last try's pod may be deleted at any moment."""
+    """Set this try's pod as owner of an adopted job, because the last try's pod may be deleted at any time."""
     try:
-        await _have_owned(backend, ref, pod.as_owner)
+        await _set_owner(backend, ref, pod.as_owner)
     except ClusterError as error:  # following the job matters more than its owner
         log.notice(
             f"{ref} is deleted with the pod of an earlier try, because this one could not become its owner: {error}"
@@ -67,15 +67,15 @@ async def hand_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) ->
     try:
         run = await pod.controller()
         if run is not None:
-            await _have_owned(backend, ref, run)
+            await _set_owner(backend, ref, run)
     except JobNotFound:
         return
     except ClusterError as error:
         log.notice(f"{ref} is deleted with this pod, because its run could not become its owner: {error}")
 
 
-async def _have_owned(backend: Backend, ref: JobRef, owner: Reference) -> None:
-    """Set this owner in place of any pod."""
+async def _set_owner(backend: Backend, ref: JobRef, owner: Reference) -> None:
+    """Set this owner of the job in place of any pod."""
     job = await backend.get(ref.kind, ref.namespace, ref.name)
     before = job["metadata"].get("ownerReferences") or ()
     others = [each for each in before if each["kind"] != "Pod" and each["uid"] != owner["uid"]]
@@ -130,7 +130,7 @@ class Training:
         except Exception:
             await self._leave(store)
             raise
-        await self._note(submission, conclusion)
+        await self._record_outcome(submission, conclusion)
         if self._owning_pod is not None:
             await hand_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
         if conclusion.outcome is not Outcome.SUCCEEDED:
@@ -140,7 +140,7 @@ class Training:
         return submission.ref, conclusion
 
     async def _earlier_tries(self) -> ResumedAttempts:
-        """Return the state of earlier tries; if there were any, a refusal may pass while their job runs."""
+        """Return the state of earlier tries; if there were any, repeat refused requests, because their job may run."""
         if not self.environment.retry:
             return await self._with_retries(self.earlier_tries)
         errors = ApiErrors(
@@ -148,15 +148,15 @@ class Training:
         )
         return await self._with_retries(lambda: errors.answer(self.earlier_tries, though_away=False))
 
-    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Retry while the cluster does not respond for a moment: a running job is not given up for that."""
+    async def _with_retries(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Retry the operation while the cluster does not respond: a short outage must not give up a running job."""
         for pause in PAUSES:
             try:
-                return await ask()
+                return await operation()
             except ClusterUnavailable as error:
                 self.log.notice(f"trying again in {pause:.0f} s: {error}")
                 await asyncio.sleep(pause)
-        return await ask()
+        return await operation()
 
     async def earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries."""
@@ -172,7 +172,7 @@ class Training:
         )
 
     async def submit(self, store: AttemptStore, termination: Termination) -> Submission:
-        """Create the job or adopt the existing one; afterwards `termination` knows it, and this try's pod owns it."""
+        """Create the job or adopt the existing one, with this try's pod as owner, and pass it to `termination`."""
         job = self.request.job.in_namespace(self._namespace)
         installation = self.environment.installation
         installation = replace(installation, template=self.request.template(installation.template))
@@ -186,7 +186,7 @@ class Training:
         return await with_tensorboard(self.environment.backend, submission, job)
 
     def session(self, store: AttemptStore) -> Session:
-        """Return this try with the job of the store."""
+        """Return the session of this try, with a store of the step's attempts."""
         return Session(
             backend=self.environment.backend,
             owner=self._owner,
@@ -209,8 +209,8 @@ class Training:
         except ClusterError as error:
             self.log.notice(f"{ref}: values of Secrets that its programs print are not masked here: {error}")
 
-    async def _note(self, submission: Submission, conclusion: JobOutcome) -> None:
-        """Record the outcome for a next try, if one may follow: the job may be gone by then."""
+    async def _record_outcome(self, submission: Submission, conclusion: JobOutcome) -> None:
+        """Record the outcome for a next try, if one may follow: the job may be deleted by then."""
         if self.environment.pod is None:
             return
         try:
@@ -223,12 +223,12 @@ class Training:
     async def _leave(self, store: AttemptStore) -> None:
         """Leave the job running and log that: a next try adopts it; otherwise it is deleted with the step's pod.
 
-        It is unknown whether there is a next try: Kubeflow Pipelines is installed so that Argo does not repeat a failed
-        step, whatever its author has configured.
+        It is unknown whether there is a next try: Kubeflow Pipelines may be installed so that Argo never repeats a
+        failed step, whatever the pipeline's author has configured.
         """
-        sentence = await leave_running(self.environment.backend, self._owner, store)
-        if sentence:
-            self.log.notice(sentence)
+        message = await leave_running(self.environment.backend, self._owner, store)
+        if message:
+            self.log.notice(message)
 
     @property
     def _namespace(self) -> str:
@@ -256,10 +256,10 @@ _INPUT = "--executor_input"
 
 
 def with_folder(request: Request, artifact: Any) -> Request:
-    """Return the request with an input artifact as the job's code; None: no artifact.
+    """Return the request with an input artifact as the job's code; unchanged if there is no artifact.
 
     Raises:
-        InvalidSpec: it is no folder, or `code` is given as well.
+        InvalidSpec: the artifact is not a folder, or `code` is given as well.
     """
     if artifact is None:
         return request
@@ -277,7 +277,7 @@ def run(
     Args:
         given: the component's inputs and output artifacts, by name.
         environ: environment of this process.
-        words: its command line, which has all inputs of the task, including those that the component does not declare.
+        words: command line of this process, with all inputs of the task, even those that the component does not have.
 
     Raises:
         SystemExit: the job did not succeed; standard output has the reason, with the diagnosis first.
@@ -300,7 +300,7 @@ def run(
 
 
 def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
-    """Return the parameters on the command line of kfp's runtime."""
+    """Return the task's input parameters from the command line of kfp's runtime."""
     if _INPUT not in words:
         return {}
     values: Mapping[str, Any] = json.loads(words[words.index(_INPUT) + 1])["inputs"].get("parameterValues", {})

@@ -1,4 +1,4 @@
-"""Writes rank 0's lines and notices about the job to the step's standard output; shown live in Kubeflow Pipelines."""
+"""Writes rank 0's lines and notices about the job to the step's standard output, which Kubeflow Pipelines shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Masking:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Mask these as well from now on."""
+        """Mask these secrets as well from now on."""
         lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
         long = {line for line in lines if len(line) >= _SHORTEST_SECRET}
         self._secrets = sorted(long.union(self._secrets), key=len, reverse=True)
@@ -38,16 +38,16 @@ class Masking:
 
 
 class StepLog:
-    """A sink (`rank0_log.Sink`): lines unchanged, notices after a dash; each is flushed at once.
+    """Sink (`rank0_log.Sink`) that prints lines unchanged, and notices after a dash; each is flushed at once.
 
     Args:
         mask: masks known secrets.
         stream: where to write. None: the current standard output.
 
     Attributes:
-        mask: as given.
-        when_unread: called when the output has no reader any more. Older versions of Argo signal the process that reads
-            it, Kubeflow's launcher, and not the step.
+        mask: the argument.
+        when_unread: called when no process reads the output any more. Older versions of Argo signal only the process
+            that reads it, Kubeflow's launcher, and not the step.
     """
 
     def __init__(self, mask: Masking, stream: TextIO | None = None) -> None:
@@ -75,7 +75,7 @@ class StepLog:
         self._print(self.mask(text), end="\n")
 
     async def room(self) -> None:
-        """Let the signal that ends the step be handled between two lines; the reader of the output sets the pace."""
+        """Let the event loop handle a termination signal between two lines; a slow reader blocks `print` itself."""
         await asyncio.sleep(0)
 
     def _begin_line(self) -> None:

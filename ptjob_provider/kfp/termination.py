@@ -1,8 +1,9 @@
-"""Stops a step: deletes its job with one request, before anything else.
+"""Handles the termination of a step: deletes its job with one request, before anything else.
 
-Terminating a run sends SIGTERM to the step's processes, and about a second later its container is gone: Argo's first
+Terminating a run sends SIGTERM to the step's processes, and about a second later the container is gone: Argo's first
 process polls once a second whether its child has ended, and then exits. Therefore the step prints, requests and awaits
-nothing before the deletion is sent. If it fails, Kubernetes deletes the job together with its owner, the step's pod.
+nothing before it sends the deletion. If the deletion fails, Kubernetes deletes the job together with its owner, the
+step's pod.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _CREATE_GRACE = 0.5
-"""Seconds for a create request in progress to complete, until it is known what to delete."""
+"""Seconds to wait for a create request in progress, whose response names the job to delete."""
 
 _DELETE_TIMEOUT = 5.0
-"""Timeout in seconds of the deletion: on one machine, an interrupted step must end, too."""
+"""Timeout of the deletion in seconds, because an interrupted step on one machine must end, too."""
 
 _WARM_INTERVAL = 10.0
 """Seconds between two reads of the job that keep a connection open.
@@ -39,14 +40,14 @@ The HTTP client closes it after fifteen idle seconds, and a new one costs the de
 
 
 class Terminated(Exception):
-    """The step was terminated; the text is what happened to its job, as a clause."""
+    """The step was terminated; the message is a clause about the deletion of its job."""
 
     def __init__(self, deleted: JobRef | None) -> None:
         super().__init__(f"{deleted} was deleted" if deleted else "whether its job was deleted is not known")
 
 
 class Termination:
-    """Runs one step's work, and deletes its job when the step is terminated."""
+    """Runs a coroutine for a step, and deletes the step's job when the step is terminated."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
