@@ -1,4 +1,4 @@
-"""Check an operator's arguments when its DAG is parsed, as far as templates and other tasks do not decide them."""
+"""Check an operator's arguments when its DAG is parsed, except values from templates and other tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def switch(field: str, value: Any) -> bool:
-    """Parse True or False; a text is refused, because this argument is no template, and "False" counts as true."""
+    """Parse True or False; refuse texts: this argument is not a template field, and the text "False" is true."""
     if not isinstance(value, bool):
         raise InvalidSpec.of(field, value, "True or False, without quotes")
     return value
@@ -40,11 +40,11 @@ READERS: Mapping[str, Reader[Any]] = {
     "in_cluster": boolean,
     "on_finish_action": word(*OnFinishAction),
 }
-"""Parsers of the arguments that are no field of the job, and of the sensor's; None is a value of all of them."""
+"""Parsers of arguments that are not fields of the job, also of the sensor; None is allowed for each."""
 
 _FILES = ("manifest", "pod_template")
 _TEXTS = {"command": list | tuple, "args": list | tuple, "env": dict}
-"""Fields whose items may be any text, so also a template."""
+"""Fields whose items may be any text: a template in an item does not prevent the check of the field."""
 _OUTPUTS = ("model", "tfevents", "checkpoints")
 
 
@@ -52,7 +52,7 @@ def check_names(operator: type, given: Mapping[str, Any]) -> None:
     """Check that the operator has all given arguments.
 
     Raises:
-        TypeError: it lacks one; the text has its value and the closest name.
+        TypeError: an argument is unknown; the message has its value and the closest name.
     """
     known = _arguments(operator)
     for name, value in given.items():
@@ -69,15 +69,15 @@ def _arguments(operator: type) -> tuple[str, ...]:
 
 
 def is_checked_later(task: BaseOperator) -> bool:
-    """Return whether a task is an instance of a mapped one, made when it runs: an error now would be retried."""
+    """Return whether a task is an instance of a mapped task: it is created at run time, where errors are retried."""
     return getattr(task, "_BaseOperator__from_mapped", False)
 
 
 def check_arguments(task: BaseOperator, values: Mapping[str, Any]) -> None:
-    """Check arguments that have a parser, unless a template or another task decides them.
+    """Check the arguments that have a parser, except values from templates and other tasks.
 
     Raises:
-        InvalidSpec: one is invalid.
+        InvalidSpec: an argument is invalid.
     """
     marks = _marks(task)
     for name, value in values.items():
@@ -86,10 +86,10 @@ def check_arguments(task: BaseOperator, values: Mapping[str, Any]) -> None:
 
 
 def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob | None:
-    """Check the fields of a job: each one that is known, and all together if all are.
+    """Check each field of a job whose value is known, and their combination if all are known.
 
     Returns:
-        The job; None if templates, files or other tasks decide a part of it.
+        The job; None if a part of it comes from a template, a file or another task.
 
     Raises:
         InvalidSpec: a field is invalid, or fields exclude each other.
@@ -109,27 +109,27 @@ def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob |
 
 
 def _check_kind(given: Mapping[str, Any], *, open_names: Collection[str]) -> None:
-    """Check that the job's kind has its fields; where neither the task nor `[ptjob]` names one, the cluster decides.
+    """Check that the job's kind supports its fields, if the task or `[ptjob]` names a kind.
 
     Raises:
-        InvalidSpec: the kind lacks one.
+        InvalidSpec: the kind does not support a field.
     """
     if "kind" in open_names or ("kind" not in given and "manifest" in open_names):
         return
-    own = given.get("kind") or given.get("manifest", {}).get("kind")
-    kind = own or _kind_in_settings()
+    requested = given.get("kind") or given.get("manifest", {}).get("kind")
+    kind = requested or _kind_in_settings()
     if kind is None:
         return
-    from ptjob_provider.core import kinds  # noqa: PLC0415 - most DAGs name no kind, and are parsed all day
+    from ptjob_provider.core import kinds  # noqa: PLC0415 - most DAG files name no kind, and need not load it
 
     try:
         kinds.named(kind).check_fields(given, but=open_names)
     except InvalidSpec as error:
-        raise (error if own else InvalidSpec(f"{error}; the kind is that of [ptjob] kind")) from None
+        raise (error if requested else InvalidSpec(f"{error}; the kind is that of [ptjob] kind")) from None
 
 
 def _kind_in_settings() -> str | None:
-    """Return the kind in `[ptjob]`; None if there is none, or a wrong one, which the tasks themselves report."""
+    """Return the kind in `[ptjob]`; None if there is none, or if it is invalid, which the tasks report."""
     try:
         return SECTION_OPTIONS.kind()
     except InvalidSpec:
@@ -143,18 +143,18 @@ def _is_known(name: str, value: Any, marks: tuple[str, ...]) -> bool:
 
 
 def _is_open(value: Any, marks: tuple[str, ...]) -> bool:
-    """Return whether a value contains a template, or something that another task decides."""
+    """Return whether a value contains a template or a reference to another task's result."""
     if isinstance(value, str):
         return any(mark in value for mark in marks)
     if isinstance(value, Mapping):
         return any(_is_open(item, marks) for item in value.values())
     if isinstance(value, list | tuple | set):
         return any(_is_open(item, marks) for item in value)
-    return hasattr(type(value), "iter_references")  # an XComArg and its like
+    return hasattr(type(value), "iter_references")  # such as an XComArg
 
 
 def _marks(task: BaseOperator) -> tuple[str, ...]:
-    """Return what begins a template in the task's DAG."""
-    own = (task.dag.jinja_environment_kwargs or {}) if task.has_dag() else {}  # type: ignore[no-untyped-call]
-    names = {"variable_start_string": "{{", "block_start_string": "{%", "comment_start_string": "{#"}
-    return tuple(own.get(name, default) for name, default in names.items())
+    """Return the strings that begin a template in the task's DAG."""
+    settings = (task.dag.jinja_environment_kwargs or {}) if task.has_dag() else {}  # type: ignore[no-untyped-call]
+    defaults = {"variable_start_string": "{{", "block_start_string": "{%", "comment_start_string": "{#"}
+    return tuple(settings.get(name, default) for name, default in defaults.items())

@@ -1,7 +1,8 @@
-"""Import what differs between the supported versions of Airflow; only `compat_triggers` knows versions, too.
+"""Hide differences between the supported versions of Airflow, together with `compat_triggers`.
 
-Each part says which floor of `apache-airflow` in pyproject.toml makes it needless. Then the part is deleted, and its
-users import from Airflow directly. What users notice: docs/reference/airflow-versions.md.
+No other module depends on the version. Each part names the minimum of `apache-airflow` in pyproject.toml that makes it
+unnecessary: then delete the part, and import from Airflow directly. For the differences that users notice, see
+docs/reference/airflow-versions.md.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ AIRFLOW = tuple(int(part) for part in version("apache-airflow-core").split(".")[
 
 T = TypeVar("T")
 
-# Until the floor is 3.2: names that have moved to the SDK.
-from airflow.sdk.exceptions import AirflowRuntimeError  # noqa: E402 - part of the names below
+# Needed until the minimum is 3.2: names that have moved to the SDK.
+from airflow.sdk.exceptions import AirflowRuntimeError  # noqa: E402 - belongs to the names below
 
 if AIRFLOW >= (3, 2):
     from airflow.sdk import conf
@@ -63,39 +64,40 @@ else:
 
 
 def policies() -> Any:
-    """Return the manager of the installation's policies and hooks; until the floor is 3.2."""
-    settings = import_module("airflow.settings")  # a task has loaded it, a DAG file has not
-    found = getattr(settings, "get_policy_plugin_manager", None)
-    return found() if found else settings.POLICY_PLUGIN_MANAGER
+    """Return the manager of the installation's policies and hooks; needed until the minimum is 3.2."""
+    settings = import_module("airflow.settings")  # imported here: a task has loaded it anyway, a DAG file need not
+    get_manager = getattr(settings, "get_policy_plugin_manager", None)
+    return get_manager() if get_manager else settings.POLICY_PLUGIN_MANAGER
 
 
 PATIENT_QUESTIONS = AIRFLOW < (3, 2)
-"""True if a question to Airflow's supervisor must not be given up; until the floor is 3.2.
+"""True if a request to Airflow's supervisor must not be cancelled; needed until the minimum is 3.2.
 
-The next reader of the socket would get its answer: a triggerer ends by that, a worker's task gets a wrong value.
+The next request would get the response to the cancelled one, which ends a triggerer, and gives a task in a worker a
+wrong value.
 """
 
 
-async def answered(question: Awaitable[T]) -> T:
-    """Await the answer of the supervisor; a caller that stops waiting leaves the question alone on Airflow 3.1."""
+async def answered(request: Awaitable[T]) -> T:
+    """Await the supervisor's response; on Airflow 3.1, the request is not cancelled with the caller."""
     if not PATIENT_QUESTIONS:
-        return await question
-    asked = asyncio.ensure_future(question)
-    _asked.add(asked)
-    asked.add_done_callback(_forget)
-    return await asyncio.shield(asked)
+        return await request
+    pending = asyncio.ensure_future(request)
+    _pending.add(pending)
+    pending.add_done_callback(_forget)
+    return await asyncio.shield(pending)
 
 
-_asked: set[asyncio.Future[Any]] = set()
+_pending: set[asyncio.Future[Any]] = set()
 
 
-def _forget(asked: asyncio.Future[Any]) -> None:
-    _asked.discard(asked)
-    if not asked.cancelled():
-        asked.exception()  # nobody may wait for it any more
+def _forget(request: asyncio.Future[Any]) -> None:
+    _pending.discard(request)
+    if not request.cancelled():
+        request.exception()  # keeps asyncio from logging it if the caller was cancelled
 
 
-# Until the floor is 3.3, to the end of the module: state stores, `on_kill` of triggers, shared streams, names of them.
+# Needed until the minimum is 3.3, to the end of the module: state stores, `on_kill` of triggers, lists of Variables.
 _IS_3_3 = AIRFLOW >= (3, 3)
 
 if _IS_3_3:
@@ -104,14 +106,14 @@ if _IS_3_3:
 
 
 HAS_ON_KILL = _IS_3_3
-"""True if Airflow calls `on_kill` of a trigger; else `cleanup` must find out why it was called."""
+"""True if Airflow calls `on_kill` of a trigger; else `cleanup` must determine why it was called."""
 
 HAS_STATE_STORE = _IS_3_3
 """True if a task has a store that outlives its tries."""
 
 
 class _TaskXComs:
-    """Stands for a task's state store: XComs, which survive a deferral, and go when another try starts."""
+    """Substitute for a task's state store: XComs, which survive a deferral but are deleted when another try starts."""
 
     def __init__(self, ti: Any) -> None:
         self._ti = ti
@@ -124,7 +126,7 @@ class _TaskXComs:
 
 
 class _TaskState:
-    """A task's state store whose values stay as long as the task instance."""
+    """A task's state store, with values that are kept as long as the task instance."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -137,21 +139,21 @@ class _TaskState:
 
 
 def task_state(context: Mapping[str, Any]) -> _TaskState | _TaskXComs:
-    """Return the store of a task instance's values."""
+    """Return the state store of a task instance, or its substitute."""
     return _TaskState(context["task_state_store"]) if HAS_STATE_STORE else _TaskXComs(context["ti"])
 
 
 def asset_state(trigger: Any) -> Any:
-    """Return the store of the values of a trigger's assets; None if this Airflow has none."""
+    """Return the state store of a trigger's assets; None if this version of Airflow has none."""
     return getattr(trigger, "asset_state_store", None)
 
 
 _INDEX = "{}keys"
-"""Key of the Variable that names the others of its prefix, for an Airflow that cannot list them."""
+"""Key of the Variable that has the key of another one, for a version of Airflow that cannot list Variables."""
 
 
 def variable_keys(prefix: str) -> list[str]:
-    """Return the keys of the Variables with this prefix; without `Variable.keys` the one that was set last."""
+    """Return the keys of the Variables with this prefix; before Airflow 3.3, only the key that was set last."""
     if _IS_3_3:
         return list(Variable.keys(prefix=prefix))
     key = Variable.get(_index(prefix), default=None)
@@ -159,16 +161,16 @@ def variable_keys(prefix: str) -> list[str]:
 
 
 async def variable_keys_from_trigger(comms: Any, prefix: str) -> list[str]:
-    """Return the same in a triggerer."""
+    """Return the same keys as `variable_keys`, in a triggerer."""
     if _IS_3_3:
         return list((await comms.asend(GetVariableKeys(prefix=prefix))).keys)
     key = getattr(await comms.asend(GetVariable(key=_index(prefix))), "value", None)
-    found = getattr(await comms.asend(GetVariable(key=key)), "value", None) if key else None
-    return [key] if key and found is not None else []
+    value = getattr(await comms.asend(GetVariable(key=key)), "value", None) if key else None
+    return [key] if key and value is not None else []
 
 
 def add_variable(prefix: str, key: str, value: str, description: str) -> None:
-    """Set a Variable that `variable_keys` finds."""
+    """Set a Variable whose key `variable_keys` returns."""
     Variable.set(key, value, description=description)
     if not _IS_3_3:
         Variable.set(_index(prefix), key, description=description)
@@ -179,7 +181,7 @@ def _index(prefix: str) -> str:
 
 
 def asset_events(asset: Any, *, after: datetime | None, limit: int) -> list[Any]:
-    """Return an asset's next events, oldest first; Airflow 3.1 has no pages, and returns all of them at once."""
+    """Return an asset's next events, oldest first; Airflow 3.1 ignores `limit`, because its API has no pages."""
     events = import_module("airflow.sdk.execution_time.context").InletEventsAccessors([asset])[asset]
     if hasattr(events, "limit"):
         events = events.limit(limit)
@@ -189,15 +191,15 @@ def asset_events(asset: Any, *, after: datetime | None, limit: int) -> list[Any]
 
 
 def task_instances() -> Any:
-    """Return the class whose `get_task_states` and `get_dr_count` ask the API; all versions."""
+    """Return the class whose `get_task_states` and `get_dr_count` query Airflow's API; the same in all versions."""
     return import_module("airflow.sdk.execution_time.task_runner").RuntimeTaskInstance
 
 
 def comms() -> Any:
-    """Return the way to the supervisor, set anew for every process; None outside of tasks and triggers."""
+    """Return the connection to the supervisor, which each process sets anew; None outside of tasks and triggers."""
     return getattr(import_module("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
 
 
 def file_systems() -> Any:
-    """Return the module of the schemes that providers have registered."""
+    """Return the module that has the file system schemes registered by providers."""
     return import_module("airflow.sdk.io.fs")

@@ -1,4 +1,4 @@
-"""The part of `compat` that only triggers and hooks need: a DAG file does not load Airflow's triggers."""
+"""The part of `compat` that only triggers and hooks need, so that DAG files do not load Airflow's triggers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedStreamProducer", "amask_secret", "get_async_connection", "get_async_extra_dejson"]
 
-# Until the floor is 3.3.
+# Needed until the minimum is 3.3.
 if AIRFLOW >= (3, 3):
     from airflow.sdk.log import amask_secret
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -23,10 +23,10 @@ else:
     from airflow.sdk.log import mask_secret
 
     class SharedStreamProducer:  # type: ignore[no-redef]
-        """Base of a class that an older Airflow never makes: it runs each trigger by `run`."""
+        """Empty base class; an older Airflow has no shared streams, and calls each trigger's `run` instead."""
 
     async def amask_secret(secret: JsonValue, name: str | None = None) -> None:
-        """Mask a secret without blocking the event loop, on which the supervisor is told."""
+        """Mask a secret in a thread, because sending it to the supervisor needs the event loop."""
         await sync_to_async(mask_secret)(secret, name)
 
 

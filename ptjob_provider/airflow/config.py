@@ -1,6 +1,6 @@
 """Read the configuration section `[ptjob]` and this installation's name; no other module reads them.
 
-The id is a Variable, read and written over Airflow's API; nothing here opens the database.
+The installation's id is a Variable, read and written over Airflow's API; this module never opens the database.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SECTION = "ptjob"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that are needed to connect to jobs and to name them.
+    """Settings of the back-end and of requests to it.
 
     Attributes:
-        backend: one of `core.options.BACKENDS`.
+        backend: one of `core.run.options.BACKENDS`.
         api_error_timeout: seconds for which requests about a job may be refused.
         local: how jobs run on this machine; None on a cluster.
     """
@@ -50,7 +50,7 @@ class Settings:
 
     @classmethod
     def load(cls) -> Self:
-        """Read the section as it is now.
+        """Read the current values of the section.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
@@ -66,7 +66,7 @@ def option(name: str) -> str:
 
 
 SECTION_OPTIONS = Options(text=option, title=lambda name: f"[{SECTION}] {name}")
-"""The section's options that every adapter has; each is read when it is used."""
+"""The section's options that all adapters share; each is read when it is used."""
 
 
 def max_log_records_per_second() -> float:
@@ -83,7 +83,7 @@ def max_log_records_per_second() -> float:
 
 
 def max_log_streams() -> int:
-    """Return the maximum number of logs of a cluster's jobs that are followed over streams at once.
+    """Return the maximum number of jobs on a cluster whose log has a stream of its own.
 
     Raises:
         InvalidSpec: it is not a whole number above 0.
@@ -141,7 +141,7 @@ def known() -> Instance | None:
 
 async def read_in_trigger() -> Instance | None:
     """Return this installation, in a triggerer; None if Airflow did not respond in time, or there is no id."""
-    from ptjob_provider.airflow import supervisor  # noqa: PLC0415 - loads what follows jobs; a DAG file does not
+    from ptjob_provider.airflow import supervisor  # noqa: PLC0415 - loads what a DAG file does not need
 
     if name := option("instance"):
         return Instance(name)
@@ -165,7 +165,7 @@ def _here() -> str:
 
 
 def load_installation() -> Installation:
-    """Read the current configuration; without these settings, no Kubernetes client is loaded.
+    """Return the current settings for every job; only calling a `pod_mutation_hook` loads a Kubernetes client.
 
     Raises:
         InvalidSpec: the job template is invalid.

@@ -1,4 +1,4 @@
-"""Connection to the cluster: the arguments that operator, sensor and trigger share, and the back-end they lead to.
+"""Connect to the back-end, from the connection arguments that operator, sensor and trigger share.
 
 Importing this module loads no Kubernetes client; if jobs run on this machine, none is loaded later either.
 """
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "kubernetes_default"
 
 FRESH = 30.0
-"""Seconds for which the triggers of a process share one reading of a connection and the settings.
+"""Seconds for which the triggers of a process share a connection and the settings after they were read.
 
-A triggerer may start ten thousand at once, and each reading is a request to the process that also manages its rows.
+A triggerer may start ten thousand triggers at once, and reading a connection is a request to the supervisor, which also
+manages the triggerer's database rows.
 """
 
 
@@ -51,12 +52,12 @@ class ConnectionMissing(PTJobError):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConnection:
-    """The connection where jobs run.
+    """The back-end of a connection, with its default namespace.
 
     Attributes:
-        backend: runs them.
+        backend: runs the jobs.
         namespace: default namespace of jobs. None: `default`.
-        args: the arguments to connect from another process of this installation.
+        args: the arguments with which another process of this installation connects.
         api_error_timeout: seconds for which requests about a job may be refused.
     """
 
@@ -72,7 +73,8 @@ class ConnectionArgs:
 
     Attributes:
         kubernetes_conn_id: the connection. None: the default of the pod or of this machine's user.
-        in_cluster: whether to use the service account of the pod that this runs in. None: the connection's value.
+        in_cluster: whether to use the service account of the pod that this process runs in. None: the connection's
+            value.
         config_file: path of a kubeconfig. None: the connection's value.
         cluster_context: the kubeconfig's context. None: the connection's value, else the kubeconfig's current one.
     """
@@ -92,7 +94,7 @@ class ConnectionArgs:
         return asdict(self)
 
     def resolve(self) -> ResolvedConnection:
-        """Return where jobs run.
+        """Return the connection that these arguments name.
 
         Raises:
             InvalidSpec: an option of `[ptjob]` or the connection is wrong.
@@ -104,20 +106,20 @@ class ConnectionArgs:
         return self._on_cluster(self._hook(), settings)
 
     async def async_resolve(self) -> ResolvedConnection:
-        """Return where jobs run, from a triggerer's cache of at most FRESH seconds, without blocking the event loop.
+        """Return the connection from a cache that keeps it FRESH seconds, without blocking the event loop.
 
         Raises:
-            InvalidSpec: as in `connection`.
+            InvalidSpec: as in `resolve`.
             ConnectionMissing: the task had the connection, but the triggerer does not know it.
         """
         return await _resolved.get().get(self)
 
     async def resolve_uncached(self) -> ResolvedConnection:
-        """Return where jobs run, without the cache; raises as `async_resolve`."""
+        """Return the connection without the cache; raises as `async_resolve`."""
         settings = Settings.load()
         if settings.local is not None:
             return self._on_this_machine(settings.local, settings)
-        hook = await asyncio.to_thread(self._hook)  # importing it takes a second
+        hook = await asyncio.to_thread(self._hook)  # importing the hook takes a second
         await hook.read_connection(is_required=True)
         return self._on_cluster(hook, settings)
 
@@ -134,7 +136,7 @@ class ConnectionArgs:
         )
 
     def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> ResolvedConnection:
-        """Return the connection; a missing default connection becomes None in `args`, so the next process uses none."""
+        """Return the connection; if the default one is not defined, `args` has None, so that triggers need none."""
         return ResolvedConnection(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),
@@ -147,16 +149,16 @@ class _ResolvedConnections:
     """Cache of the connections of one event loop's triggers; concurrent callers share one request."""
 
     def __init__(self) -> None:
-        self._asking: defaultdict[ConnectionArgs, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._found: dict[ConnectionArgs, tuple[ResolvedConnection, float]] = {}
+        self._locks: defaultdict[ConnectionArgs, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._cached: dict[ConnectionArgs, tuple[ResolvedConnection, float]] = {}
 
     async def get(self, args: ConnectionArgs) -> ResolvedConnection:
         """Return the connection, read again if the cached one is not fresh."""
-        async with self._asking[args]:
-            connection, read_at = self._found.get(args, (None, 0.0))
+        async with self._locks[args]:
+            connection, read_at = self._cached.get(args, (None, 0.0))
             if connection is None or time.monotonic() - read_at > FRESH:
                 connection = await args.resolve_uncached()
-                self._found[args] = (connection, time.monotonic())
+                self._cached[args] = (connection, time.monotonic())
             return connection
 
 
@@ -164,7 +166,7 @@ _resolved = OnePerLoop(_ResolvedConnections)
 
 
 def local_backend(config: LocalConfig) -> Backend:
-    """Return this machine's back-end; from now on Airflow's logs mask the secrets that it may pass to jobs."""
+    """Return this machine's back-end, and make Airflow's logs mask the secrets that it may pass to jobs."""
     from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
     for table in config.secrets.values():

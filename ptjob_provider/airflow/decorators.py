@@ -3,8 +3,8 @@
     @task.pytorch_job(image="pytorch/pytorch:2.8.0", workers=2, gpus=1)
     def train(rate: float, data: str) -> float: ...
 
-The function runs on every rank; its source travels, with what it uses of its file (`core.code.function`). Arguments are
-JSON values, and what type hints make of them (`core.code.arguments`).
+The function runs on every rank. Its source is sent with the job, together with the parts of its file that it uses
+(`core.code.function`). Arguments are sent as JSON, and rebuilt according to type hints (`core.code.arguments`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ _MAPPED = "_airflow_mapped_validation_only"
 class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
     """Runs a function as a training job; rank 0's return value is the task's.
 
-    Every argument of `PyTorchJobOperator` but the command. With `nproc_per_node`, torchrun starts the processes. With
-    `code="."`, the function imports what is beside the DAG file.
+    It takes every argument of `PyTorchJobOperator` except the command. With `nproc_per_node`, torchrun starts the
+    processes. With `code="."`, the function can import modules beside the DAG file.
 
     Args:
-        modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
-            Default: none.
+        modules: pure Python packages and modules of this machine that the function imports; their sources are sent
+            with the job. Default: none.
 
     Raises:
-        InvalidSpec: the function cannot run alone, or an argument cannot travel; the text names the variable.
+        InvalidSpec: the function cannot run outside of its file, or an argument cannot be sent; the message names the
+            variable.
     """
 
     custom_operator_name = "@task.pytorch_job"
@@ -64,16 +65,16 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
             check_hints(self.python_callable, [*self.op_args], self.op_kwargs)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
-        """Return what rank 0 returned, after a deferral; `execute` does so without one."""
+        """Return rank 0's return value after a deferral; without a deferral, `execute` returns it."""
         return self._handle_output(super().execute_complete(context, event))
 
     def _handle_output(self, return_value: Any) -> Any:
         return super()._handle_output(return_value.get("return_value"))
 
     def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
-        found = super()._tell(execution, result, context)
-        context["ti"].xcom_push(key=JOB, value=found)
-        return found
+        reported = super()._tell(execution, result, context)
+        context["ti"].xcom_push(key=JOB, value=reported)
+        return reported
 
     def _job(self, namespace: str | None = None) -> TrainingJob:
         fields = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
@@ -85,12 +86,12 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
 def pytorch_job_task(
     python_callable: Callable[..., Any] | None = None, *, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Return a task that runs the function as a training job, or a decorator that makes it.
+    """Return a task that runs the function as a training job, or a decorator that creates such a task.
 
     Args:
         python_callable: the function. None: return the decorator.
-        multiple_outputs: make every key of a returned map an XCom, too. None: if its type hint is a map.
-        kwargs: those of `PyTorchJobDecoratedOperator`.
+        multiple_outputs: push every key of a returned map as an XCom, too. None: only if the return type is a map.
+        kwargs: arguments of `PyTorchJobDecoratedOperator`.
     """
     return task_decorator_factory(
         python_callable=python_callable,

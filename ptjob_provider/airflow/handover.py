@@ -28,8 +28,9 @@ _TEMPLATE = re.compile(r"{{|{%")
 class OutputVolume:
     """The claim of one output, mounted read-only, for a pod in the namespace of the job that wrote it.
 
-    If the address is a template, every part that depends on it is one, too. KubernetesPodOperator renders those parts
-    of a volume but no part of a mount's path: therefore the mount covers the whole claim, at a fixed path.
+    If the address is a template, the claim's name and the output's path are templates, too. KubernetesPodOperator
+    renders the claim's name in a volume, but not the path of a mount. Therefore the whole claim is mounted, at a fixed
+    path.
 
     Args:
         uri: `pvc://claim/path`, or a template that renders to it, such as `{{ dag_run.conf["model"] }}`.
@@ -87,5 +88,5 @@ class OutputVolume:
 
 
 def _part(uri: str, index: int) -> str:
-    """Return a template of the claim (0) or the path (2) of an address that is a template itself."""
+    """Return a template that renders to the claim (index 0) or the path (index 2) of a templated address."""
     return f"{{% set uri %}}{uri}{{% endset %}}{{{{ uri.removeprefix('pvc://').partition('/')[{index}] }}}}"

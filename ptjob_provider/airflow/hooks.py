@@ -43,9 +43,9 @@ _SECRET_KEYS = {
 
 
 def secrets_in(kubeconfig: str | None) -> tuple[str, ...]:
-    """Return the credentials of all users, and the environment of their credential plugins.
+    """Return the credentials of all users of a kubeconfig, and the environment of their credential plugins.
 
-    A text that is no kubeconfig counts as one secret, because its content is unknown.
+    A text that is not a kubeconfig counts as one secret, because its content is unknown.
     """
     try:
         config = yaml.safe_load(kubeconfig) if kubeconfig else {}
@@ -103,7 +103,7 @@ class PyTorchJobHook(KubernetesHook):
 
     @cached_property
     def connection(self) -> Connection | None:
-        """The connection. None: the default connection is not defined, and none is needed."""
+        """The connection. None: the default connection is not defined, or the hook needs no connection."""
         try:
             return BaseHook.get_connection(self.conn_id) if self.conn_id else None
         except AirflowNotFoundException:
@@ -113,7 +113,7 @@ class PyTorchJobHook(KubernetesHook):
 
     @cached_property
     def conn_extras(self) -> dict[str, Any]:
-        """The connection's extras; from now on Airflow's logs mask the secrets of a kubeconfig."""
+        """The connection's extras; reading them makes Airflow's logs mask the secrets of a kubeconfig."""
         extras: dict[str, Any] = self.connection.extra_dejson if self.connection else {}
         for secret in secrets_in(_kubeconfig(extras)):
             mask_secret(secret)
@@ -150,15 +150,15 @@ class PyTorchJobHook(KubernetesHook):
 
     def cluster_backend(self) -> Backend:
         """Return the back-end of the connection's cluster."""
-        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - not for DAG files
+        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - DAG files do not need it
 
         return KubernetesBackend(self.cluster_config(), probe=SECTION_OPTIONS.probe())
 
     def cluster_config(self) -> ClusterConfig:
-        """Return how to reach the cluster, from arguments and connection.
+        """Return the configuration to connect to the cluster, from arguments and connection.
 
         Raises:
-            InvalidSpec: they name more than one way, or an extra is invalid.
+            InvalidSpec: they name more than one way to connect, or an extra is invalid.
         """
         given = {
             "in_cluster": self._switch("in_cluster"),
@@ -179,7 +179,7 @@ class PyTorchJobHook(KubernetesHook):
             raise InvalidSpec(f"connection {self.conn_id}, with the task's arguments over it: {error}") from None
 
     def default_namespace(self) -> str | None:
-        """Return the default namespace of jobs: the connection's, else that of the pod that this runs in."""
+        """Return the default namespace of jobs: the connection's, else that of this process's pod, else None."""
         named = self._text("namespace", None)
         if named is None and self.cluster_config().in_cluster:
             return _POD_NAMESPACE.read_text().strip()

@@ -1,7 +1,8 @@
 """Describe a training's data for assets, as plain JSON, and for OpenLineage if its provider is installed.
 
-Nothing of that provider is imported before it calls. A dataset is identified by its address: `s3://bucket` and the key,
-`file` and the path; a claim is unique only in its namespace: `pvc://NAMESPACE/CLAIM` and the path in it.
+No module of that provider is imported until it queries the operator. A dataset's namespace and name are parts of its
+address: `s3://bucket` and the key, `file` and the path, `pvc://NAMESPACE/CLAIM` and the path in the claim, because a
+claim's name is unique only in its Kubernetes namespace.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_BYTES = 64 * 1024
-"""Maximum bytes of an event's extra: a row in Airflow's database, read with every listing of the asset's events.
-"""
+"""Maximum bytes of an event's extra, which is read from Airflow's database with every list of the asset's events."""
 
 _MODEL = ("uri", "claim", "path", "bytes", "sha256")
 _TFEVENTS = ("uri", "claim", "path", "last_step", "scalars")
@@ -34,11 +34,11 @@ def model_extra(
 ) -> dict[str, Any]:
     """Return an event's extra, at most `MAX_BYTES` as JSON.
 
-    It is {job, model, tfevents, metrics, code_revision, data_version, git_revision}: `job` {namespace, name, uid, kind,
-    attempt, start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path, bytes, sha256}
-    and `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last three exist only
-    if they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as well, and
-    `left_out` names them.
+    The extra is {job, model, tfevents, metrics, code_revision, data_version, git_revision}: `job` {namespace, name,
+    uid, kind, attempt, start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path,
+    bytes, sha256} and `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last
+    three exist only if they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as
+    well, and `left_out` names them.
     """
     metrics = (result.get("tfevents") or {}).get("scalars") or {}
     job = {**(result.get("job") or {}), **{name: result.get(name) for name in _JOB}}
@@ -98,14 +98,14 @@ MAX_FIELDS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LineageDataset:
-    """One dataset.
+    """A dataset of OpenLineage.
 
     Attributes:
-        namespace: OpenLineage's namespace.
-        name: the name in that namespace.
+        namespace: OpenLineage's namespace of the dataset.
+        name: its name in that namespace.
         version: version of the content; empty if unknown.
         fields: names of its fields.
-        bytes: its size; None if unknown.
+        bytes: its size in bytes; None if unknown.
     """
 
     namespace: str
@@ -116,17 +116,17 @@ class LineageDataset:
 
 
 class TellsLineage(BaseOperator):
-    """An operator that the openlineage provider can query.
+    """Base class of an operator that reports its inputs and outputs to the OpenLineage provider.
 
     Inputs are the inlets that are assets, and the folders of the batches reserved for the run; outputs are the model
     and the tfevents of a job that succeeded. The data's version is `data_version`, the model's its SHA-256.
     """
 
     data_version: str | None
-    _read: Sequence[str] = ()
+    _input_uris: Sequence[str] = ()
     """Addresses of the inputs; set while the task runs."""
-    _told: Mapping[str, Any] | None = None
-    """Return value of `outlets.model_extra`; None until the job has succeeded."""
+    _model_extra: Mapping[str, Any] | None = None
+    """Return value of `model_extra`; None until the job has succeeded."""
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Return the inputs, for the event of the task's start."""
@@ -137,8 +137,8 @@ class TellsLineage(BaseOperator):
         return self._lineage()
 
     def _lineage(self) -> Any:
-        inputs = data_of(self.inlets, self._read, self.data_version or "")
-        return facets(inputs, outputs_of(self._told) if self._told else [])
+        inputs = data_of(self.inlets, self._input_uris, self.data_version or "")
+        return facets(inputs, outputs_of(self._model_extra) if self._model_extra else [])
 
 
 def is_wanted() -> bool:
@@ -147,14 +147,14 @@ def is_wanted() -> bool:
 
 
 def data_of(inlets: Iterable[Any], read: Iterable[str], version: str) -> list[LineageDataset]:
-    """Return the inputs, each once, at most `MAX_DATASETS`."""
+    """Return the input datasets without duplicates, at most `MAX_DATASETS`."""
     uris = [*(asset.uri for asset in inlets if isinstance(asset, Asset)), *read]
     unique = dict.fromkeys(place_of(uri) for uri in uris)
     return [LineageDataset(namespace=where, name=name, version=version) for where, name in [*unique][:MAX_DATASETS]]
 
 
 def outputs_of(extra: Mapping[str, Any]) -> list[LineageDataset]:
-    """Return model and tfevents, if there are any, from the extra of the outlets' events."""
+    """Return the datasets of model and tfevents, if there are any, from the extra of the outlets' events."""
     namespace, outputs = extra["job"].get("namespace", ""), []
     if model := extra["model"]:
         where, name = place_of(model["uri"], namespace)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskWaiters:
-    """Queries task instances as any task may: over the execution API, with the task's own token."""
+    """Queries the states of task instances over the execution API, with the token of the task that calls it."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Return the task instance's state, see `orphans.Waiters`."""
@@ -54,56 +54,58 @@ def stop_orphans(
     dry_run: bool = False,
     kubernetes_conn_id: str = DEFAULT_CONN_ID,
 ) -> list[dict[str, Any]]:
-    """Stop the orphaned jobs of this installation, log each, and return the result.
+    """Stop the orphaned jobs of this installation, log each, and return them as JSON-safe fields.
 
-    Call it in a task. A job that cannot be checked or stopped is logged, and the next one follows.
+    Call this in a task. A job that cannot be checked or stopped is logged, and does not stop the search.
 
     Args:
-        namespaces: where to look.
+        namespaces: the namespaces to search.
         grace: minimum age in seconds; younger jobs are kept.
         orphan_grace: seconds to keep jobs that could no longer be followed. None: `[ptjob] orphan_grace`.
         dry_run: stop nothing, only report.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
 
     Raises:
-        AirflowException: a namespace could not be listed (after the others were checked), or this Airflow's id seems to
-            come from another installation.
+        AirflowException: a namespace could not be listed (raised after the others were searched), or this Airflow's
+            id seems to come from another installation.
     """
     with airflow_errors():
         if why := config.foreign_origin():
             raise ForeignInstance(f"no job was looked at: {why}")
         connection = ConnectionArgs(kubernetes_conn_id=kubernetes_conn_id).resolve()
-        spared = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
-        orphans = asyncio.run(_sweep(connection, namespaces, grace=grace, unfollowed_grace=spared, stop=not dry_run))
+        unfollowed_grace = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
+        orphans = asyncio.run(
+            _sweep(connection, namespaces, grace=grace, unfollowed_grace=unfollowed_grace, stop=not dry_run)
+        )
     logger.info("%d orphaned jobs in %s", len(orphans), ", ".join(namespaces))
     return [orphan.to_dict() for orphan in orphans]
 
 
 async def _sweep(connection: ResolvedConnection, namespaces: Sequence[str], **how: Any) -> list[Orphan]:
     orphans: list[Orphan] = []
-    refused: list[ClusterError] = []
-    own = config.known()
-    if own is None:
+    errors: list[ClusterError] = []
+    instance = config.known()
+    if instance is None:
         return orphans
     for namespace in namespaces:
-        findings = sweep(connection.backend, TaskWaiters(), namespace=namespace, instance=own, **how)
+        swept = sweep(connection.backend, TaskWaiters(), namespace=namespace, instance=instance, **how)
         try:
-            async for finding in findings:
-                _tell(finding)
-                orphans.append(finding)
+            async for orphan in swept:
+                _log(orphan)
+                orphans.append(orphan)
         except ClusterError as error:
             logger.warning("jobs of %s could not be listed: %s", namespace, error)
-            refused.append(error)
-    if refused:
-        raise refused[0]
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return orphans
 
 
-def _tell(finding: Orphan) -> None:
-    job = finding.job
-    whose = ", ".join(f"{name}={value}" for name, value in job.owner.items())
-    if finding.error:
-        logger.warning("%s, %s, of %s: %s", job.ref, job.phase, whose, finding.error)
+def _log(orphan: Orphan) -> None:
+    job = orphan.job
+    owner = ", ".join(f"{name}={value}" for name, value in job.owner.items())
+    if orphan.error:
+        logger.warning("%s, %s, of %s: %s", job.ref, job.phase, owner, orphan.error)
         return
-    done = "stopped" if finding.stopped else "left as it is"
-    logger.info("%s, %s, of %s, was %s: %s", job.ref, job.phase, whose, done, finding.why)
+    action = "stopped" if orphan.stopped else "left as it is"
+    logger.info("%s, %s, of %s, was %s: %s", job.ref, job.phase, owner, action, orphan.why)

@@ -15,7 +15,7 @@ _FREE_TEXTS = {"summary", "log_tail", "message", "detail", "waiting"}
 
 
 def mask_credentials(job: TrainingJob) -> None:
-    """Make Airflow mask the credentials for code that a job has among its variables, from now on."""
+    """Make Airflow mask, from now on, the credentials for fetching code in a job's environment variables."""
     for owner in (job, job.master, job.worker):
         for variable in (owner.env if owner else None) or ():
             if variable.value and is_credential(variable.name) and not variable.name.endswith("USERNAME"):
@@ -31,12 +31,13 @@ def with_texts_masked(value: Any) -> Any:
     """Mask the texts of programs and back-ends at any depth; names and keywords stay unchanged."""
     if isinstance(value, dict):
         return {
-            name: _silenced(part) if name in _FREE_TEXTS else with_texts_masked(part) for name, part in value.items()
+            name: _masked_texts(part) if name in _FREE_TEXTS else with_texts_masked(part)
+            for name, part in value.items()
         }
     return [with_texts_masked(each) for each in value] if isinstance(value, list) else value
 
 
-def _silenced(value: Any) -> Any:
+def _masked_texts(value: Any) -> Any:
     if isinstance(value, list):
-        return [_silenced(each) for each in value]
+        return [_masked_texts(each) for each in value]
     return masked(value) if isinstance(value, str) else value

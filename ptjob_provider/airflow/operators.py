@@ -1,7 +1,7 @@
 """`PyTorchJobOperator`: run a distributed PyTorch training job as one task.
 
-The operator maps its arguments to a `TrainingJob`. `task_session` runs one try; `core` decides about the
-job. DAG files are parsed all day, so importing this module loads what checks arguments; methods import what runs a job.
+The operator maps its arguments to a `TrainingJob`. `task_session` runs one try; `core` decides about the job. Airflow
+parses DAG files repeatedly, so importing this module loads only what checks arguments; methods import the rest.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ FILES = ("manifest", "pod_template")
 
 
 class ObjectTemplates(BaseOperator):
-    """An operator whose fields hold Kubernetes objects: in YAML files, as maps, or as a client's objects."""
+    """Base class of an operator with Kubernetes objects in its fields: YAML files, maps, or a client's objects."""
 
     def resolve_template_files(self) -> None:
-        """Read the files that fields name, relative to the DAG; an absolute path is a worker's."""
+        """Read the files that fields name by a path relative to the DAG; an absolute path is read on the worker."""
         for name in FILES:
             content = getattr(self, name)
             if _is_path(content) and not Path(content).is_absolute():
@@ -98,7 +98,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     Kubernetes client are accepted wherever the API has a map. KubernetesPodOperator's names are accepted, too: `cmds`,
     `arguments`, `env_vars`, `secrets`, `configmaps` and the others in `pod_operator.ALIASES`.
 
-    The events of `outlets` (`Asset` or `AssetAlias`) carry the outputs as plain JSON, see `outlets.model_extra`.
+    The events of `outlets` (`Asset` or `AssetAlias`) carry the outputs as plain JSON, see `lineage.model_extra`.
 
     A retry adopts a job that still runs. A failed job is retried according to `retries` and `retry_policy` as a new
     attempt, which gets its checkpoint directory and its attempt number. A few failures that no retry fixes are not
@@ -339,7 +339,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             self._check({name: value for name, value in given.items() if name not in JOB_FIELDS})
 
     def _check(self, own: Mapping[str, Any]) -> None:
-        """Check what the DAG file says, as far as no template decides it."""
+        """Check the arguments that the DAG file contains, except values from templates and other tasks."""
         check_arguments(self, own)
         with self.errors_as_given():
             job = check_fields(self, self._fields())
@@ -410,15 +410,15 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                     raise
 
     def on_kill(self) -> None:
-        """Wake the waiting task.
+        """Tell the waiting task to stop.
 
-        Airflow calls this inside a signal handler, for a user's kill, a drained worker and lost heartbeats alike.
+        Airflow calls this inside a signal handler: after a user's kill, in a drained worker, and after lost heartbeats.
         """
         self._waiting.wake()
 
     @contextmanager
     def _reporting_failure(self, context: Any) -> Iterator[FailureReport]:
-        """Report a failure of the block to Airflow and in XComs."""
+        """Raise errors of the block as Airflow's, and push the XComs of a failure."""
         from ptjob_provider.airflow.outcome import failure_reported
         from ptjob_provider.airflow.task_session import airflow_errors
 
@@ -429,7 +429,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         if self.ledger is not None:
             with execution.leaving_nothing():
                 self.ledger.confirm(context)
-                self._read = self.ledger.folders(context) if is_wanted() else ()
+                self._input_uris = self.ledger.folders(context) if is_wanted() else ()
 
     def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
         """Report the success to the ledger, lineage and outlets, and return the result."""
@@ -438,12 +438,12 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         if self.ledger is not None:
             try:
                 self.ledger.report(context)
-                self._read = self.ledger.folders(context) if is_wanted() else ()
+                self._input_uris = self.ledger.folders(context) if is_wanted() else ()
             except LedgerUnavailable as error:  # the ledger is a secondary record
                 self.log.warning("the training was not noted in the ledger: %s", error)
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
-        self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
-        publish(context, self.outlets, self._told, self.log)
+        self._model_extra = model_extra(result, data_version=self.data_version, git_revision=git_revision)
+        publish(context, self.outlets, self._model_extra, self.log)
         push_result(context["ti"], result, self.log)
         execution.deliver()
         return result
@@ -470,7 +470,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     @property
     def _leave_running(self) -> LeaveRunning | None:
-        """Return which jobs must keep running although no task waits for them."""
+        """The part of the job that keeps running when no task waits for it."""
         from ptjob_provider.core.run.orphans import LeaveRunning
 
         if not self.wait_for_completion:
@@ -488,14 +488,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
         job = TrainingJob.parse(**self._fields()).in_namespace(namespace)
         mask_credentials(job)
-        whole = self._with_secrets(job)
-        return with_packed_folder(whole, beside=Path(self.dag.folder)) if CodeSource.is_folder(self.code) else whole
+        job = self._with_secrets(job)
+        return with_packed_folder(job, beside=Path(self.dag.folder)) if CodeSource.is_folder(self.code) else job
 
     def _with_secrets(self, job: TrainingJob) -> TrainingJob:
         return with_secrets(job, self.secrets or (), self.configmaps or ())
 
     def _check_folder(self) -> None:
-        """Refuse a folder as code that is not beside the DAG's file, unless its name is a template."""
+        """Check that a folder in `code` is beside the DAG file, unless its name is a template."""
         if CodeSource.is_folder(self.code) and self.has_dag() and "{{" not in str(self.code):  # type: ignore[no-untyped-call]
             CodeSource.parse("code", self.code).folder_beside(Path(self.dag.folder))
 

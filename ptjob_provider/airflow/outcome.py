@@ -103,7 +103,7 @@ DIAGNOSIS = "diagnosis"
 """XCom key of the reason for a failure: {cause, replica, advice, retryable, attempt, message}."""
 
 USAGE = "usage"
-"""XCom key of the job's usage, however the job ended: `_USED`, and {replicas, left_out} of the result's `usage`."""
+"""XCom key of the job's usage, pushed however the job ended: `_USED`, and {replicas, left_out} of `usage`."""
 
 MODEL_URI, TFEVENTS_URI = "model_uri", "tfevents_uri"
 """XCom keys of the outputs' addresses of a job that succeeded."""
@@ -129,7 +129,7 @@ class TaskStopped(AirflowException):
 
 
 class SensedFailure(AirflowFailException):
-    """The job that a sensor waits for failed; a retry would observe the same."""
+    """The job that a sensor waits for failed; a retry would have the same result."""
 
     def __init__(self, ref: JobRef, diagnosis: Diagnosis) -> None:
         super().__init__(masked(diagnosis.report(ref)))
@@ -144,11 +144,11 @@ class SensedReplacement(AirflowFailException):
 
 @dataclass(kw_only=True)
 class FailureReport:
-    """Collects what a failure report needs to know of the job.
+    """Facts about the job for a failure report; the caller sets them as soon as they are known.
 
     Attributes:
         attempt: number of the task's attempt; None: not known yet.
-        result: the return value of `build_result`; None: the job's end was not observed.
+        result: return value of `build_result`; None: the job's end was not observed.
     """
 
     attempt: int | None = None
@@ -162,7 +162,7 @@ def failure_reported(context: Any, log: Any) -> Iterator[FailureReport]:
     try:
         yield report
     except (Exception, AirflowTaskTimeout) as error:
-        xcoms: dict[str, Any] = {DIAGNOSIS: {**_read(error), "attempt": report.attempt}}
+        xcoms: dict[str, Any] = {DIAGNOSIS: {**_error_fields(error), "attempt": report.attempt}}
         if report.result:
             xcoms[USAGE] = usage_of(report.result)
         _push(context["ti"], xcoms, log)
@@ -172,14 +172,14 @@ def failure_reported(context: Any, log: Any) -> Iterator[FailureReport]:
 def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
     """Push `MODEL_URI`, `TFEVENTS_URI`, `USAGE` and the scalars of a job that succeeded, if there are any."""
     tfevents = result.get("tfevents") or {}
-    places = {MODEL_URI: (result.get("model") or {}).get("uri"), TFEVENTS_URI: tfevents.get("uri")}
+    uris = {MODEL_URI: (result.get("model") or {}).get("uri"), TFEVENTS_URI: tfevents.get("uri")}
     metrics: dict[str, Any] = {}
     for tag, value in sorted((tfevents.get("scalars") or {}).items()):
         metrics.setdefault(metric_key(tag), value)
     pushed = dict(list(metrics.items())[:MOST_METRICS])
     if len(pushed) < len(metrics):
         log.info("%d of %d scalars are XComs of their own; return_value has all", len(pushed), len(metrics))
-    _push(ti, {**{key: uri for key, uri in places.items() if uri}, USAGE: usage_of(result), **pushed}, log)
+    _push(ti, {**{key: uri for key, uri in uris.items() if uri}, USAGE: usage_of(result), **pushed}, log)
 
 
 def metric_key(tag: str) -> str:
@@ -194,17 +194,21 @@ def usage_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:
     """Log that the job succeeded; a warning if some of its replicas failed."""
-    tell = log.warning if result.get("failed_replicas") else log.info
-    tell("%s", success_text(ref, result))
+    write = log.warning if result.get("failed_replicas") else log.info
+    write("%s", success_text(ref, result))
 
 
-def _read(error: BaseException) -> dict[str, Any]:
+def _error_fields(error: BaseException) -> dict[str, Any]:
     """Return the fields of a diagnosis, or of the error itself if the job has none; known secrets are masked."""
     retryable = error.retryable if isinstance(error, PTJobError) else not isinstance(error, AirflowFailException)
     if isinstance(error, JobFailed | SensedFailure):
-        why = error.diagnosis
-        texts = {"replica": why.replica, "advice": masked(why.resolution), "message": masked(why.summary)}
-        return {"cause": why.cause.value, "retryable": retryable, **texts}
+        diagnosis = error.diagnosis
+        texts = {
+            "replica": diagnosis.replica,
+            "advice": masked(diagnosis.resolution),
+            "message": masked(diagnosis.summary),
+        }
+        return {"cause": diagnosis.cause.value, "retryable": retryable, **texts}
     return {
         "cause": _cause(error),
         "retryable": retryable,

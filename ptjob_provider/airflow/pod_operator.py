@@ -30,7 +30,7 @@ def with_secrets(job: TrainingJob, secrets: Sequence[Any], configmaps: Sequence[
         configmaps: names.
 
     Raises:
-        InvalidSpec: one of them is not such an object, or not a name.
+        InvalidSpec: a secret is not such an object, or the name of a config map is invalid.
     """
     for index, name in enumerate(configmaps):
         job = _with_source(job, f"configmaps[{index}]", {"config_map": name})
@@ -55,7 +55,7 @@ def _with_source(job: TrainingJob, field: str, source: dict[str, Any]) -> Traini
 
 
 def _with_volume(job: TrainingJob, field: str, secret: Any) -> TrainingJob:
-    """Mount the secret under a name that is equal in every try; a different one would count as a changed job."""
+    """Mount the secret as a volume whose name is the same in every try: another name would count as a changed job."""
     digest = hashlib.sha256(f"{secret.secret}:{secret.deploy_target}".encode()).hexdigest()[:8]
     items = {"items": to_wire(list(secret.items))} if secret.items else {}
     volume = {"name": f"secret-{digest}", "secret": {"secretName": secret.secret, **items}}
@@ -84,8 +84,8 @@ ALIASES = {
 
 _POD = "put it into `pod_template`, a pod in Kubernetes' words"
 _LOG = "rank 0's log is always in the task's log; other replicas' are read with `ptjob logs -i`"
-_KEPT = "a retry always adopts the job that still runs"
-_TOLD = "a failure always includes the states and events of the pods"
+_ADOPTED = "a retry always adopts the job that still runs"
+_REPORTED = "a failure always includes the states and events of the pods"
 _WATCHED = "jobs are watched, not polled; leave it out"
 _NO_SIDECAR = "results come without a sidecar; leave it out"
 _NAMED = "a job's name is the same for every retry; `exact_name=True` leaves its hash out"
@@ -105,30 +105,30 @@ INSTEAD = {
     **dict.fromkeys(("callbacks", "progress_callback"), "use Airflow's callbacks, such as `on_success_callback`"),
     "trigger_kwargs": "the trigger takes what the operator knows; leave it out",
 }
-"""KubernetesPodOperator's name → replacement for a training job; None, the default of most, asks for nothing."""
+"""KubernetesPodOperator's name → replacement for a training job. A value of None, the default of most, is ignored."""
 
 ALREADY: Mapping[str, tuple[Any, str]] = {
     "get_logs": (True, _LOG),
-    "reattach_on_restart": (True, _KEPT),
-    "durable": (True, _KEPT),
-    "log_events_on_failure": (True, _TOLD),
-    "log_events_on_startup": (True, _TOLD),
+    "reattach_on_restart": (True, _ADOPTED),
+    "durable": (True, _ADOPTED),
+    "log_events_on_failure": (True, _REPORTED),
+    "log_events_on_startup": (True, _REPORTED),
     "random_name_suffix": (True, _NAMED),
     "base_container_name": ("pytorch", "the training container is called so; the operator looks for no other"),
     "on_kill_action": ("delete_pod", "a user's kill deletes the job, a drained worker's retry adopts it"),
     "termination_message_policy": ("File", _POD),
 }
-"""KubernetesPodOperator's name → the only allowed value, because it asks for what always happens, and why."""
+"""KubernetesPodOperator's name → the only allowed value, which requests what always happens, and the reason."""
 
 
 class PodOperatorNames(BaseOperator):
-    """An operator that accepts KubernetesPodOperator's names, also in `default_args` and `partial`.
+    """Base class of an operator that accepts KubernetesPodOperator's names, also in `default_args` and `partial`.
 
     Args:
-        cmds: see ALIASES, as all others but the next two.
+        cmds: alias of a field of the job or of a limit, like all names in ALIASES.
         secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects: variables, or files in a volume.
         configmaps: names of config maps whose keys become environment variables.
-        get_logs: accepted with the value that always holds, as all others in ALREADY.
+        get_logs: accepted only with the value of what always happens, like all names in ALREADY.
 
     Raises:
         InvalidSpec: an argument does not apply to a training job; the message names its replacement.
@@ -176,7 +176,7 @@ class PodOperatorNames(BaseOperator):
 
     @contextmanager
     def errors_as_given(self) -> Iterator[None]:
-        """In an error, write the name under which a field was given."""
+        """Name a field in an error by the alias under which it was given."""
         try:
             yield
         except InvalidSpec as error:
@@ -185,10 +185,10 @@ class PodOperatorNames(BaseOperator):
             raise InvalidSpec(f"{alias}{str(error).removeprefix(field)}") from None
 
     def given(self, name: str, value: Any) -> Any:
-        """Return an argument's value, given under either of its names.
+        """Return the value of an argument that may be given under its name or an alias.
 
         Raises:
-            InvalidSpec: it was given under both.
+            InvalidSpec: it was given under more than one name.
         """
         given = {alias: each for alias, each in self._by_alias.items() if ALIASES[alias] == name}
         if value is not None:

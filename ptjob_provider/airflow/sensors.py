@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.snapshot import Snapshot
 
-_SEEN = "ptjob_seen"
-"""Key in the task's state store: uid of the job that this task waits for; it outlives tries and reschedules."""
+_JOB_KEY = "ptjob_seen"
+"""Key in the task's state store, for the uid of the job that the task waits for; outlives tries and reschedules."""
 
 
 class PyTorchJobSensor(BaseSensorOperator):
@@ -121,7 +121,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             if kinds.read_status(job).phase.is_terminal:
                 conclusion = asyncio.run(self._read(connection, submission))
                 report.attempt, report.result = submission.attempt, conclusion.result
-                self._note(context, submission.ref.uid, told_by=context["ti"].try_number)
+                self._save_job(context, submission.ref.uid, reported_by=context["ti"].try_number)
                 result = self._finish(connection, submission, conclusion)
                 push_result(context["ti"], result, self.log)
                 return PokeReturnValue(is_done=True, xcom_value=result)
@@ -137,20 +137,20 @@ class PyTorchJobSensor(BaseSensorOperator):
             report.result = fired.conclusion.result if fired.conclusion else None
             connection = self._connection()
             asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
-            self._note(context, fired.submission.ref.uid, told_by=context["ti"].try_number)
+            self._save_job(context, fired.submission.ref.uid, reported_by=context["ti"].try_number)
             result = self._finish(connection, fired.submission, fired.concluded())
             push_result(context["ti"], result, self.log)
             return result
 
     def _connection(self) -> ResolvedConnection:
-        """Return where jobs run, with its default namespace for a task that names none."""
+        """Return the connection; its default namespace becomes the task's if the task names none."""
         connection = ConnectionArgs.of(self).resolve()
         self.namespace = self.namespace or connection.namespace or kinds.DEFAULT_NAMESPACE
         return connection
 
     async def _find_again(self, context: Any, connection: ResolvedConnection) -> Manifest | None:
-        """Return the job if it exists; a job observed before is requested again until a refusal has passed."""
-        if compat.task_state(context).get(_SEEN) is None:
+        """Return the job if it exists; if it was observed before, repeat a refused request for a while."""
+        if compat.task_state(context).get(_JOB_KEY) is None:
             return await self._find(connection.backend)
         return await self._errors(connection).answer(lambda: self._find(connection.backend), though_away=False)
 
@@ -165,32 +165,36 @@ class PyTorchJobSensor(BaseSensorOperator):
             return None
 
     def _check_same(self, context: Any, job: Manifest | None) -> None:
-        """Store the uid of the job observed first; no other job is accepted until the task is cleared."""
+        """Store the uid of the first job observed, and accept no other job until the task is cleared.
+
+        Raises:
+            SensedReplacement: that job was deleted, or another job has its name.
+        """
         ti = context["ti"]
-        stored = compat.task_state(context).get(_SEEN) or {}
+        stored = compat.task_state(context).get(_JOB_KEY) or {}
         is_history = 0 < stored.get("told_by", 0) <= tries_before_clear(context)
         expected = None if is_history or stored.get("clear_number") != ti.max_tries else stored["uid"]
         uid = job["metadata"]["uid"] if job else None
         if expected is not None and uid != expected:
-            self._note(context, expected, told_by=ti.try_number)
+            self._save_job(context, expected, reported_by=ti.try_number)
             instead = f"; another job, uid {uid}, has its name now" if uid else ""
             raise SensedReplacement(
                 f"{self.namespace}/{self.job_name}: the job that was waited for, uid {expected}, was deleted{instead}. "
                 "Whether it had succeeded is unknown. Clear this task to wait for the job that is there then."
             )
         if uid is not None and expected is None:
-            self._note(context, uid)
+            self._save_job(context, uid)
             for key, value in ((JOB_NAME, self.job_name), (JOB_NAMESPACE, self.namespace), (JOB_UID, uid)):
                 ti.xcom_push(key=key, value=value)
             self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
 
-    def _note(self, context: Any, uid: str, *, told_by: int = 0) -> None:
-        """Store the job and the try that reported its end; after a clear, that job is history."""
-        note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
-        compat.task_state(context).set(_SEEN, note)
+    def _save_job(self, context: Any, uid: str, *, reported_by: int = 0) -> None:
+        """Store the job and the try that reported its end; once the task is cleared, that job no longer counts."""
+        fields = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": reported_by}
+        compat.task_state(context).set(_JOB_KEY, fields)
 
     async def _read(self, connection: ResolvedConnection, submission: Submission) -> JobOutcome:
-        """Read the log and the pod history of a job that has ended."""
+        """Write the log of a job that has ended, and return its outcome."""
         sink = TaskLog(self.log)
         conclusion = await follow(
             connection.backend,
@@ -207,7 +211,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         """Return the result of a job that succeeded, with its outputs if the job still exists.
 
         Raises:
-            SensedFailure: the job failed, or a declared output is missing; a retry would observe the same.
+            SensedFailure: the job failed, or a declared output is missing; a retry would have the same result.
         """
         try:
             raise_for(submission.ref, conclusion)
@@ -239,8 +243,8 @@ class PyTorchJobSensor(BaseSensorOperator):
         return snapshot
 
     def _is_own(self, snapshot: Snapshot) -> bool:
-        own = config.known()
-        return own is not None and own.has(snapshot.instance)
+        instance = config.known()
+        return instance is not None and instance.has(snapshot.instance)
 
     def _defer(self, context: Any, submission: Submission, args: ConnectionArgs) -> NoReturn:
         trigger = PyTorchJobTrigger(
@@ -252,7 +256,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self._time_left(context))
 
     def _time_left(self, context: Any) -> timedelta:
-        """Return what is left of `timeout` or of `execution_timeout`, whichever is less."""
+        """Return the time left until `timeout` or `execution_timeout`, whichever is earlier."""
         ti, now = context["ti"], datetime.now(UTC)
         began: datetime = (ti.get_first_reschedule_date(context) if self.reschedule else None) or ti.start_date
         left = [began + timedelta(seconds=self.timeout) - now]

@@ -1,4 +1,4 @@
-"""Ask Airflow about the own task while a job runs: its state, its log cursor, and values that outlive tries."""
+"""Requests to Airflow about the running task: its state, its XComs, and values that outlive its tries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.api_errors import ApiErrors
 
 WORKER_PATIENCE = None if compat.PATIENT_QUESTIONS else 3.0
-"""Seconds that a worker waits for a response.
+"""Seconds that a worker waits for a response; None: without limit, see `compat.PATIENT_QUESTIONS`.
 
-After a user's kill, SIGKILL follows in five seconds; the job must be deleted before. Without a response the job is
-kept.
+When a user kills a task, SIGKILL follows after five seconds; the job must be deleted before. Without a response the job
+is kept.
 """
 
 TRIGGER_PATIENCE = 5.0
+"""Seconds that a trigger waits for a response."""
 
 FIRST_PATIENCE = 60.0
 """Seconds for the first request of a new triggerer: its API took 20 s to start on a busy machine."""
@@ -36,25 +37,25 @@ FIRST_PATIENCE = 60.0
 async def state_from_worker(ti: Any) -> str | None:
     """Return the task instance's current state in Airflow; None if there was no response in time.
 
-    The request runs in a thread of its own: cancelling one over the supervisor's socket would give the next request the
-    wrong response (observed on 3.3.2).
+    The request runs in a thread, where a timeout does not cancel it: cancelling a request over the supervisor's socket
+    would give the next request the wrong response (observed on 3.3.2).
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
+    response: asyncio.Future[Any] = loop.create_future()
 
-    def ask() -> None:
+    def send() -> None:
         try:
-            with _asking:
-                response: Any = compat.comms().send(_question(ti))
+            with _supervisor_lock:
+                result: Any = compat.comms().send(_state_request(ti))
         except Exception as error:  # noqa: BLE001 - any failure counts as no response
-            response = error
+            result = error
         with contextlib.suppress(RuntimeError):  # the loop may be closed by then
-            loop.call_soon_threadsafe(_give, answer, response)
+            loop.call_soon_threadsafe(_set_result, response, result)
 
-    threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
+    threading.Thread(target=send, name="ptjob-ask-state", daemon=True).start()
     try:
         async with asyncio.timeout(WORKER_PATIENCE):
-            return _state(await answer, ti)
+            return _state(await response, ti)
     except TimeoutError:
         return None
 
@@ -63,7 +64,7 @@ async def state_from_trigger(ti: Any) -> str | None:
     """Return the task instance's current state in Airflow; None if there was no response in time."""
     try:
         async with asyncio.timeout(TRIGGER_PATIENCE):
-            return _state(await _ask(_question(ti)), ti)
+            return _state(await _send(_state_request(ti)), ti)
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
 
@@ -94,7 +95,7 @@ async def set_xcom(ti: Any, key: str, value: dict[str, Any]) -> None:
         key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
     )
     async with asyncio.timeout(TRIGGER_PATIENCE):
-        await _ask(message)
+        await _send(message)
 
 
 async def get_xcom(ti: Any, key: str) -> dict[str, Any] | None:
@@ -107,32 +108,32 @@ async def get_xcom(ti: Any, key: str) -> dict[str, Any] | None:
         return None
     message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
     async with asyncio.timeout(FIRST_PATIENCE):
-        response = await _ask(message)
+        response = await _send(message)
     value = getattr(response, "value", None)
     return value if isinstance(value, dict) else None
 
 
-async def _ask(message: Any) -> Any:
-    """Return the supervisor's response to a trigger."""
+async def _send(message: Any) -> Any:
+    """Send a request from a trigger, and return the supervisor's response."""
     return await compat.answered(compat.comms().asend(message))
 
 
-_asking = threading.Lock()
-"""Held by a worker's thread from question to answer: Airflow 3.1 has no lock of its own."""
+_supervisor_lock = threading.Lock()
+"""Held by a worker's thread from request to response, because Airflow 3.1 has no lock for that."""
 
 
-def _give(answer: asyncio.Future[Any], response: Any) -> None:
-    if not answer.done():
-        answer.set_result(response)
+def _set_result(response: asyncio.Future[Any], result: Any) -> None:
+    if not response.done():
+        response.set_result(result)
 
 
-def _question(ti: Any) -> GetTaskStates:
+def _state_request(ti: Any) -> GetTaskStates:
     mapped = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
     return GetTaskStates(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=mapped)
 
 
-def _state(answer: Any, ti: Any) -> str | None:
-    states = getattr(answer, "task_states", None)
+def _state(response: Any, ti: Any) -> str | None:
+    states = getattr(response, "task_states", None)
     if states is None:
         return None
     of_run = states.get(ti.run_id) or {}
@@ -147,7 +148,7 @@ _EARLIER_CLEAR = -1
 
 
 class TaskStateAttemptStore:
-    """An `AttemptStore` of one task instance, shared by its tries and clears."""
+    """`AttemptStore` of one task instance, shared by all its tries, also after a clear."""
 
     def __init__(self, context: Mapping[str, Any]) -> None:
         self._store = compat.task_state(context)
@@ -156,7 +157,7 @@ class TaskStateAttemptStore:
         self._tries_before_clear = tries_before_clear(context)
 
     def load(self) -> AttemptRecord | None:
-        """Return what the last try saved; None if there was none."""
+        """Return the record that the last try saved; None if there is none."""
         fields = self._store.get(_KEY)
         return AttemptRecord.from_dict(fields) if fields else None
 
@@ -165,43 +166,42 @@ class TaskStateAttemptStore:
         self._store.set(_KEY, record.to_dict())
 
     def load_result(self) -> dict[str, Any] | None:
-        """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
+        """Return the result that an earlier try saved; None if there is none, or the task has been cleared since."""
         stored, record = self._store.get(_RESULT_KEY) or {}, self.load()
         is_history = is_delivered(record, tries_before_clear=self._tries_before_clear)
-        return None if is_history or stored.get("of") != self._mark(record) else stored["result"]
+        return None if is_history or stored.get("of") != self._attempt_key(record) else stored["result"]
 
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Store the result of a job that is about to be deleted, so that a later try does not train again for it."""
-        stored = {"of": self._mark(self.load()), "result": dict(result)}
+        stored = {"of": self._attempt_key(self.load()), "result": dict(result)}
         self._store.set(_RESULT_KEY, stored)
 
     async def recall(self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors) -> None:
-        """Save what the task's jobs tell of its earlier tries, where nothing else is left of them.
+        """Restore a missing record of earlier tries from the jobs that they created.
 
-        Airflow before 3.3 has no such store, and 3.4 discards its content when a person clears the task. A job that was
-        created before the clear is replaced, as with a record of an earlier clear.
+        Airflow before 3.3 has no store that outlives a try, and 3.4 discards the store's content when a person clears
+        the task. A job created before the clear is replaced, as it is with a record from before the clear.
         """
         if self._try_number > 1 and self.load() is None:
             await errors.answer(lambda: self._recall(backend, namespace, owner), though_away=False)
 
     async def _recall(self, backend: Backend, namespace: str, owner: Owner) -> None:
         before = self._tries_before_clear
-        recalled = await resume(backend, namespace, owner, is_repeated=self._try_number > before + 1)
-        if (record := recalled.load()) is None:
+        attempts = await resume(backend, namespace, owner, is_repeated=self._try_number > before + 1)
+        if (record := attempts.load()) is None:
             return
         job = await backend.get(record.kind, record.namespace, record.name)
         is_of_clear = int(job["metadata"]["labels"].get("try_number", 0)) > before
         self.save(replace(record, clear_number=self._max_tries if is_of_clear else _EARLIER_CLEAR))
 
-    def _mark(self, record: AttemptRecord | None) -> dict[str, Any]:
-        """Return what distinguishes a result from that of an attempt before a clear."""
+    def _attempt_key(self, record: AttemptRecord | None) -> dict[str, Any]:
+        """Return fields that identify the attempt of a result, and differ after a clear."""
         return {"clear_number": self._max_tries, "attempt": record.attempt if record else None}
 
 
 def tries_before_clear(context: Mapping[str, Any]) -> int:
-    """Return how many tries the task had had at its last clear; 0 if it was never cleared.
+    """Return the number of tries before the task's last clear; 0 if it was never cleared.
 
-    A clear sets `max_tries` to `try_number + retries`, with the DAG's `retries` of that moment; nothing else changes
-    it.
+    Only a clear changes `max_tries`: it sets `try_number + retries`, with the DAG's `retries` at that time.
     """
     return int(context["ti"].max_tries - (context["task"].retries or 0))

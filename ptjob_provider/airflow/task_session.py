@@ -70,7 +70,7 @@ class Fate(StrEnum):
 
 
 def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
-    """Decide for a worker that was told to stop.
+    """Return the action of a worker that was told to stop.
 
     | state in Airflow | action |
     |---|---|
@@ -85,11 +85,11 @@ def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
 
 
 def fate_in_trigger(state: str | None) -> Fate:
-    """Decide for a trigger that was told that its task is over.
+    """Return the action of a trigger that Airflow has stopped.
 
-    A triggerer that was frozen and replaced gets this call although the task is still deferred (apache/airflow#73454),
-    is about to be resumed, or waits for or runs its next try. That try adopts the job, or ends it if a person has
-    cleared the task. No response from Airflow: keep.
+    Airflow also stops the triggers of a triggerer that was frozen and replaced, although the task is still deferred
+    (apache/airflow#73454), is about to be resumed, or waits for or runs its next try. That try adopts the job, or
+    deletes it if a person has cleared the task. Without a response from Airflow, the job is kept.
     """
     return Fate.KEEP if state is None or state in WAITING_STATES else Fate.DELETE
 
@@ -98,22 +98,22 @@ def fate_in_trigger(state: str | None) -> Fate:
 def alarm_put_off(seconds: float) -> Iterator[None]:
     """Delay Airflow's `execution_timeout`, so that our own deadline can delete the job first.
 
-    Airflow's alarm raises wherever Python is at that moment; asyncio logs and swallows what is raised in a callback.
+    Airflow's alarm raises in whatever code runs at that moment; asyncio logs and discards an exception in a callback.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    airflows = signal.getsignal(signal.SIGALRM)
+    airflow_handler = signal.getsignal(signal.SIGALRM)
 
     def put_off(*_: object) -> None:
-        signal.signal(signal.SIGALRM, airflows)
+        signal.signal(signal.SIGALRM, airflow_handler)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     signal.signal(signal.SIGALRM, put_off)
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, airflows)
+        signal.signal(signal.SIGALRM, airflow_handler)
 
 
 _SUBMIT_GRACE = 2.0
@@ -134,7 +134,7 @@ class JobExecution:
         log: the task's logger.
         waiting: the wait that `on_kill` wakes.
         on_finish_action: one of `OnFinishAction`.
-        leave_running: which jobs to keep running when no task waits for them; None if the job's task waits for it.
+        leave_running: the part of the job that keeps running when no task waits for it. None: nothing.
         retrying: the retry rules of the task's author.
 
     Raises:
@@ -188,30 +188,33 @@ class JobExecution:
         return result
 
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
-        """Create the job or adopt the existing one, and publish its identity before anything waits for it."""
+        """Create the job or adopt the existing one, and push its identity as XComs before the task waits for it."""
         creating = self._create(job, exact_name=exact_name, installation=load_installation())
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
-        self._tell(submission)
+        self._push_identity(submission)
         if job.tensorboard is None:
             return submission
         with self.leaving_nothing(submission):
             submission = self._waiting.run(with_tensorboard(self._backend, submission, job))
-        self._tell_tensorboard(submission)
+        self._push_tensorboard_url(submission)
         return submission
 
     def leave(self, submission: Submission) -> None:
-        """Log a warning about what remains of a job that no task waits for."""
+        """Log a warning about what a person must delete after a job that no task waits for."""
         with self.leaving_nothing(submission):
             stays = self._waiting.run(what_stays(self._backend, submission))
         if stays:
             self._log.warning("%s", stays)
 
     def needs_waiting(self, submission: Submission) -> bool:
-        """Return whether the job has not ended and the task is still wanted; called right before a deferral.
+        """Return whether the job has not ended; called right before a deferral.
 
-        A worker learns from its next heartbeat that a person has marked its task; a task that has deferred by then
-        would leave an orphaned job. Deferring for a job that has ended costs two seconds for nothing.
+        A worker learns only at its next heartbeat that a person has marked its task; if the task has deferred by then,
+        its job is orphaned. Deferring for a job that has ended would cost two seconds.
+
+        Raises:
+            TaskStopped: the task is no longer running in Airflow.
         """
         with self.leaving_nothing(submission):
             state, is_finished = self._waiting.run(self._observe(submission.ref))
@@ -254,7 +257,7 @@ class JobExecution:
         return asyncio.run(finishing)
 
     def deliver(self) -> None:
-        """Record that this try delivers its job, as its last action; without the record it succeeds, too."""
+        """Record, as the last action of this try, that it has delivered the job's result; a failure is only logged."""
         try:
             deliver_attempt(self._store, by_try=self._ti.try_number)
         except AirflowRuntimeError as error:
@@ -272,7 +275,7 @@ class JobExecution:
         try:
             yield
         except StopRequested:
-            message = asyncio.run(self._obey()) or "no job had been created"
+            message = asyncio.run(self._keep_or_delete()) or "no job had been created"
             raise TaskStopped(f"The task was told to stop. {message}") from None
         except AirflowTaskTimeout:
             asyncio.run(self._delete("execution_timeout has passed"))
@@ -308,13 +311,13 @@ class JobExecution:
             return state, False
         return state, kinds.read_status(job).phase.is_terminal
 
-    def _tell(self, submission: Submission) -> None:
+    def _push_identity(self, submission: Submission) -> None:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
         self._session.report_submitted(submission, advice="clear the task to train with the new one")
 
-    def _tell_tensorboard(self, submission: Submission) -> None:
+    def _push_tensorboard_url(self, submission: Submission) -> None:
         if submission.tensorboard_url:
             self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
             self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
@@ -325,8 +328,8 @@ class JobExecution:
             self._store.save_result(result)
         return result
 
-    async def _obey(self) -> str:
-        """Keep or delete the job of a task that was told to stop, and return what happened as a sentence."""
+    async def _keep_or_delete(self) -> str:
+        """Keep or delete the job of a task that was told to stop, and return a sentence about it."""
         ref = await self._known_job()
         if ref is None:
             return ""

@@ -34,12 +34,12 @@ SHORTEST = 7.0
 
 Airflow's supervisor observes a worker's end up to 5 s late, and marks a task that is queued again by then as failed:
 "finished with state success, but the task instance's state attribute is queued" (observed on 3.3.2 with a job of 5 s).
-The seconds count from the start of the trigger, because the worker still has work to do after the deferral for an
-unknown time.
+The seconds count from the start of the trigger, because it is unknown how long the worker still works after the
+deferral.
 """
 
 _ARRIVAL = 5.0
-"""Maximum seconds that an event waits for pending log lines to leave the process while none of them does."""
+"""Seconds after which an event waits no longer for pending log lines, if none of them has left the process."""
 
 
 class PyTorchJobTrigger(BaseTrigger):
@@ -48,14 +48,14 @@ class PyTorchJobTrigger(BaseTrigger):
     Args:
         submission: `Submission.to_dict()`.
         kubernetes_conn_id: the connection's name; its content is never serialized. None: the task had none.
-        in_cluster: see `connection.ConnectionArgs`, also for the next two.
+        in_cluster: see `connection.ConnectionArgs`, as for the next two.
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         deadline: RFC 3339; the job is deleted at this time. None: no deadline.
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
-        hands_off: the job has another owner: watch it and change nothing.
-        deferred_at: RFC 3339; time of the deferral. None: always look for the log cursor of an earlier trigger.
+        hands_off: follow the job without changing it, because it has another owner.
+        deferred_at: RFC 3339; time of the deferral. None: always request the log cursor of an earlier trigger.
         _of_newer: arguments of a newer version that deferred the task; ignored.
     """
 
@@ -86,17 +86,17 @@ class PyTorchJobTrigger(BaseTrigger):
         self.hands_off = hands_off
         self.deferred_at = deferred_at
         self._fired = False
-        self._is_over = False
+        self._was_killed = False
         self._task_log: ResumableLog | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer builds the same trigger from; JSON values only."""
+        """Return the import path and the arguments that create the same trigger in another triggerer."""
         names = ("submission", "deadline", "limits", "keep_running_pods", "hands_off", "deferred_at")
         fields = {name: getattr(self, name) for name in names}
         return f"{__name__}.{type(self).__name__}", {**fields, **ConnectionArgs.of(self).to_dict()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the job to its end."""
+        """Follow the job to its end, and fire one event."""
         submission = Submission.from_dict(self.submission)
         earliest = asyncio.get_running_loop().time() + (SHORTEST if self._age() < SHORTEST else 0.0)
         try:
@@ -110,17 +110,17 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._task_log is not None:
             await self._task_log.sink.written()
             await rate_limiters.get().drain(_ARRIVAL, while_it_moves=True)
-        await self._let_the_worker_end(earliest)
+        await self._wait_for_worker(earliest)
         self._fired = True
         if self._task_log is not None:
             self._task_log.fired()
         yield TriggerEvent(self._with_cursor(event).to_dict())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Delete the job, if Airflow reports that its task no longer waits for it."""
+        """Delete the job if Airflow reports that its task no longer waits for it."""
         if self._fired or self.hands_off:
             return
-        self._is_over = True
+        self._was_killed = True
         state = await supervisor.state_from_trigger(self.task_instance)
         if fate_in_trigger(state) is Fate.DELETE:
             await self._delete(state)
@@ -131,22 +131,22 @@ class PyTorchJobTrigger(BaseTrigger):
         self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
 
     async def cleanup(self) -> None:
-        """Save the log cursor, and keep the job: this also runs when a triggerer stops.
+        """Save the log cursor, and keep the job: Airflow also calls this when a triggerer stops.
 
-        Where Airflow never calls `on_kill`, this checks whether the task still waits for the job.
+        If this version of Airflow never calls `on_kill`, delete the job if its task no longer waits for it.
         """
         if not (compat.HAS_ON_KILL or self._fired or self.hands_off):
             state = await supervisor.state_from_trigger(self.task_instance)
             if fate_in_trigger(state) is Fate.DELETE:
                 await self._delete(state)
         if self._task_log is not None and not self._fired:
-            await self._task_log.leave(to_another=self._is_over)
+            await self._task_log.leave(to_another=self._was_killed)
 
     async def _delete(self, state: str | None) -> None:
         ref = JobRef.from_dict(self.submission["ref"])
-        own, whose = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
-        if own is None or not own.has(whose):
-            self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, own)
+        own, creator = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
+        if own is None or not own.has(creator):
+            self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, creator, own)
             return
         backend = (await ConnectionArgs.of(self).async_resolve()).backend
         began = datetime.fromisoformat(self.deferred_at) if self.deferred_at else datetime.min.replace(tzinfo=UTC)
@@ -177,7 +177,7 @@ class PyTorchJobTrigger(BaseTrigger):
             return event
         return replace(event, cursor=self._task_log.cursor, knows_place=self._task_log.has_begun)
 
-    async def _let_the_worker_end(self, earliest: float) -> None:
+    async def _wait_for_worker(self, earliest: float) -> None:
         if supervisor.is_in_triggerer():
             await asyncio.sleep(earliest - asyncio.get_running_loop().time())
 

@@ -38,8 +38,8 @@ class Waiting:
         """Return the coroutine's result.
 
         Args:
-            coroutine: what to wait for.
-            grace: seconds for it to complete after the task was told to stop; then it is cancelled.
+            coroutine: the coroutine to wait for.
+            grace: seconds in which it may complete after the task was told to stop; then it is cancelled.
 
         Raises:
             StopRequested: the coroutine has completed or was cancelled; it never started if `wake` was called before.
