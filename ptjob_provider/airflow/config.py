@@ -73,7 +73,7 @@ def max_log_records_per_second() -> float:
     """Return the maximum number of log records per second of one process, for all jobs together.
 
     Raises:
-        InvalidSpec: it is not a number above 0.
+        InvalidSpec: the option is not a number above 0.
     """
     text = option("max_log_records_per_second")
     with contextlib.suppress(ValueError):
@@ -86,7 +86,7 @@ def max_log_streams() -> int:
     """Return the maximum number of jobs on a cluster whose log has a stream of its own.
 
     Raises:
-        InvalidSpec: it is not a whole number above 0.
+        InvalidSpec: the option is not a whole number above 0.
     """
     text = option("max_log_streams")
     if text.isdecimal() and int(text) > 0:

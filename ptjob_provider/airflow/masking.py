@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # Airflow exports it without saying so
+from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # Airflow re-exports it implicitly
 
 from ptjob_provider.core.spec.code import is_credential
 

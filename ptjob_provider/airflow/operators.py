@@ -439,7 +439,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             try:
                 self.ledger.report(context)
                 self._input_uris = self.ledger.folders(context) if is_wanted() else ()
-            except LedgerUnavailable as error:  # the ledger is a secondary record
+            except LedgerUnavailable as error:  # the training has succeeded nevertheless
                 self.log.warning("the training was not noted in the ledger: %s", error)
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._model_extra = model_extra(result, data_version=self.data_version, git_revision=git_revision)

@@ -79,7 +79,7 @@ async def variables_from_trigger(prefix: str) -> list[str] | None:
 
 
 def is_in_triggerer() -> bool:
-    """Return whether this process is a triggerer; `dag.test()` runs a trigger inline, and never again."""
+    """Return whether this process is a triggerer; `dag.test()` runs a trigger inline, and never resumes it."""
     return hasattr(compat.comms(), "asend")
 
 

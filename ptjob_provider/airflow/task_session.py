@@ -269,7 +269,11 @@ class JobExecution:
 
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
-        """Delete or mark the job if the task ends before it; a job that could not be followed runs on, marked."""
+        """Decide about the job when the block ends with an error, so that no job runs on unnoticed.
+
+        A task that was told to stop keeps or deletes the job, see `fate_in_worker`. After a timeout, or if another run
+        has its batches, the job is deleted. After another error, it runs on: the next try adopts it, or it is marked.
+        """
         if submission is not None and self._instance.has(submission.instance):
             self._ref = submission.ref
         try:

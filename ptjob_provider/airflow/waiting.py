@@ -21,7 +21,7 @@ class StopRequested(Exception):
 
 
 class Waiting:
-    """Runs one task's coroutines: each until it is done, or until `wake`."""
+    """Runs one task's coroutines, each until it is done or until `wake` is called."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -116,7 +116,7 @@ class Artifacts:
 def pointer(facts: Mapping[str, Any]) -> str:
     """Return the content of the artifact store's file for a model that is passed on by reference.
 
-    The artifact keeps its address in the store, because Kubeflow's launcher refuses any other one as a step's input.
+    The artifact keeps its address in the store, because Kubeflow's launcher refuses other addresses as a step's input.
     """
     what = (
         "This is not the model but its address: it was handed on by reference. A step that mounts the claim reads it,"

@@ -223,8 +223,8 @@ class Training:
     async def _leave(self, store: AttemptStore) -> None:
         """Leave the job running and log that: a next try adopts it; otherwise it is deleted with the step's pod.
 
-        It is unknown whether there is a next try: Kubeflow Pipelines may be installed so that Argo never repeats a
-        failed step, whatever the pipeline's author has configured.
+        It is unknown whether there is a next try: the cluster's administrator decides when Argo repeats a failed step,
+        whatever the pipeline's author has configured.
         """
         message = await leave_running(self.environment.backend, self._owner, store)
         if message:

@@ -149,8 +149,8 @@ class ResumableLog:
 def start(before: dict[str, Any] | None, uid: str, writer: str = "") -> tuple[LogCursor | None, str]:
     """Return the line to resume after, and why later lines may be in the log already; empty if they are not.
 
-    Airflow truncates a triggerer's part of the log when a trigger comes back to it, as after two triggerers have been
-    frozen in turn (3.3.2): the lines that this one has written before are lost.
+    Airflow truncates a triggerer's part of the log when a trigger returns to that triggerer, for example after two
+    triggerers were frozen in turn (3.3.2): the lines that this triggerer wrote before are lost.
 
     Args:
         before: the state stored last; None if there is none.
