@@ -148,10 +148,6 @@ def asset_state(trigger: Any) -> Any:
     return getattr(trigger, "asset_state_store", None)
 
 
-_INDEX = "{}keys"
-"""Key of the Variable that has the key of another one, for a version of Airflow that cannot list Variables."""
-
-
 def variable_keys(prefix: str) -> list[str]:
     """Return the keys of the Variables with this prefix; before Airflow 3.3, only the key that was set last."""
     if _IS_3_3:
@@ -177,6 +173,7 @@ def add_variable(prefix: str, key: str, value: str, description: str) -> None:
 
 
 def _index(prefix: str) -> str:
+    """Return the key of the Variable that has the key of another one, for an Airflow that cannot list Variables."""
     return prefix.rstrip("_")
 
 

@@ -71,7 +71,7 @@ def stop_orphans(
     """
     with airflow_errors():
         if why := config.foreign_origin():
-            raise ForeignInstance(f"no job was looked at: {why}")
+            raise ForeignInstance(f"no jobs were checked: {why}")
         connection = ConnectionArgs(kubernetes_conn_id=kubernetes_conn_id).resolve()
         unfollowed_grace = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
         orphans = asyncio.run(

@@ -230,4 +230,4 @@ def _push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
         for key, value in xcoms.items():
             ti.xcom_push(key=key, value=value)
     except (AirflowRuntimeError, OSError) as error:
-        log.warning("how the try came out could not be pushed as XComs: %s", error)
+        log.warning("the result could not be pushed as XComs: %s", error)

@@ -261,7 +261,7 @@ class JobExecution:
         try:
             deliver_attempt(self._store, by_try=self._ti.try_number)
         except AirflowRuntimeError as error:
-            self._log.warning("that the job was handed on could not be noted: %s", error)
+            self._log.warning("the hand-over of the job could not be stored: %s", error)
 
     def add_rest_of_log(self, event: JobEvent) -> None:
         """Add the lines after the last one that the trigger has confirmed."""

@@ -105,7 +105,7 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.warning("%s", error)
             event = JobEvent(submission=submission, error=str(error), retryable=error.retryable)
         except Exception as error:
-            self.log.exception("the trigger failed; the job goes on")
+            self.log.exception("the trigger failed; the job continues")
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
         if self._task_log is not None:
             await self._task_log.sink.written()

@@ -204,7 +204,7 @@ def _input(name: str, value: Any, values: Values) -> Any:
     elif name == "code":
         value = CodeSource.as_map(value)
         if CodeSource.is_folder(value):
-            allowed = "allowed: an address, or an artifact that is a folder: a step runs where this folder is not"
+            allowed = "allowed: an address, or an artifact that is a folder: the step's pod does not have this folder"
             raise InvalidSpec.of("code", value["folder"], allowed)
     return marked(value) if name in _STRUCTURED else marked(_text(value))
 

@@ -67,7 +67,7 @@ def _figure(tag: str, points: Sequence[Sequence[float | str]]) -> str:
     finite = [(step, value) for step, value in whole if math.isfinite(value)]
     title = f"<h2>{html.escape(tag)}</h2>"
     if not finite:
-        return f"<figure>{title}<figcaption>no value of it is a number</figcaption></figure>"
+        return f"<figure>{title}<figcaption>it has no numeric value</figcaption></figure>"
     lowest, highest = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
     caption = (
         f"last {whole[-1][1]:.6g} at step {whole[-1][0]:.0f}; "

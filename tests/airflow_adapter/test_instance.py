@@ -253,7 +253,7 @@ def test_the_maintenance_of_a_copied_database_looks_at_no_job(
     airflow.state = "failed"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://staging.example.com")
 
-    with pytest.raises(AirflowFailException, match=r"no job was looked at: .*airflow variables delete ptjob_instance_"):
+    with pytest.raises(AirflowFailException, match=r"no jobs were checked: .*airflow variables delete ptjob_instance_"):
         maintenance.stop_orphans(namespaces=["default"])
 
     assert backend.jobs

@@ -273,7 +273,7 @@ def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> 
         raise ClusterUnavailable("no answer")
     push_result(StandInThatTakesNothing(), {}, log)
 
-    assert log.warnings == ["how the try came out could not be pushed as XComs: the API server is away"] * 2
+    assert log.warnings == ["the result could not be pushed as XComs: the API server is away"] * 2
 
 
 # --- a success

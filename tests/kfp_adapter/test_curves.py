@@ -55,7 +55,7 @@ def test_a_curve_is_broken_where_it_is_no_number() -> None:
     assert "last inf at step 4" in text
 
 
-@each_row(("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "no value of it is a number")])
+@each_row(("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "it has no numeric value")])
 def test_nothing_to_draw_is_said(curves: dict[str, list[list[float | str]]], said: str) -> None:
     """An empty page would look like a broken one."""
     assert said in page("job", curves)
