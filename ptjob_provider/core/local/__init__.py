@@ -1,10 +1,10 @@
-"""The local back-end: jobs as processes of this machine, for development, tests and first steps. Linux only.
+"""Local back-end: run jobs as processes of this machine, for development, tests and first steps. Linux only.
 
-Runs the manifest, not our own fields: `backend` checks and submits it, one `supervisor` process per job plays the
-training-operator, the scheduler and the kubelet, and the state on disk is wire objects, so that the same code reads
-local jobs and cluster jobs.
+It runs the same manifest as a cluster: `backend` checks and submits it, and one `supervisor` process per job does the
+work of the training-operator, the scheduler and the kubelet. The state on disk consists of Kubernetes objects, so that
+the same code reads local jobs and cluster jobs.
 
-Names are loaded on first use: the supervisor is a module of this package and must start in milliseconds.
+Names are imported on first use, because the supervisor is a module of this package and must start in milliseconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Admit a job on this machine: check its fields, names, references and devices, and find what replaces its images.
+"""Admit a job on this machine: check its fields, names, references and devices, and find replacements of its images.
 
-Fields that change what runs are honoured or refused; an unlisted field is refused, so that nothing is silently ignored.
-Fields about where, or as which user, something runs are announced once. A null, an empty list and an empty mapping
-count as unset.
+A field that changes what runs is honoured or refused. A field that is not listed here is refused, so that none is
+silently ignored. A field about where, or as which user, a job runs is announced once. A null, an empty list and an
+empty mapping count as unset.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Announced:
-    """The field does not apply here; announced once."""
+    """Rule of a field that does not apply on this machine; one notice of the job says so."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The field would change what runs, and is not supported here."""
+    """Rule of a field that would change what runs and is not supported on this machine."""
 
     why: str
 
 
 Rule = Announced | Refused | Mapping[str, Any] | Sequence[Any] | None
-"""One of the two, the rules of a mapping's fields, or of a list's items; None: the field is honoured."""
+"""Rule of a field: one of the two classes, the rules of a mapping's fields, or of a list's items; None: honoured."""
 
 _UNKNOWN = Refused("this field is not supported on this machine")
 _ONLY_LIMITS = Refused("devices can be requested here only as gpu limits")
@@ -136,19 +136,19 @@ _SPEC: Rule = {
     "pytorchReplicaSpecs": {"Master": _REPLICA, "Worker": _REPLICA},
 }
 _FIELD = re.compile(r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|status\.(podIP|hostIP)")
-_OURS = (sync_code.CONTAINER, unpack_code.CONTAINER)
-"""Containers that bring the code; what is set for them on clusters is not announced."""
+_CODE_CONTAINERS = (sync_code.CONTAINER, unpack_code.CONTAINER)
+"""Containers that fetch the job's code; their settings for clusters are not announced."""
 
 _SYNC = ("python3", "-I", sync_code.__file__)
-"""Replacement of every sync image: all take the same configuration."""
+"""Entrypoint that replaces that of every code-sync image; all of them take the same configuration."""
 
 
 def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
-    """Return the supervisor's setup, and Events about the job that announce what does not apply here.
+    """Return the supervisor's setup, and Events that announce the fields that do not apply on this machine.
 
     Raises:
         InvalidSpec: a name, a path or a reference is invalid, or a path leaves its volume.
-        UnsupportedByBackend: a field would have to be ignored, or a resource is insufficient.
+        UnsupportedByBackend: a field would have to be ignored, or this machine offers too few devices.
     """
     full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
     notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
@@ -174,13 +174,13 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
 
 
 def announced_fields(job: Mapping[str, Any]) -> list[str]:
-    """Return the fields that do not apply here, each once for all roles.
+    """Return one message for each field that does not apply on this machine, with all its paths in the job.
 
     Args:
-        job: with defaults.
+        job: with the operator's defaults.
 
     Raises:
-        UnsupportedByBackend: a field would have to be ignored; the text names it by its path.
+        UnsupportedByBackend: a field would have to be ignored; the error names its path.
     """
     manager = job["spec"].get("runPolicy", {}).get("managedBy")
     if manager not in (None, "kubeflow.org/training-operator"):
@@ -214,7 +214,7 @@ def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
             yield from _walk(f"{path}.{name}", part, rule.get(name, _UNKNOWN))
     elif rule is not None:
         for number, item in enumerate(value):
-            yield from () if item.get("name") in _OURS else _walk(f"{path}[{number}]", item, rule[0])
+            yield from () if item.get("name") in _CODE_CONTAINERS else _walk(f"{path}[{number}]", item, rule[0])
 
 
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
@@ -238,8 +238,8 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
 
 
 def _unenforced(job: Manifest) -> Iterator[str]:
-    ours = [(path, each) for path, each in _containers(job) if each["name"] not in _OURS]
-    limits = ((path, (each.get("resources") or {}).get("limits") or ()) for path, each in ours)
+    containers = [(path, each) for path, each in _containers(job) if each["name"] not in _CODE_CONTAINERS]
+    limits = ((path, (each.get("resources") or {}).get("limits") or ()) for path, each in containers)
     limited = [path for path, names in limits if {"cpu", "memory", "ephemeral-storage"} & {*names}]
     if limited:
         yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
@@ -251,7 +251,7 @@ def _unenforced(job: Manifest) -> Iterator[str]:
 def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
     images: dict[str, ImageFacts] = {}
     notices = []
-    fetching = {each["image"] for _, each in _containers(job) if each["name"] == sync_code.CONTAINER}
+    sync_images = {each["image"] for _, each in _containers(job) if each["name"] == sync_code.CONTAINER}
     for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
         replacement = config.replacement(name)
         if replacement is not None:
@@ -259,7 +259,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
             images[name], unapplied = read_image(replacement.context, python=python, image=name)
             left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
             notices.append(f"image {name}: replaced by {replacement.context}; python is {python}{left_out}")
-        elif name in fetching:
+        elif name in sync_images:
             images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
         elif name != NO_IMAGE:
             text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
@@ -268,11 +268,11 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
 
 
 def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
-    """Check that the pod's names can be directories here, its claims and sub-paths stay inside, its fields are known.
+    """Check that names can be used for directories, that no sub-path leaves its volume, and that `fieldRef`s are known.
 
     Raises:
         InvalidSpec: a name or a path is invalid.
-        UnsupportedByBackend: the pod refers to one of its fields that does not exist here.
+        UnsupportedByBackend: a `fieldRef` names a field that a pod on this machine does not have.
     """
     places = VolumePlaces(claims=claims, pod=claims)
     for volume in pod.get("volumes") or ():

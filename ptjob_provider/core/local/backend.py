@@ -1,12 +1,11 @@
-"""Implement the back-end's port on this machine: submit jobs, and poll the state that supervisors write.
+"""Implement the back-end port on this machine: submit jobs, and poll the state that supervisors write.
 
-`claims/<namespace>/.<claim>.annotations.json` is a JSON object of annotations by name, as in a cluster's claim
-metadata. No claim can have such a name itself. Writers replace the file atomically: they write a temporary file and
-rename it.
+The annotations of a claim are in `claims/<namespace>/.<claim>.annotations.json`, a JSON object like
+`metadata.annotations` of a PersistentVolumeClaim. The name of a claim cannot begin with a dot, so no claim has this
+name. Programs that write the file replace it atomically: they write a temporary file and rename it.
 
-The job's directory is created elsewhere and renamed into place, so that it exists completely or not at all, and a
-second submitter finds the name taken. Its lock is held from before that moment: first by us, then by the supervisor
-that inherits it.
+A job's directory is prepared under a temporary name and then renamed: it is complete as soon as it exists, and a second
+job of the same name is refused. Its lock is taken before the rename; the supervisor inherits it from the submitter.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _START_TIMEOUT = 30.0
 def submit(
     manifest: Mapping[str, Any], config: LocalConfig, store: JobStore, *, secret: Mapping[str, Any] | None = None
 ) -> JobRef:
-    """Create the job and start its supervisor; see `Backend.submit`. The Secret is never written to a disk."""
+    """Create the job and start its supervisor; see `Backend.submit`. The Secret is never written to disk."""
     job = admitted(manifest)
     if secret is not None:
         config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
@@ -86,11 +85,11 @@ def submit(
 
 
 def admitted(manifest: Mapping[str, Any]) -> Manifest:
-    """Return the job as it is stored: validated, of the one supported kind, with a uid.
+    """Return the job as it is stored: validated, with a namespace, a uid and a creation time.
 
     Raises:
-        KindNotServed: it is of a kind that runs on clusters only.
-        InvalidSpec: it is invalid, or of an unknown kind.
+        KindNotServed: the job's kind is supported on clusters only.
+        InvalidSpec: the job is invalid, or its kind is unknown.
     """
     version, kind = manifest.get("apiVersion"), manifest.get("kind")
     if kind not in KINDS:
@@ -113,7 +112,7 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
 
 @contextmanager
 def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iterator[int]:
-    """Create the job's directory and yield the descriptor of its lock; its holder is responsible for the job.
+    """Create the job's directory and yield the descriptor of its lock; the process that holds it manages the job.
 
     Raises:
         JobAlreadyExists: the name is taken.
@@ -205,7 +204,7 @@ class LocalBackend:
         notices, state = read_json(files.notices) or [], JobState(files)
         is_first = True
         while True:
-            is_supervised = files.is_supervised  # first: its last writes are read below
+            is_supervised = files.is_supervised  # before refresh(), which then reads the supervisor's last state
             if state.refresh():
                 if state.job is None or JobRef.of(state.job) != ref:
                     yield Observation(job=None)
@@ -214,7 +213,7 @@ class LocalBackend:
                     job = {**state.job, "status": each.get("status", {})}
                     yield Observation(job=job, pods=each.get("pods", ()), events=notices)
                 is_first = False
-            elif not is_supervised:  # its end was read: its time to live may be over
+            elif not is_supervised:  # the last state has been read; the job's time to live may be over
                 await asyncio.to_thread(settle, files)
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -227,7 +226,7 @@ class LocalBackend:
             yield line
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Return nothing: the watch reports all reasons; see `Backend.reasons`."""
+        """Return nothing: `watch` already yields all events; see `Backend.reasons`."""
         return ()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
@@ -249,7 +248,7 @@ class LocalBackend:
         return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
-        """Return the usage reported by the job's supervisor, also after its end; see `Backend.usage`."""
+        """Return the usage that the job's supervisor recorded, also after the job's end; see `Backend.usage`."""
         return await asyncio.to_thread(recorded_usage, self._store.files(ref.namespace, ref.name))
 
     async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
@@ -266,7 +265,7 @@ class LocalBackend:
                 yield claim
             await asyncio.sleep(_CLAIM_INTERVAL)
 
-    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
+    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, options: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
         declared = {"model": outputs.model, "tfevents": outputs.tfevents}
         chosen = {name: output for name, output in declared.items() if output}
@@ -274,14 +273,14 @@ class LocalBackend:
             roots = {name: claim_directory(claims, output.claim) for name, output in chosen.items()}
             paths = {name: inside(roots[name], each.path, field=each.uri) for name, each in chosen.items()}
             request: dict[str, Any] = {name: str(path) for name, path in paths.items()}
-            request |= {"roots": {name: str(root) for name, root in roots.items()}, **wanted}
+            request |= {"roots": {name: str(root) for name, root in roots.items()}, **options}
             return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
 
 
 def annotations_file(claims: Path, claim: str) -> Path:
-    """Return the path of a claim's annotations, existing or not.
+    """Return the path of a claim's annotations file, which need not exist.
 
     Raises:
         InvalidSpec: the claim's name is invalid.

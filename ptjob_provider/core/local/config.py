@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Gpus = Literal["refuse", "ignore"] | int
 
 NO_IMAGE = "none"
-"""Image of a job that needs none: nothing is said about it."""
+"""Image name of a job that needs no image; no notice mentions it."""
 
 _DEFAULT_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -51,13 +51,14 @@ class LocalConfig:
         root: directory of state, logs and claims; on a local disk, without characters that a shell would interpret.
         claims: directory of the claims, `claims/<namespace>/<claim>`; None: `root/claims`.
         images: image name → its replacement; a name without a tag matches all tags.
-        python: the interpreter for `python` and `torchrun`; None: the one that runs us.
-        gpus: `refuse` a job that requests devices, `ignore` the request and run it on the CPU, or the number to lend.
+        python: the interpreter for `python` and `torchrun`; None: the interpreter of this process.
+        gpus: `refuse` a job that requests devices, `ignore` the request and run it on the CPU, or the number of devices
+            that jobs may use.
         secrets: secret name → key → value, of any namespace; never written to disk.
         config_maps: config map name → key → value, of any namespace.
-        restart_backoff: seconds before a container's second restart, then doubled up to thirty times; a kubelet takes
-            10.
-        environment: inherited by every container, see `base_environment`.
+        restart_backoff: seconds before a container's second restart; they double with each further restart, up to 30
+            times this value. A kubelet waits 10 seconds.
+        environment: variables that every container inherits, see `base_environment`.
     """
 
     root: Path
@@ -92,7 +93,7 @@ class LocalConfig:
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of a process's environment that containers inherit: paths and the language, no settings."""
+    """Return the variables of a process that containers inherit: paths, user, locale, but no settings."""
     return _DEFAULT_ENVIRONMENT | {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)}
 
 
@@ -111,14 +112,14 @@ def _check_path(name: str, path: Path | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Parameters of one job on this machine.
+    """Parameters of one job, which the submitter passes to its supervisor.
 
     Attributes:
         claims: the directory of the namespace's claims.
         devices: the directory of the device locks.
         gpus: as in `LocalConfig`.
         restart_backoff: as in `LocalConfig`.
-        environment: inherited by every container.
+        environment: variables that every container inherits.
         python: the interpreter of images without a replacement.
         images: facts about the job's images, by name.
         stores: only the secrets and config maps that the job refers to.
@@ -143,6 +144,6 @@ class Setup:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
+        """Return the setup with the fields of `to_dict`."""
         images = {name: ImageFacts(**facts) for name, facts in fields["images"].items()}
         return cls(**{**fields, "images": images, "stores": Stores(**fields["stores"])})

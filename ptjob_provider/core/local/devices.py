@@ -1,4 +1,4 @@
-"""Lend devices and ports of this machine to one job at a time; the kernel releases them when the holder dies."""
+"""Reserve devices and ports of this machine for one job at a time; the kernel releases them when the holder dies."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from io import TextIOWrapper
     from pathlib import Path
 
-_OWN = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|[a-z0-9.-]*kubernetes\.io/.*")
+_NO_DEVICE = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|[a-z0-9.-]*kubernetes\.io/.*")
 
 
 def requested(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield each device that a container requests, with its count.
 
     Raises:
-        InvalidSpec: the count is no whole number.
+        InvalidSpec: the count is not a whole number.
     """
     resources = container.get("resources") or {}
     for name, quantity in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items():
-        if _OWN.fullmatch(name):
+        if _NO_DEVICE.fullmatch(name):
             continue
         if not str(quantity).isdigit():
             raise InvalidSpec.of(f"resources.limits[{name}]", quantity, "allowed: a whole number")
@@ -38,11 +38,11 @@ def requested(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 FIRST_PORT = 20000
 LAST_PORT = 32000
-"""Below Linux's range of ports for outgoing connections, so that none is taken by accident."""
+"""Both are below Linux's range of ports for outgoing connections, which therefore take none of these by accident."""
 
 
 class DevicePool:
-    """The devices of this machine; the supervisor that uses one holds its lock file."""
+    """Pool of this machine's devices; a supervisor that uses a device holds the lock of its file."""
 
     def __init__(self, directory: Path, count: int) -> None:
         self._directory = directory
@@ -50,7 +50,7 @@ class DevicePool:
         self._held: dict[int, TextIOWrapper] = {}
 
     def acquire(self, wanted: int) -> tuple[int, ...] | None:
-        """Reserve this number of devices, all or none; None if they are not free."""
+        """Reserve this number of devices and return their numbers; None, and no reservation, if too few are free."""
         taken: dict[int, TextIOWrapper] = {}
         if wanted:
             make_private(self._directory)
@@ -73,7 +73,7 @@ class DevicePool:
     def _try(self, number: int) -> TextIOWrapper | None:
         if number in self._held:
             return None
-        file = open(self._directory / f"{number}.lock", "a", opener=private)  # noqa: SIM115 - held beyond this
+        file = open(self._directory / f"{number}.lock", "a", opener=private)  # noqa: SIM115 - held open
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -83,10 +83,10 @@ class DevicePool:
 
 
 class PortReservation:
-    """Reservation of a port that is unused at first and exclusive to one job of this machine.
+    """Reservation of a free port for one job of this machine.
 
-    The reservation is an abstract socket's name: it has the same scope as a port, and disappears with its holder. The
-    port itself stays unbound: the program binds it.
+    The reservation is the name of an abstract Unix socket, which has the same scope as a port and disappears with the
+    process that holds it. The port itself stays unbound, so that the job's program can bind it.
     """
 
     def __init__(self) -> None:
@@ -105,10 +105,10 @@ class PortReservation:
 
 
 def free_port(port: int, host: str = "") -> int:
-    """Return the port if it is free, and any free one for 0.
+    """Return the port if it is free; for 0, return any free port.
 
     Raises:
-        OSError: it is taken.
+        OSError: the port is taken.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
-"""Derive an image's process from the build context that replaces it; reads the Dockerfile, builds nothing.
+"""Read from the Dockerfile of an image how to start its program on this machine; nothing is built.
 
-ENTRYPOINT, CMD, WORKDIR and ENV apply; COPY and ADD map paths of the image to files of the context. Instructions that
-would have to be executed are reported instead: RUN, files of other stages or addresses, heredocs. USER and EXPOSE do
-not apply.
+ENTRYPOINT, CMD, WORKDIR and ENV are applied; COPY and ADD map paths of the image to files of the build context. An
+instruction that only a build could execute is reported as not applied: RUN, files of other stages or addresses,
+heredocs. So are instructions without a meaning here, such as USER and EXPOSE.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
 _HEREDOC = re.compile(
     rb"^(\s*(?:RUN|COPY|ADD)\s[^\n]*<<-?[\"']?(\w+)[^\n]*\n).*?^\s*\2\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL
 )
-"""An instruction with a text; the first group is what stays of it."""
+"""Instruction with a heredoc; only the first group, the instruction's first line, is kept."""
 
 _ARCHIVE = re.compile(r"\.(tar|tgz|tar\.[a-z0-9]+)$")
 _SYSTEM = re.compile(
@@ -39,7 +39,7 @@ _QUIET = {"COMMENT", "LABEL", "MAINTAINER"}
 
 @dataclass
 class _Stage:
-    """State of one stage while it is parsed."""
+    """Build stage of a Dockerfile, as read so far."""
 
     entrypoint: list[str] = field(default_factory=list)
     cmd: list[str] = field(default_factory=list)
@@ -57,11 +57,11 @@ class _Stage:
 
 
 def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, list[str]]:
-    """Return the facts of the context's Dockerfile, and its instructions that do not apply here.
+    """Return the facts of the context's Dockerfile, and its instructions that are not applied.
 
     Raises:
         InvalidSpec: there is no Dockerfile, or it names a file that is not in the context.
-        UnsupportedByBackend: an instruction would change what runs and cannot be followed.
+        UnsupportedByBackend: an instruction would change what runs and cannot be applied.
     """
     file = context / "Dockerfile"
     if not file.is_file():
@@ -189,16 +189,16 @@ _TORCHRUN = re.compile(r"(?:/\S*/)?torchrun")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """Facts of a Dockerfile that matter to a process.
+    """Properties of an image that its process needs.
 
     Attributes:
         python: the interpreter that replaces the image's.
-        entrypoint: of ENTRYPOINT, in exec form.
-        cmd: of CMD, in exec form.
-        working_dir: of WORKDIR; "" if not set.
-        env: of ENV.
-        files: image path → path on this machine, of COPY and ADD; a directory there includes its content.
-        directories: image paths of directories: of WORKDIR, and targets of COPY and ADD.
+        entrypoint: from ENTRYPOINT, in exec form.
+        cmd: from CMD, in exec form.
+        working_dir: from WORKDIR; "" if not set.
+        env: from ENV.
+        files: image path → path on this machine, from COPY and ADD; a directory includes its content.
+        directories: paths of directories in the image: from WORKDIR, and the targets of COPY and ADD.
     """
 
     python: str

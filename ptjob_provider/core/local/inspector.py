@@ -1,4 +1,4 @@
-"""Implement the inspector port on this machine, and show TensorBoard as a process for the duration of a view."""
+"""Implement the inspector port on this machine; TensorBoard runs as a process for as long as it is viewed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LocalInspector:
         self._store = JobStore(config.root)
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Return what did not apply to the job here; no other events are made. See `Inspector.events`."""
+        """Return the Events about fields that do not apply on this machine, the only ones; see `Inspector.events`."""
         return read_json(self._store.files(ref.namespace, ref.name).notices) or []
 
     async def container_log(
@@ -62,7 +62,7 @@ class LocalInspector:
         """Yield the lines of an init container, such as `init-code`; see `Inspector.container_log`.
 
         Raises:
-            UnsupportedByBackend: there is none of that name.
+            UnsupportedByBackend: the job has no init container of this name.
         """
         files = self._store.files(ref.namespace, ref.name)
         known = await asyncio.to_thread(_init_containers, files)
@@ -76,13 +76,13 @@ class LocalInspector:
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Inspector.nodes`."""
-        lent = self._config.gpus if isinstance(self._config.gpus, int) else 0
+        gpus = self._config.gpus if isinstance(self._config.gpus, int) else 0
         use = NodeUse(
             name=socket.gethostname(),
             address=_HOST,
             role="this machine",
             status="ready",
-            gpus=lent,
+            gpus=gpus,
             gpus_taken=await self._gpus_taken(),
             cpu=float(len(os.sched_getaffinity(0))),
             memory=psutil.virtual_memory().total,
@@ -90,7 +90,7 @@ class LocalInspector:
         return [use]
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return what the job's supervisor measured last; see `Inspector.usage`."""
+        """Return the last measurement of the job's supervisor; see `Inspector.usage`."""
         ref = JobRef.of(job)
         files = self._store.files(ref.namespace, ref.name)
         pods = {pod["metadata"]["name"]: pod for pod in files.states.latest().get("pods", ())}
@@ -98,7 +98,7 @@ class LocalInspector:
         return Usage(replicas=[_use(each.name, pods, measured) for each in kinds.replicas(job)])
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
-        """Return the directories that replace claims; see `Inspector.claims`."""
+        """Return a claim for each directory that replaces one; see `Inspector.claims`."""
         folder = self._config.claims_of(namespace)
         if not folder.is_dir():
             return []
@@ -107,7 +107,7 @@ class LocalInspector:
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Create the directory, which has neither size, mode nor class. See `Inspector.create_claim`."""
+        """Create the claim's directory; size, mode and storage class do not apply. See `Inspector.create_claim`."""
         if size is not None:
             quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
@@ -158,7 +158,7 @@ class LocalInspector:
             await _stop(process)
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Check what jobs need of this machine; see `Inspector.checks`."""
+        """Check whether this machine has what jobs need; see `Inspector.checks`."""
         config, folder = self._config, self._config.claims_of(namespace)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         images = [_image_check(image, each.context) for image, each in config.images.items()]
@@ -219,11 +219,11 @@ def _check(about: str, message: str, advice: str = "", *, is_good: bool | None =
 
 
 def _root_check(root: Path) -> Check:
-    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
+    existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
         advice = "choose another directory: --root, or [ptjob] local_root"
         return _check("jobs' directory", f"{root} cannot be written to", advice, is_good=False)
-    return _check("jobs' directory", f"{root}, {shutil.disk_usage(there).free / 2**30:.0f} GiB are free")
+    return _check("jobs' directory", f"{root}, {shutil.disk_usage(existing).free / 2**30:.0f} GiB are free")
 
 
 def _python_check(python: str) -> Check:
@@ -250,8 +250,8 @@ async def _start_tensorboard(folder: Path, port: int) -> asyncio.subprocess.Proc
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches only this process, which stops that one
-        preexec_fn=partial(processes.die_with, os.getpid()),  # in case this process is killed before
+        start_new_session=True,  # Ctrl-C reaches only this process, which then stops TensorBoard
+        preexec_fn=partial(processes.die_with, os.getpid()),  # stops TensorBoard if this process is killed
     )
 
 
@@ -294,11 +294,11 @@ def _use(name: str, pods: Mapping[str, Manifest], measured: Mapping[str, Any]) -
 
 
 def _claim(namespace: str, path: Path) -> dict[str, Any]:
-    made = instant(datetime.fromtimestamp(int(path.stat().st_ctime), UTC))
+    created = instant(datetime.fromtimestamp(int(path.stat().st_ctime), UTC))
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": path.name, "namespace": namespace, "creationTimestamp": made},
+        "metadata": {"name": path.name, "namespace": namespace, "creationTimestamp": created},
         "spec": {"accessModes": ["ReadWriteMany"], "volumeName": str(path)},
         "status": {"phase": "Bound"},
     }

@@ -1,13 +1,13 @@
 """Map a container's spec to a local process: arguments, environment, paths, volumes.
 
-training-operator appends its variables to the user's in every container (init containers excepted), so it wins on a
-clash. The kubelet expands `$(NAME)` with the variables defined so far, `$$(NAME)` is the escaped form, and unknown
+training-operator appends its variables to those of every container except init containers, so they override the
+user's. The kubelet expands `$(NAME)` with the variables defined so far; `$$(NAME)` is the escaped form, and unknown
 names stay unchanged.
 
 A directory of the pod (`root`) replaces the container's file system: working directories are created in it, and files
 of the image's replacement and mounts are linked into it, so that relative paths resolve as in the container. A claim
-is the directory `claims/<namespace>/<claim>`, created on first use. No name, sub-path or link leaves it. Secret volumes
-are in memory (`/dev/shm`), for the pod's lifetime.
+is the directory `claims/<namespace>/<claim>`, created on first use; a name, sub-path or link that leads out of it is
+refused. Secret volumes are in memory (`/dev/shm`) and are deleted with the pod.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "config
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Values that the manifest only refers to: name → key → value."""
+    """Secrets and config maps to which the manifest refers: name → key → value."""
 
     secrets: Mapping[str, Mapping[str, str]]
     config_maps: Mapping[str, Mapping[str, str]]
 
     def values(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
-        """Return the values of what a variable, an `envFrom` entry or a volume refers to; {} if optional and absent.
+        """Return the values of the Secret or ConfigMap to which a variable, an `envFrom` entry or a volume refers.
+
+        An optional one that does not exist has no values.
 
         Raises:
-            InvalidSpec: it is absent, so the container could not start on a cluster either.
+            InvalidSpec: it does not exist, or lacks the key; the container could not start on a cluster either.
         """
         kind, name = reference(source)
         store = self.secrets if kind.startswith("secret") else self.config_maps
@@ -63,7 +65,7 @@ class Stores:
         return values or {}
 
     def only(self, names: Container[str]) -> Stores:
-        """Return the secrets and config maps of these names."""
+        """Return only the secrets and config maps with these names."""
         return Stores(
             secrets={name: values for name, values in self.secrets.items() if name in names},
             config_maps={name: values for name, values in self.config_maps.items() if name in names},
@@ -71,7 +73,7 @@ class Stores:
 
 
 def reference(source: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the field and the name of the Secret or ConfigMap that is referred to; ("", "") for none."""
+    """Return the field that refers to a Secret or ConfigMap, and its name; ("", "") without a reference."""
     kind = next((kind for kind in _REFERENCES if source.get(kind)), "")
     ref = source.get(kind) or {}
     return kind, ref.get("name") or ref.get("secretName") or ""
@@ -84,7 +86,7 @@ class Place:
     Attributes:
         role: Master or Worker.
         index: its number within the role.
-        port: the port on which rank 0 listens for the others, or the elastic rendezvous.
+        port: where rank 0, or the elastic rendezvous, listens for the other replicas.
     """
 
     role: str
@@ -119,13 +121,13 @@ def resolve(
     """Return the container's variables as set by the kubelet: `envFrom` first, then `env` in its order.
 
     Args:
-        container: of the pod's spec.
-        stores: values of references.
+        container: from the pod's spec.
+        stores: the secrets and config maps.
         fields: values for `fieldRef`: field path → value.
         field: the container's name in errors.
 
     Raises:
-        InvalidSpec: a reference does not exist.
+        InvalidSpec: a Secret, a ConfigMap or a key of it does not exist.
     """
     variables: dict[str, str] = {}
     for number, source in enumerate(container.get("envFrom") or ()):
@@ -190,7 +192,7 @@ def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
 
 
 def is_own_host(job: Manifest, host: str) -> bool:
-    """Return whether the name is one of the job's pods, or loopback: then it is here, at a port of the job's own."""
+    """Return whether the host is one of the job's pods or loopback, so that the job's own port is used instead."""
     name = job["metadata"]["name"]
     head = host.split(".", 1)[0]
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))
@@ -204,15 +206,15 @@ class Launch:
     """Parameters of a container's process.
 
     Attributes:
-        pod: its pod's name.
-        container: its name.
-        image: its image, for its status.
+        pod: name of the pod.
+        container: name of the container.
+        image: name of the image, for the container's status.
         argv: the command line.
-        env: its whole environment; never written anywhere.
-        working_dir: its working directory.
-        mark: identifies its processes.
-        logs_as_message: the end of its log is its termination message.
-        message_file: replaces its `terminationMessagePath` in variables and arguments.
+        env: the whole environment; never written to disk.
+        working_dir: the working directory.
+        mark: value of the variable `MARK`, which identifies the container's processes.
+        logs_as_message: a failed container without a termination message gets the end of its log as message.
+        message_file: replaces `terminationMessagePath` in variables and arguments.
     """
 
     pod: str
@@ -231,12 +233,12 @@ class PodPlan:
     """Common parameters of a pod's containers.
 
     Attributes:
-        job: with defaults.
-        pod: its object.
-        place: its position in the job.
-        setup: of this machine.
-        directory: the pod's own.
-        devices: the numbers of its devices.
+        job: with the operator's defaults.
+        pod: the pod's object.
+        place: the pod's position in the job.
+        setup: the parameters of the job's supervisor.
+        directory: the pod's own directory.
+        devices: the numbers of the pod's devices.
     """
 
     job: Manifest
@@ -253,21 +255,21 @@ class PodPlan:
 
     @property
     def programs(self) -> Path:
-        """Return the directory with links to the interpreter, for commands inside a shell's text."""
+        """Return the directory of the scripts `python` and `torchrun`, for commands inside a shell script."""
         return self.directory / "bin"
 
 
 def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], *, is_init: bool = False) -> Launch:
-    """Plan one container.
+    """Return the parameters of one container's process.
 
     Args:
-        plan: of its pod.
-        container: of the pod's spec.
-        mounts: local paths of its mounts, which hide the image's.
-        is_init: it is an init container; the operator injects nothing there.
+        plan: of the container's pod.
+        container: from the pod's spec.
+        mounts: local paths of the container's mounts, which hide paths of the image.
+        is_init: whether it is an init container, to which the operator adds no variables.
 
     Raises:
-        InvalidSpec: it refers to a value that does not exist on this machine.
+        InvalidSpec: the container refers to a value that does not exist on this machine.
     """
     image = plan.setup.image(container["image"])
     env = [*(container.get("env") or ()), *(() if is_init else injected(plan.job, plan.place))]
@@ -292,12 +294,12 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str
 
 
 def mark(plan: PodPlan, container: str) -> str:
-    """Return the mark of all processes of one container, wherever they move."""
+    """Return the value of `MARK` for all processes of one container."""
     return f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/"
 
 
 def pod_fields(pod: Manifest) -> dict[str, str]:
-    """Return the values for `fieldRef`."""
+    """Return the pod's values for `fieldRef`: field path → value."""
     meta = pod["metadata"]
     fields = {f"metadata.{name}": str(meta[name]) for name in ("name", "namespace", "uid")}
     for kind in ("labels", "annotations"):
@@ -334,10 +336,10 @@ _AFTER = r"(?=[\s'\"/:;,)\]}<>|&`]|$)"
 
 
 class PathMap:
-    """Translates texts of one container, from its paths to those of this machine.
+    """Replaces the paths of one container with paths of this machine.
 
     The longest container path wins, and only whole path components match: with `/data` mounted, `/data2` is unchanged.
-    A path may stand alone, after `=`, in a `a:b` list, or between the quotes and blanks of a shell command.
+    A path is replaced if it stands alone, after `=`, in a list like `a:b`, or between quotes or blanks in a command.
     """
 
     def __init__(self, hosts: Mapping[str, str]) -> None:
@@ -347,13 +349,13 @@ class PathMap:
         self._pattern = re.compile(f"{_BEFORE}({choices}){_AFTER}") if choices else None
 
     def text(self, text: str) -> str:
-        """Return the text with every bound container path replaced."""
+        """Return the text with every mapped container path replaced."""
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda match: self._hosts[match[1]], text)
 
     def path(self, path: str) -> str | None:
-        """Return the local path of one absolute path; None if it is on no binding."""
+        """Return the local path for one absolute container path; None if no mapped path contains it."""
         pure = PurePosixPath(normal(path))
         for ancestor in (pure, *pure.parents):
             host = self._hosts.get(str(ancestor))
@@ -378,9 +380,9 @@ class VolumePlaces:
     """Directories of one pod's volumes.
 
     Attributes:
-        claims: the directory of its namespace's claims.
+        claims: the directory of the namespace's claims.
         pod: the pod's own directory.
-        memory: its private directory in memory; empty if it has no secret volume.
+        memory: the pod's private directory in memory; None if it has no secret volume.
     """
 
     claims: Path
@@ -389,7 +391,7 @@ class VolumePlaces:
 
 
 def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
-    """Return the directory of a claim, existing or not.
+    """Return the directory of a claim, which need not exist.
 
     Raises:
         InvalidSpec: the claim's name is invalid.
@@ -403,7 +405,7 @@ def inside(directory: Path, sub_path: str, *, field: str) -> Path:
     """Return the path below the directory.
 
     Raises:
-        InvalidSpec: it leaves the directory, by `..` or through a link.
+        InvalidSpec: the path leaves the directory, by `..` or through a symbolic link.
     """
     pure = PurePosixPath(sub_path)
     if pure.is_absolute() or ".." in pure.parts:
@@ -420,7 +422,7 @@ def volumes_of(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
-    """Return the directory of a volume, existing or not."""
+    """Return the directory of a volume, which need not exist."""
     if claim := volume.get("persistentVolumeClaim"):
         return claim_directory(places.claims, claim["claimName"], field=f"volumes[{volume['name']}]")
     if "secret" in volume and places.memory is not None:
@@ -444,7 +446,7 @@ def mounted_paths(spec: Mapping[str, Any], container: Mapping[str, Any], places:
 
 
 def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
-    """Return the mount paths that are read-only on a cluster, by their mount or its claim."""
+    """Return the mount paths that are read-only on a cluster, because of the mount or its claim."""
     claims = {name: volume.get("persistentVolumeClaim") or {} for name, volume in volumes_of(spec).items()}
     containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
     mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
@@ -452,7 +454,7 @@ def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
 
 
 def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
-    """Create the pod's volumes: unused claims, empty directories, files of config maps and secrets."""
+    """Create the pod's volumes: claims on their first use, empty directories, files of config maps and secrets."""
     for volume in volumes_of(pod["spec"]).values():
         directory = volume_directory(volume, places)
         make_private(directory)
@@ -462,12 +464,12 @@ def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
 
 
 def memory_of(pod_uid: str) -> Path:
-    """Return the pod's directory in memory, existing or not."""
+    """Return the pod's directory in memory, which need not exist."""
     return MEMORY / f"ptjob-{pod_uid}"
 
 
 def needs_memory(spec: Mapping[str, Any]) -> bool:
-    """Return whether the pod has a volume that must not touch the disk."""
+    """Return whether the pod has a Secret volume, which must not be written to disk."""
     return any("secret" in volume for volume in volumes_of(spec).values())
 
 

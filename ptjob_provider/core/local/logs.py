@@ -1,8 +1,9 @@
-"""Logs of containers in the kubelet's format: written by the supervisor, followed by any process, each line once.
+"""Write and follow the logs of containers in the kubelet's format.
 
-A record is `<RFC3339nano> stdout F text`, with `P` for a part of a long line. Both streams of a container share one
-pipe, so that their order is kept. A reader needs no lock: every complete record is final, and a run's file is complete
-before the next run's exists, or before the job's state says that the pod has ended.
+The supervisor writes them; any process can follow them and gets each line once. A record is
+`<RFC3339nano> stdout F text`, with `P` for a part of a long line. Both streams of a container share one pipe, so that
+their order is kept. A reader needs no lock: a complete record never changes, and the file of a run is complete before
+the file of the next run exists, and before the job's state reports the pod's end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 PART = 16 * 1024
-"""Maximum bytes of a line in one record; containerd's number."""
+"""Maximum bytes of a line in one record, as in containerd."""
 
 _MESSAGE_BYTES = 2048
 _MESSAGE_LINES = 80
@@ -34,7 +35,7 @@ _CHUNK = 256 * 1024
 
 
 class LogFile:
-    """The log of one run of a container."""
+    """Writer of the log of one run of a container."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
         make_private(path.parent)
@@ -45,7 +46,7 @@ class LogFile:
         self._tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Append output; complete lines and full parts are in the file afterwards."""
+        """Append output. Complete lines and full parts are written to the file at once."""
         self._tail = (self._tail + chunk)[-_MESSAGE_BYTES:]
         *lines, rest = (self._open_line + chunk).split(b"\n")
         complete = len(rest) // PART * PART
@@ -58,7 +59,7 @@ class LogFile:
             self._file.flush()
 
     def finish(self) -> None:
-        """Write the remaining text without a line end, and close."""
+        """Write the last line if it has no line end, and close the file."""
         if self._open_line:
             self._file.write(b"".join(_records(self._open_line, self._stamp())))
         self._file.close()
@@ -69,7 +70,7 @@ class LogFile:
         return b"".join(lines).decode("utf-8", errors="replace")
 
     def _stamp(self) -> bytes:
-        self._last = max(self._clock(), self._last + 1)  # a clock that is set back must not reorder the log
+        self._last = max(self._clock(), self._last + 1)  # timestamps must increase even if the clock is set back
         return timestamp(self._last).encode()
 
 
@@ -90,7 +91,7 @@ def _parts(text: bytes) -> list[bytes]:
 
 
 class ReplicaLog:
-    """The log of one replica of the job with this uid, of the training or another container."""
+    """Reader of the log of one replica's container, the training container by default, over all its runs."""
 
     def __init__(self, files: JobFiles, pod: str, *, job_uid: str, container: str = CONTAINER) -> None:
         self._files = files
@@ -104,7 +105,7 @@ class ReplicaLog:
         current: _Run | None = None
         with ExitStack() as opened:
             while True:
-                has_ended = self._has_ended()  # before reading: what is there by then is all
+                has_ended = self._has_ended()  # before reading: no line is written after the end
                 for run in self._runs(since, current):
                     if run is not current:
                         opened.close()
@@ -120,7 +121,7 @@ class ReplicaLog:
                 await asyncio.sleep(_INTERVAL)
 
     def _runs(self, since: LogCursor | None, current: _Run | None) -> list[_Run]:
-        """Return the runs in order: from the current one on, at first from the cursor's."""
+        """Return the runs in order, from the current one on; on the first call, from the cursor's run on."""
         runs: list[_Run] = []
         with suppress(FileNotFoundError):  # the job is being removed
             paths = self._files.logs_of(self._pod).glob(f"*/{self._container}/*.log")
@@ -147,7 +148,7 @@ class ReplicaLog:
 
 
 class _Run:
-    """One run of a container, and how far its log is read; `order` sorts the runs of a replica."""
+    """Reader of the log of one run of a container; `order` sorts the runs of a replica."""
 
     def __init__(self, path: Path, container: str, since: LogCursor | None) -> None:
         incarnation, _, self.pod_uid = path.parents[1].name.partition("_")
@@ -174,5 +175,5 @@ class _Run:
             self._file.close()
 
     def finish(self) -> list[LogLine]:
-        """Return what its writer could not complete."""
+        """Return the last line, if its writer ended before it was complete."""
         return list(self._counter.lines(self._reader.finish()))

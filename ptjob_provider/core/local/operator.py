@@ -1,11 +1,11 @@
-"""One pass of training-operator 1.9.4's reconciler over a job, its conditions and its pods. Pure.
+"""Reconcile a job, its conditions and its pods as one pass of training-operator 1.9.4 does. Pure.
 
-Each type occurs at most once, a changed one moves to the end, Running and Restarting remove each other, the end sets
-Running to false, and after Failed nothing changes any more.
+A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with their messages. Where the operator
+depends on the order of a Go map, the master comes first here. One deliberate difference: the deadline is enforced on
+time; the operator checks it only when something else happens to the job (#3358).
 
-A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with their messages. Where Go's map
-order decides there, the master comes first here. Deliberately different: the deadline is enforced on time (there only
-when something else happens to the job, #3358).
+A condition type occurs at most once; a changed condition moves to the end; Running and Restarting remove each other;
+Succeeded and Failed set Running to false; after Failed, the conditions no longer change.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def with_condition(
 
 
 def instant(moment: datetime) -> str:
-    """Format an instant like the API server, with microseconds, which show which replica failed first."""
+    """Format an instant as the API server does, but with microseconds, to show which replica failed first."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -126,12 +126,12 @@ _RETRYABLE = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """The outcome of one pass.
+    """Result of one pass.
 
     Attributes:
         status: the job's new status.
-        create: pods that are missing, as role and index.
-        delete: names of pods to remove.
+        create: pods to create, as role and index.
+        delete: names of pods to delete.
     """
 
     status: Status
@@ -145,13 +145,13 @@ def created(job: Manifest, now: datetime) -> Status:
 
 
 def reconcile(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
-    """Return the actions that are due now.
+    """Return the job's new status, and the pods to create and to delete.
 
     Args:
-        job: with defaults.
+        job: with the operator's defaults.
         status: of the last pass.
         pods: all existing pods of the job.
-        now: aware.
+        now: with its time zone.
     """
     policy = job["spec"]["runPolicy"]
     if is_finished(status):
@@ -226,7 +226,7 @@ def _past_backoff_limit(job: Manifest, status: Status, pods: Sequence[Manifest])
 
 
 def _has_new_failure(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
-    # The operator compares the limit with the requeues of a queue that never has any: only a limit of 0 is exceeded.
+    # The operator compares the limit with a number of requeues that is always 0, so only a limit of 0 is exceeded.
     failed = sum(_phase(pod) == "Failed" for pod in pods)
     known = sum(count.get("failed", 0) for count in status.get("replicaStatuses", {}).values())
     active = sum(_phase(pod) not in ("Succeeded", "Failed") and not _is_going(pod) for pod in pods)

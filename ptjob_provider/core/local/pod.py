@@ -1,4 +1,4 @@
-"""Run one pod on this machine like the kubelet: directories, containers with their restarts, and its wire object."""
+"""Run one pod as the kubelet does: create its directories, start and restart its containers, report its status."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LABELS = "training.kubeflow.org"
 _SCRIPTS = {"python": "", "python3": "", "torchrun": "-m torch.distributed.run "}
 _LONGEST = 30
-"""Maximum delay of a restart in units of the first: 300 s where that is 10 s."""
+"""Maximum delay of a restart as a multiple of the first delay; a kubelet's delays are 10 s and 300 s."""
 
 _CHUNK = 1024 * 1024
 _DRAIN_TIMEOUT = 2.0
@@ -41,7 +41,7 @@ _MAX_MESSAGE = 4096
 
 
 class Container:
-    """A container that is waiting, running or terminated; `wire` returns its entry in a pod's `containerStatuses`."""
+    """A container of a pod: waiting, running or terminated."""
 
     def __init__(self, plan: Launch, *, logs: Path, policy: str, backoff: float) -> None:
         self.plan = plan
@@ -62,28 +62,28 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """Return the main process's pid, while there is one."""
+        """Return the main process's pid; None while there is none."""
         return self._process.pid if self._process else None
 
     @property
     def output(self) -> int | None:
-        """Return the descriptor of its output, while it can be read."""
+        """Return the descriptor of the container's output; None if it cannot be read any more."""
         stdout = self._process.stdout if self._process else None
         return stdout.fileno() if stdout and not stdout.closed else None
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of its last run, if it has had one."""
+        """Return the exit code of the ended run; None if the container runs or has never run."""
         return self._terminated["exitCode"] if self._terminated else None
 
     @property
     def is_due(self) -> bool:
-        """Return whether it has never run, or its restart is due."""
+        """Return whether the container has never run, or its restart is due."""
         is_waiting = self._process is None and not self.has_ended
         return is_waiting and (self._due_at is None or time.monotonic() >= self._due_at)
 
     def start(self) -> None:
-        """Start it, or restart it; a program that cannot be started ends it at once with StartError."""
+        """Start or restart the container; if its program cannot be started, it ends at once with StartError."""
         self._due_at = None
         if self._terminated:
             self._last, self._terminated = self._terminated, None
@@ -98,7 +98,7 @@ class Container:
         self.has_started = True
 
     def read(self) -> None:
-        """Copy its available output into its log."""
+        """Copy the available output into the log."""
         if self.output is None or self._process is None or self._process.stdout is None or self._log is None:
             return
         with suppress(BlockingIOError):
@@ -108,12 +108,12 @@ class Container:
                 self._process.stdout.close()
 
     def notice_exit(self) -> None:
-        """Record the end of its main process, if it has ended."""
+        """Record the time at which the main process ended, if it has."""
         if self._process and not self._exited_at and self._process.poll() is not None:
             self._exited_at = _now()
 
     def close_if_exited(self) -> None:
-        """Kill the rest of a run whose main process ended, complete its log, and record how it ended."""
+        """After the main process's end, kill the remaining processes, complete the log and record the exit code."""
         process = self._process
         if process is None or not self._exited_at:
             return
@@ -133,7 +133,7 @@ class Container:
             self._end({"exitCode": code, "reason": "Error" if code else "Completed"})
 
     def terminate(self) -> None:
-        """Send its processes SIGTERM, and never start it again."""
+        """Send SIGTERM to the container's processes, and never start the container again."""
         self._policy = "Never"
         if self._process is None:
             self._due_at = None
@@ -142,13 +142,13 @@ class Container:
             self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill all its processes now, including those outside its process group."""
+        """Kill all processes of the container, including those that left its process group."""
         if self._process is not None:
             self._signal_group(signal.SIGKILL)
             processes.kill(processes.marked(self.plan.mark, processes.descendants()))
 
     def wire(self) -> dict[str, Any]:
-        """Return its entry of `containerStatuses`."""
+        """Return the container's entry in `containerStatuses` of its pod."""
         is_running = self._process is not None
         last = self._terminated if self._due_at is not None else self._last
         return {
@@ -181,7 +181,7 @@ class Container:
             start_new_session=True,
             preexec_fn=partial(processes.die_with, os.getpid()),  # noqa: PLW1509 - one thread only
         )
-        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert process.stdout is not None  # noqa: S101 - stdout is a pipe
         os.set_blocking(process.stdout.fileno(), False)
         return process
 
@@ -209,12 +209,12 @@ class Container:
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
-    """Return whether a container with this end is restarted in its pod."""
+    """Return whether a container that ended with this exit code is restarted in its pod."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def delay(restarts: int, first: float) -> float:
-    """Return the seconds before the next restart: the first is immediate, then they double up to a limit."""
+    """Return the seconds before the next restart: 0 for the first one, then `first`, then doubled up to a limit."""
     return 0.0 if restarts == 0 else min(first * 2 ** min(restarts - 1, 16), first * _LONGEST)
 
 
@@ -246,7 +246,7 @@ class Pod:
             job=job, pod=self.object, place=place, setup=setup, directory=files.pod_directory(self.name)
         )
         policy = job["spec"]["pytorchReplicaSpecs"][place.role]["restartPolicy"]
-        self._policy = "Never" if policy == "ExitCode" else policy  # that is the operator's, and no kubelet's
+        self._policy = "Never" if policy == "ExitCode" else policy  # handled by the operator
         self._logs = files.logs_of(self.name) / f"{incarnation}_{self.uid}"
         self._init: list[Container] = []
         self._main: list[Container] = []
@@ -257,17 +257,17 @@ class Pod:
 
     @property
     def containers(self) -> Sequence[Container]:
-        """Return all its containers, in starting order."""
+        """Return all containers of the pod in the order in which they start."""
         return [*self._init, *self._main]
 
     @property
     def is_going(self) -> bool:
-        """Return whether it is being removed."""
+        """Return whether the pod is being removed."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing of it runs or will run again."""
+        """Return whether no container of the pod runs or will run again."""
         return self.phase in ("Succeeded", "Failed") or (self.is_going and all(c.pid is None for c in self.containers))
 
     @property
@@ -282,7 +282,7 @@ class Pod:
         return "Running" if any(container.has_started for container in self._main) else "Pending"
 
     def place(self, devices: tuple[int, ...]) -> None:
-        """Assign its devices, create its directories and plan its containers; `advance` starts them.
+        """Assign devices to the pod, create its directories and containers; `advance` starts the containers.
 
         Raises:
             InvalidSpec: a volume or a value does not exist.
@@ -301,7 +301,10 @@ class Pod:
         self._main = [self._container(plan, places, each) for each in spec["containers"]]
 
     def advance(self) -> bool:
-        """Start due containers, init containers one by one, then the others; return whether any was started."""
+        """Start the containers that are due, and return whether there were any; kill them after the grace period.
+
+        Init containers run one by one, then all others.
+        """
         if time.monotonic() >= self._kill_at:
             for container in self.containers:
                 container.kill()
@@ -311,7 +314,7 @@ class Pod:
         return bool(due)
 
     def remove(self, longest_grace: float) -> None:
-        """Begin the pod's removal: send SIGTERM, kill what runs after the grace period, and start nothing any more."""
+        """Begin the pod's removal: send SIGTERM and start no container again; see `advance` for the grace period."""
         if not self.is_going:
             grace = self.object["spec"].get("terminationGracePeriodSeconds")
             self._kill_at = time.monotonic() + min(longest_grace if grace is None else grace, longest_grace)
@@ -320,12 +323,12 @@ class Pod:
                 container.terminate()
 
     def forget(self) -> None:
-        """Delete its memory and its directory; its logs and claims stay."""
+        """Delete the pod's directories on disk and in memory; its logs and claims stay."""
         for directory in (self._plan.directory, launch.memory_of(self.uid)):
             shutil.rmtree(directory, ignore_errors=True)
 
     def wire(self) -> Manifest:
-        """Return its object with its status."""
+        """Return the pod's object with its status."""
         status: dict[str, Any] = {"phase": self.phase, "conditions": self._conditions()}
         if self.is_placed:
             created = self.object["metadata"]["creationTimestamp"]
@@ -354,7 +357,7 @@ class Pod:
         spec = self.object["spec"]
         mounts = launch.mounted_paths(spec, container, places)
         planned = launch.launch(plan, container, mounts, is_init=is_init)
-        _make_places(plan, container, mounts, planned.working_dir)
+        _create_paths(plan, container, mounts, planned.working_dir)
         policy = "OnFailure" if is_init and self._policy == "Always" else self._policy
         return Container(
             planned, logs=self._logs / container["name"], policy=policy, backoff=plan.setup.restart_backoff
@@ -389,12 +392,12 @@ def pod_object(job: Manifest, place: Place) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], working_dir: str) -> None:
+def _create_paths(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], working_dir: str) -> None:
     image = plan.setup.image(container["image"])
     directories = [host for host in mounts.values() if not Path(host).is_file()]
     directories += [working_dir, *(f"{plan.root}{place}" for place in image.directories)]
     for directory in directories:
-        Path(directory).mkdir(parents=True, exist_ok=True)  # real directories: what is written there stays in the pod
+        Path(directory).mkdir(parents=True, exist_ok=True)  # not links: files written there stay in the pod
     links = {**image.files, **mounts}
     for place in sorted(links):
         _link(plan.root, plan.root / place.lstrip("/"), Path(links[place]))
@@ -403,7 +406,7 @@ def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[st
 
 def _link(root: Path, place: Path, target: Path) -> None:
     if any(parent.is_symlink() for parent in place.parents if parent != root and parent.is_relative_to(root)):
-        return  # it lies inside something that is linked already
+        return  # a linked parent already contains it
     if target.is_dir() and place.is_dir() and not place.is_symlink():
         for child in target.iterdir():
             _link(root, place / child.name, child)

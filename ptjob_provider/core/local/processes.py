@@ -1,7 +1,7 @@
 """Find, end and measure the processes of jobs.
 
-A job's processes carry a mark in their environment (`MARK`), which grandchildren inherit even when they leave their
-process group. While the supervisor lives, every process of its job is its descendant: it adopts the orphans.
+A job's processes carry a mark in their environment (`MARK`), which grandchildren inherit even if they leave their
+process group. While the supervisor lives, every process of its job is its descendant, because it adopts orphans.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def marked(mark: str, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
-    """Return the living processes with this prefix of their mark: of a job, a pod, or a container."""
+    """Return the living processes whose mark has this prefix, which names a job, a pod or a container."""
     candidates = psutil.process_iter() if among is None else among
     return [each for each in candidates if (_read(each.environ) or {}).get(MARK, "").startswith(mark)]
 
@@ -45,13 +45,13 @@ def descendants() -> list[psutil.Process]:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill the processes; those that have ended are skipped, also if their pid was used again."""
+    """Kill the processes; those that have ended are skipped, even if their pid was reused."""
     for process in processes:
         _read(process.kill)
 
 
 def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
-    """Kill the result of `find` until it is empty, or some seconds have passed."""
+    """Kill the processes that `find` returns until it returns none, or `_KILL_TIMEOUT` has passed."""
     deadline = time.monotonic() + _KILL_TIMEOUT
     while (left := list(find())) and time.monotonic() < deadline:
         kill(left)
@@ -64,7 +64,7 @@ def adopt_orphans() -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, or has ended; called between fork and exec."""
+    """Have the kernel kill this process when its parent ends; exit if it has ended. Call between fork and exec."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -75,15 +75,15 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
-def _read(ask: Callable[[], T]) -> T | None:
-    """Return the answer; None if the process has ended, or belongs to another user."""
+def _read(query: Callable[[], T]) -> T | None:
+    """Return the result of the query; None if the process has ended or belongs to another user."""
     with contextlib.suppress(psutil.Error):
-        return ask()
+        return query()
     return None
 
 
 _PAUSES = (0.2, 5.0)
-"""Seconds until the second sample, and the maximum between two: each pause is twice the one before."""
+"""Seconds before the second sample, and the maximum between two samples; each pause is twice the previous one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +91,11 @@ class Load:
     """Combined usage of processes; shared memory counts for each of them.
 
     Attributes:
-        seconds: of CPU, including ended children.
+        seconds: CPU time, including ended children.
         memory: resident bytes.
-        written: bytes sent to disks; None if the kernel does not report it.
-        began: before the seconds were read, by the monotonic clock: the reader may be suspended at any moment.
-        ended: after they were read.
+        written: bytes written to disks; None if the kernel does not report them.
+        began: monotonic time before `seconds` was read; this process may be suspended at any moment.
+        ended: monotonic time after `seconds` was read.
     """
 
     seconds: float = 0.0
@@ -106,7 +106,7 @@ class Load:
 
     @classmethod
     def of(cls, mark: str, among: Iterable[psutil.Process]) -> Self | None:
-        """Measure those of the processes that have this prefix of their mark; None if none is alive."""
+        """Measure the processes whose mark has this prefix; None if none of them is alive."""
         pod = marked(mark, among)
         began = time.monotonic()
         times = [cpu for each in pod if (cpu := _read(each.cpu_times))]
@@ -124,9 +124,9 @@ class Load:
         )
 
     def cores_since(self, before: Self | None) -> float | None:
-        """Return the cores used since an earlier sample: never more than were used.
+        """Return the average number of cores used since an earlier sample, never too many.
 
-        None without one, or if ended processes have taken more with them than was used since.
+        None without an earlier sample, or if the total has decreased because processes have ended.
         """
         if before is None or self.seconds < before.seconds:
             return None
@@ -135,11 +135,11 @@ class Load:
 
 @dataclass
 class UsageSampler:
-    """Samples the pods of one job, rarely enough to cost nothing, and writes their peaks to a file.
+    """Measures the pods of one job, rarely enough to cost little, and writes their peaks to a file.
 
     Args:
-        job: its uid.
-        files: of the job.
+        job: the job's uid.
+        files: the job's files.
     """
 
     job: str
@@ -151,9 +151,9 @@ class UsageSampler:
     _due: float = 0.0
 
     def sample(self, pods: Iterable[tuple[str, str]]) -> None:
-        """Sample the running pods, replica and uid of each, if it is time to.
+        """Measure the running pods, given as replica and uid, if the next sample is due.
 
-        A system error, such as a full disk, costs a sample and not the job.
+        A system error, such as a full disk, costs one sample, not the job.
         """
         running = list(pods)
         if time.monotonic() < self._due or not running:
@@ -176,6 +176,6 @@ class UsageSampler:
 
 
 def recorded_usage(files: JobFiles) -> dict[str, PeakUsage]:
-    """Return the usage that a job's supervisor has written."""
+    """Return the peaks that a job's supervisor has written, by replica."""
     recorded: dict[str, dict[str, Any]] = read_json(files.usage) or {}
     return {name: PeakUsage.from_dict(fields) for name, fields in recorded.items()}

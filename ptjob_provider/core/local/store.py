@@ -1,23 +1,23 @@
-"""Store the jobs of one root, like an API server: layout on disk, get, list, patch, delete, time to live, recovery.
+"""Store the jobs of one root on disk, and get, list, patch and delete them as an API server does.
 
-Each file has one writer, named in parentheses; clients are users of the back-end, in any process.
+Each file has one writer, named in parentheses. A client is any process that uses the back-end.
 
     <root>/jobs/<namespace>/<job>/
         object.json        the job as submitted and patched (clients, holding object.lock)
-        notices.json       what does not apply here, as Events (the submitter)
-        states.jsonl       {"status", "pods"}, one a line; the last is now (the supervisor; when it is dead a client)
-        supervisor.lock    held by the submitter, then by the supervisor until it ends; its pid
-        supervisor.log     what went wrong in the supervisor itself
-        usage.json         what its replicas were measured to use (the supervisor)
+        notices.json       Events about fields that do not apply (the submitter)
+        states.jsonl       {"status", "pods"} per line, the current one last (the supervisor; after its death a client)
+        supervisor.lock    held by the submitter, then by the supervisor until it ends; contains the supervisor's pid
+        supervisor.log     errors of the supervisor itself
+        usage.json         measured usage of the replicas (the supervisor)
         logs/<pod>/<incarnation>_<pod uid>/<container>/<restart>.log    in the kubelet's format (the supervisor)
-        run/<pod>/         emptyDirs, working directories; gone with the pod
-    <root>/claims/<namespace>/<claim>/    never removed by us
+        run/<pod>/         emptyDirs, working directories; deleted with the pod
+    <root>/claims/<namespace>/<claim>/    never deleted
     <root>/gpus/<device>.lock             held by the supervisor whose job has the device
-    <root>/trash/                         jobs that are being removed
+    <root>/trash/                         jobs that are being deleted
 
-A supervisor that exits normally leaves nothing running and a finished job; a lock that nobody holds and anything else
-means that it died, or that a submitter died before its supervisor started. Nothing runs in the background: the next
-call performs what is due (a time to live, a dead supervisor, an unfinished deletion).
+A supervisor that exits normally leaves a finished job and no processes. If `supervisor.lock` is free and the job is in
+any other state, the supervisor died, or the submitter died before it started one. There is no background process: each
+call first does what is due (`settle`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class JobFiles:
-    """Paths of one job's files; reads and creates nothing by itself."""
+    """Paths of one job's files; creating an instance neither reads nor creates files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,11 +68,11 @@ class JobFiles:
         self.usage = path / "usage.json"
 
     def pod_directory(self, pod: str) -> Path:
-        """Return one pod's directory on this disk, without its logs; a new pod of the name finds it empty."""
+        """Return one pod's directory on disk, without its logs; it is emptied for a new pod of the same name."""
         return self.path / "run" / pod
 
     def logs_of(self, pod: str) -> Path:
-        """Return the logs of all pods of this name, one numbered directory each, in order."""
+        """Return the directory of the logs of all pods of this name, with one numbered directory for each pod."""
         return self.path / "logs" / pod
 
     @property
@@ -82,15 +82,16 @@ class JobFiles:
 
 
 class States:
-    """All states of a job, one JSON line each, so that a reader that polls every few seconds misses none."""
+    """File of all states of a job, one JSON line each, so that a reader that polls every few seconds misses none."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def append(self, state: Mapping[str, Any]) -> None:
-        """Write a state; readers take it once it is complete."""
+        """Append a state; readers ignore it until its line is complete."""
+        line = json.dumps(state, separators=(",", ":")).encode()
         with open(self._path, "ab", opener=private) as file:
-            file.write(b"\n%s\n" % json.dumps(state, separators=(",", ":")).encode())  # the last writer may have died
+            file.write(b"\n%s\n" % line)  # a new line first, because a killed writer may have left an incomplete one
 
     def after(self, offset: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the states after this offset, oldest first, and the next offset."""
@@ -105,12 +106,12 @@ class States:
 
 
 class JobState:
-    """Last known object and state of one job, for a poller.
+    """Object and state of one job as last read, for callers that poll.
 
     Attributes:
-        job: its object; None if there is none.
-        state: the newest.
-        unseen: the states that the last `refresh` has read.
+        job: the job's object; None if there is none.
+        state: the newest state.
+        unseen: the states that the last `refresh` has added.
     """
 
     def __init__(self, files: JobFiles) -> None:
@@ -153,7 +154,7 @@ def read(path: Path) -> bytes:
 
 
 def parsed(text: bytes) -> Any:
-    """Return the JSON value; None for nothing, and for what a power failure or a killed writer left."""
+    """Return the JSON value; None if the text is empty, or incomplete after a power failure or a killed writer."""
     try:
         return json.loads(text)
     except ValueError:
@@ -179,10 +180,10 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock; the kernel releases a dead holder's.
+    """Hold the file's lock; the kernel releases it if this process dies.
 
     Raises:
-        FileNotFoundError: its directory is gone.
+        FileNotFoundError: the file's directory does not exist.
     """
     with open(path, "a", opener=private) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -202,10 +203,10 @@ def is_locked(path: Path) -> bool:
 
 
 def check_label(field: str, name: str) -> str:
-    """Return the name if it is a DNS-1123 label, which can also be a directory's name.
+    """Return the name if it is a DNS-1123 label, which is also valid as the name of a directory.
 
     Raises:
-        InvalidSpec: it is not.
+        InvalidSpec: the name is not a DNS-1123 label.
     """
     if not _LABEL.fullmatch(name):
         rule = "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
@@ -220,7 +221,7 @@ class JobStore:
         self._jobs = root.absolute() / "jobs"
 
     def files(self, namespace: str, name: str) -> JobFiles:
-        """Return the paths of this job's files, existing or not.
+        """Return the paths of this job's files, which need not exist.
 
         Raises:
             InvalidSpec: the name or the namespace is invalid.
@@ -248,12 +249,12 @@ class JobStore:
         settle(files)
         try:
             with locked(files.object_lock):
-                write_json(files.object, merged(_same(files, ref), change))
+                write_json(files.object, merged(_object_of(files, ref), change))
         except FileNotFoundError as error:
             raise _not_found(ref.kind, ref.namespace, ref.name) from error
 
     def delete(self, ref: JobRef) -> None:
-        """Stop and remove the job, through its supervisor or directly if that is dead."""
+        """Stop and delete the job, through its supervisor, or directly if the supervisor is dead."""
         files = self.files(ref.namespace, ref.name)
         _mark_deleted(files, ref)
         settle(files)
@@ -266,12 +267,12 @@ class JobStore:
         if job is None or JobRef.of(job) != ref:
             return True
         if job["metadata"].get("deletionTimestamp"):
-            return False  # the directory goes last, and with it the name
+            return False  # the job's directory, and so its name, is removed last
         return not needs_recovery(files.states.latest())
 
 
 def settle(files: JobFiles) -> None:
-    """Perform due actions: at the end of the job's time to live, after its supervisor's death, for its deletion."""
+    """Do what is due: delete an expired job, recover from a dead supervisor, complete an interrupted deletion."""
     job = read_json(files.object)
     if job and is_expired(job, files.states.latest().get("status", {}), datetime.now(UTC)):
         _mark_deleted(files, JobRef.of(job))
@@ -287,14 +288,14 @@ def _settle_unsupervised(files: JobFiles) -> None:
         return
     state = files.states.latest()
     if needs_recovery(state):
-        _end_remains(files, job, state)
+        _end_pods(files, job, state)
         files.states.append(recovered(state, datetime.now(UTC)))
     if job["metadata"].get("deletionTimestamp"):
         remove_job(files)
 
 
-def _end_remains(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> None:
-    from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only after a supervisor's death
+def _end_pods(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> None:
+    from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only needed after a supervisor's death
 
     processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
     for pod in state.get("pods", ()):
@@ -303,7 +304,7 @@ def _end_remains(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> No
 
 
 def remove_job(files: JobFiles) -> None:
-    """Remove the job's directory at once, then its content, and what an interrupted call left; claims stay."""
+    """Move the job's directory to the trash, which frees the name at once, then empty the trash; claims stay."""
     trash = files.path.parents[2] / "trash"
     trash.mkdir(mode=0o700, exist_ok=True)
     files.path.rename(trash / f"{files.path.parent.name}.{files.path.name}.{time.time_ns()}")
@@ -312,13 +313,13 @@ def remove_job(files: JobFiles) -> None:
 
 
 def needs_recovery(state: Mapping[str, Any]) -> bool:
-    """Return whether the job has not ended in this state, or a pod of it may still run."""
+    """Return whether in this state the job has not ended, or one of its pods may still run."""
     is_active = any(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in state.get("pods", ()))
     return is_active or not is_finished(state.get("status", {}))
 
 
 def recovered(state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return the state with the job failed and its containers ended, in the kubelet's words for an unobserved end."""
+    """Return the state with the job failed, and its containers ended as a kubelet reports an end it did not observe."""
     status: Status = dict(state.get("status", {}))
     if not is_finished(status):
         status = with_condition(
@@ -350,7 +351,7 @@ def _ended_container(container: Mapping[str, Any], now: datetime) -> Mapping[str
 
 
 def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether the job's time to live is over; a job without a completion time stays, as on a cluster."""
+    """Return whether the job's time to live has passed; a job without a completion time stays, as on a cluster."""
     ttl = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     completed = status.get("completionTime")
     if ttl is None or not completed or not is_finished(status):
@@ -378,7 +379,7 @@ def _current(files: JobFiles) -> Manifest | None:
     return None if job is None else {**job, "status": files.states.latest().get("status", {})}
 
 
-def _same(files: JobFiles, ref: JobRef) -> Manifest:
+def _object_of(files: JobFiles, ref: JobRef) -> Manifest:
     job: Manifest | None = read_json(files.object)
     if job is None or JobRef.of(job) != ref:
         raise _not_found(ref.kind, ref.namespace, ref.name)
@@ -387,7 +388,7 @@ def _same(files: JobFiles, ref: JobRef) -> Manifest:
 
 def _mark_deleted(files: JobFiles, ref: JobRef) -> None:
     with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
-        job = _same(files, ref)
+        job = _object_of(files, ref)
         if not job["metadata"].get("deletionTimestamp"):
             meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
             write_json(files.object, {**job, "metadata": meta})

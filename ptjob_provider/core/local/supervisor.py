@@ -1,7 +1,8 @@
-"""The process that runs one job: operator, scheduler and kubelet in one loop.
+"""Run one job in a process of its own: operator, scheduler and kubelet in one loop.
 
-It outlives its parent and a closed terminal, adopts the orphans of its job's processes, and ends when nothing of the
-job runs or will run. `operator` decides; this module has the loop and the I/O. Single-threaded.
+The process survives the end of its parent and of the terminal, adopts orphaned processes of its job, and exits when no
+process of the job runs or will run. `operator` makes the decisions; this module has the loop and the I/O, all in one
+thread.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERVAL = 0.1
-"""Seconds between polls of the object, clocks and devices; output and ends of processes are noticed at once."""
+"""Seconds between checks of the job's object, deadlines and devices; output and process exits are noticed at once."""
 
 LONGEST_GRACE = 3
-"""Seconds between SIGTERM and SIGKILL, regardless of `terminationGracePeriodSeconds`: a stop takes at most five."""
+"""Maximum of `terminationGracePeriodSeconds`, whatever the pod requests, so that a stop takes at most five seconds."""
 
 
 class Supervisor:
-    """Supervisor of one job, from its submission until nothing of it runs."""
+    """Supervisor of one job, from its submission until no process of it runs."""
 
     def __init__(self, files: JobFiles, setup: Setup) -> None:
         self._files = files
@@ -77,7 +78,7 @@ class Supervisor:
                 break
             running = [pod for pod in self._pods.values() if any(container.pid for container in pod.containers)]
             self._sampler.sample((pod.name, pod.uid) for pod in running)
-            if not started:  # reports a run before it can end
+            if not started:  # publish a new run before it can end
                 self._wait()
         processes.kill_all(processes.descendants)
         self._forget_pods()
@@ -109,7 +110,7 @@ class Supervisor:
 
     def _collect(self) -> None:
         for container in self._containers():
-            container.notice_exit()  # for all before anything slow: these instants show who failed first
+            container.notice_exit()  # of all before anything slow: these times show which failed first
         for container in self._containers():
             container.close_if_exited()
         self._reap_orphans()
@@ -153,19 +154,19 @@ class Supervisor:
 
     def _place(self) -> None:
         waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
-        lends = isinstance(self._setup.gpus, int)
-        wanted = [count_gpus(pod.object) if lends else 0 for pod in waiting]
+        has_devices = isinstance(self._setup.gpus, int)
+        wanted = [count_gpus(pod.object) if has_devices else 0 for pod in waiting]
         devices = self._pool.acquire(sum(wanted))
         for pod, count in zip(waiting, wanted, strict=True):
             if devices is None:
                 why = f"1 Insufficient nvidia.com/gpu. {sum(wanted)} requested, fewer free here."
                 pod.problem = f"0/1 nodes are available: {why}"
             else:
-                mine, devices = devices[:count], devices[count:]
-                pod.place(mine)
+                assigned, devices = devices[:count], devices[count:]
+                pod.place(assigned)
 
     def _wait(self) -> None:
-        """Copy output until another event happens or is due."""
+        """Copy output until a signal arrives, such as a process's exit, or the next check is due."""
         until = time.monotonic() + INTERVAL
         while (left := until - time.monotonic()) > 0:
             open_outputs = {c.output: c for c in self._containers() if c.output is not None}
@@ -204,9 +205,9 @@ def main(path: str) -> int:
     files = JobFiles(Path(path))
     setup = Setup.from_dict(json.load(sys.stdin))
     if os.fork():
-        os._exit(0)  # the submitter need not wait, and the child outlives it
+        os._exit(0)  # the submitter does not wait for the child, which outlives it
     files.supervisor_lock.write_text(str(os.getpid()))
-    _detach(files.supervisor_log)  # the submitter waits for this: the supervisor must be known by then
+    _detach(files.supervisor_log)  # ends the submitter's wait, so it comes after the pid is written
     processes.adopt_orphans()
     supervisor = Supervisor(files, setup)
     for signum in (signal.SIGTERM, signal.SIGINT):
