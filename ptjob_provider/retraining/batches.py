@@ -1,4 +1,4 @@
-"""Group files into batches, decide which ones to announce now, and record which ones were. Pure."""
+"""Group files into batches, decide which batches to announce, and record the announced ones. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 MOST_BATCHES = 200
-"""Maximum batches in one event: about 40 KB. Airflow writes each event to the triggerer's log, and a record of 8 MB
-blocks the loop that all triggers share for seconds."""
+"""Maximum batches in one event: about 40 KB. Airflow writes each event to the triggerer's log, where a record of 8 MB
+blocks the event loop of all triggers for seconds."""
 
 
 def payloads(source: str, batches: Sequence[Batch], *, together: bool) -> Iterator[dict[str, Any]]:
-    """Yield the payloads for these batches: one each, or one for all, split if there are very many."""
+    """Yield the payloads for these batches: one per batch, or one for all, split after each `MOST_BATCHES`."""
     size = MOST_BATCHES if together else 1
-    for place in range(0, len(batches), size):
-        yield payload(source, batches[place : place + size])
+    for start in range(0, len(batches), size):
+        yield payload(source, batches[start : start + size])
 
 
 def payload(source: str, batches: Sequence[Batch]) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def _version(ids: Sequence[str]) -> str:
 Kind = Literal["folder", "file"]
 
 MARKER = "_SUCCESS"
-"""Default marker, written by Hadoop, Spark and many others when a folder is complete."""
+"""Default marker; Hadoop, Spark and many others write it when a folder is complete."""
 
 KEY_BYTES, STAMP_BYTES = 8, 6
 
 MOST = 2**53 - 1
-"""Maximum reported size of a batch: sums of many stay within the 64 bits of the event encoding."""
+"""Maximum reported size of a batch, so that sums of many sizes fit into the 64 bits of the event encoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class StoredFile:
         size: in bytes.
         mark: changes when the file is rewritten: the store's etag, else its modification time.
         modified: RFC 3339, by the store's clock; for people.
-        is_folder: it is a folder, of which only the name counts.
+        is_folder: whether it is a folder; then only the path is used.
         trouble: why its content could not be read; "" if it could.
     """
 
@@ -80,8 +80,8 @@ class BatchRules:
     """Definition of a batch.
 
     Attributes:
-        batch: a folder directly below the source with all its content, or each file, at any depth.
-        pattern: of the batch's name (its path below the source), as in a shell; `*` matches `/` too.
+        batch: "folder": each folder directly below the source with all its content. "file": each file, at any depth.
+        pattern: glob for the batch's name (its path below the source), as in a shell; `*` matches `/` too.
         marker: name of the file that marks its folder as complete. None: a batch is complete when it has settled.
     """
 
@@ -97,16 +97,16 @@ class BatchRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Content under one name.
+    """Files that arrived together, under one name.
 
     Attributes:
-        name: its path below the source.
+        name: path below the source.
         files: number of files.
         size: of all files, in bytes.
         modified: RFC 3339, the newest file's, by the store's clock.
         key: the name's hash.
         stamp: the hash over path, size and mark of all files; differs for other content.
-        is_marked: its marker exists.
+        is_marked: whether the marker exists.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Batch:
         return f"{self.name}@{self.stamp.hex()}"
 
     def to_dict(self, source: str) -> dict[str, Any]:
-        """Return JSON-safe fields, with the address below this source."""
+        """Return JSON-safe fields, with the batch's address below this source."""
         uri = f"{source.rstrip('/')}/{self.name}"
         return {"id": self.id, "uri": uri, "files": self.files, "bytes": self.size, "modified": self.modified}
 
@@ -135,7 +135,7 @@ class Listing:
     Attributes:
         began: start of the listing, in seconds of the watcher's own clock.
         batches: ordered by name.
-        oddities: problems of batches by name; such a batch is incomplete until it is repaired.
+        oddities: problems of batches by name; such a batch is not announced until it is repaired.
         files: number of listed files.
     """
 
@@ -146,8 +146,8 @@ class Listing:
 
 
 def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Listing:
-    """Return the batches of these files; names beginning with `.` or `_` are no data, as in Spark."""
-    found: dict[str, list[StoredFile]] = defaultdict(list)
+    """Group the files into batches; names that begin with `.` or `_` are not data, as in Spark."""
+    grouped: dict[str, list[StoredFile]] = defaultdict(list)
     markers: dict[str, bool] = {}
     unread: dict[str, str] = {}
     count = 0
@@ -158,13 +158,13 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
             continue
         if each.trouble:
             unread[name] = each.trouble
-            del found.get(name, [])[1:]  # frees the other files of a batch that is not announced
+            del grouped.get(name, [])[1:]  # saves memory, because this batch is not announced
         if rules.has_markers and each.path == f"{name}/{rules.marker}":
             markers[name] = not each.is_folder
         elif not each.is_folder and not _is_hidden(each.path):
-            found[name].append(each)
-    batches = tuple(_batch(name, found[name], is_marked=markers.get(name, False)) for name in sorted(found))
-    oddities = {**_oddities(found, markers, rules), **unread}
+            grouped[name].append(each)
+    batches = tuple(_batch(name, grouped[name], is_marked=markers.get(name, False)) for name in sorted(grouped))
+    oddities = {**_oddities(grouped, markers, rules), **unread}
     return Listing(began=began, batches=batches, oddities=oddities, files=count)
 
 
@@ -195,15 +195,15 @@ def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
     )
 
 
-def _oddities(found: Mapping[str, object], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
-    """Return problems with names and markers that would prevent a batch for ever."""
+def _oddities(names: Collection[str], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
+    """Return problems with names and markers, which would prevent a batch for ever, by the batch's name."""
     odd = {
-        name: "its name has characters that cannot be printed; rename it" for name in found if not name.isprintable()
+        name: "its name has characters that cannot be printed; rename it" for name in names if not name.isprintable()
     }
     for name, is_file in sorted(markers.items()):
         if not is_file:
             odd[name] = f"its {rules.marker} is a folder; write an empty file of that name when the batch is complete"
-        elif name not in found:
+        elif name not in names:
             odd[name] = f"it has its {rules.marker} and no data; write the data before the marker"
     return odd
 
@@ -211,7 +211,7 @@ def _oddities(found: Mapping[str, object], markers: Mapping[str, bool], rules: B
 ENTRY = KEY_BYTES + STAMP_BYTES
 
 PAGE = 3400
-"""Batches per page: 63,468 characters. Airflow warns at each write of a value of 64 KB and more."""
+"""Batches per page of a watermark: 63,468 characters. Airflow warns at each write of a value of 64 KB or more."""
 
 
 class Watermark:
@@ -224,15 +224,15 @@ class Watermark:
         return len(self._stamps)
 
     def has(self, batch: Batch) -> bool:
-        """Return whether exactly this content was announced."""
+        """Return whether the batch was announced with exactly this content."""
         return self._stamps.get(batch.key) == batch.stamp
 
     def knows(self, batch: Batch) -> bool:
-        """Return whether any content was announced under this name."""
+        """Return whether any content was announced under the batch's name."""
         return batch.key in self._stamps
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """Mark these as announced; earlier content of the same name is replaced."""
+        """Record these batches as announced; they replace earlier ones of the same name."""
         self._stamps.update((batch.key, batch.stamp) for batch in batches)
 
     def keys(self) -> frozenset[bytes]:
@@ -240,12 +240,12 @@ class Watermark:
         return frozenset(self._stamps)
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Remove these names."""
+        """Remove the batches with these hashes of their names."""
         for key in keys:
             self._stamps.pop(key, None)
 
     def common(self, other: Watermark) -> Watermark:
-        """Return the intersection: a batch missing in one must be announced again."""
+        """Return the intersection: a batch that is missing in one watermark must be announced again."""
         both = Watermark()
         both._stamps = {key: stamp for key, stamp in self._stamps.items() if other._stamps.get(key) == stamp}
         return both
@@ -258,7 +258,7 @@ class Watermark:
 
     @classmethod
     def from_pages(cls, pages: Sequence[object]) -> Watermark:
-        """Parse the texts; an unreadable page counts as empty, so that its batches are announced again."""
+        """Return the watermark in these texts; an unreadable page counts as empty: its batches are announced again."""
         watermark = cls()
         for page in pages:
             raw = _decoded(page)
@@ -278,10 +278,10 @@ def _decoded(page: object) -> bytes:
 
 
 REMEMBERED = 86_400.0
-"""Seconds that an unlisted batch is remembered: a listing may be truncated without an error."""
+"""Seconds for which a batch that is no longer listed is remembered: a listing may be truncated without an error."""
 
 SWEEP = 3600.0
-"""Seconds between two clean-ups: each rewrites the whole watermark."""
+"""Seconds between two clean-ups; each of them rewrites the whole watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,22 +295,23 @@ class _Sighting:
 class Arrivals:
     """Announced, pending and vanished batches of one source.
 
-    A batch is announced once two listings showed the same content, the second of which began after the first had ended:
-    a listing takes time, and may show a marker and miss a file written before it. A marked batch needs no more. One
-    without a marker, and one that was announced already and has changed, must be unchanged for `settle_seconds`.
+    A batch is announced once two listings show the same content and the second one began after the first one ended: a
+    listing takes time, and may include a marker but miss a file that was written before it. A batch with a marker needs
+    no more. A batch without a marker, or one that has changed since it was announced, must also be unchanged for
+    `settle_seconds`.
 
     Args:
         rules: definition of a batch.
-        settle_seconds: by the watcher's own clock.
-        watermark: the announced batches so far.
+        settle_seconds: measured with the watcher's own clock.
+        watermark: the batches announced so far.
     """
 
     def __init__(self, rules: BatchRules, *, settle_seconds: float, watermark: Watermark | None = None) -> None:
         self.watermark = watermark or Watermark()
         self._rules = rules
         self._settle_seconds = settle_seconds
-        self._seen: dict[bytes, _Sighting] = {}
-        self._gone: dict[bytes, float] = {}
+        self._sightings: dict[bytes, _Sighting] = {}
+        self._missing: dict[bytes, float] = {}
         self._swept = 0.0
 
     def ready(self, listing: Listing) -> list[Batch]:
@@ -318,58 +319,58 @@ class Arrivals:
         odd = listing.oddities
         open_batches = [each for each in listing.batches if each.name not in odd and not self.watermark.has(each)]
         waiting = [each for each in open_batches if each.is_marked or not self._rules.has_markers]
-        before, self._seen = self._seen, {}
+        before, self._sightings = self._sightings, {}
         for batch in waiting:
             sighting = before.get(batch.key)
             if sighting is None or sighting.stamp != batch.stamp:
                 sighting = _Sighting(batch.stamp, listing.began)
-            self._seen[batch.key] = sighting
+            self._sightings[batch.key] = sighting
         return [each for each in waiting if self._is_ready(each, listing.began)]
 
     def needs_confirmation(self, listing: Listing) -> bool:
         """Return whether a batch of this listing is ready as soon as another listing confirms it."""
         return any(
-            self._seen[batch.key].since == listing.began and self._patience(batch) == 0.0
+            self._sightings[batch.key].since == listing.began and self._required_age(batch) == 0.0
             for batch in listing.batches
-            if batch.key in self._seen
+            if batch.key in self._sightings
         )
 
     def is_rewritten(self, batch: Batch) -> bool:
-        """Return whether other content was announced under this name."""
+        """Return whether other content was announced under the batch's name."""
         return self.watermark.knows(batch) and not self.watermark.has(batch)
 
     def take(self, batches: Sequence[Batch]) -> None:
-        """Mark these as announced."""
+        """Record these batches as announced."""
         self.watermark.add(batches)
         for batch in batches:
-            self._seen.pop(batch.key, None)
+            self._sightings.pop(batch.key, None)
 
     def sweep(self, listing: Listing) -> int:
-        """Forget the batches that were unlisted for a day; return how many.
+        """Forget the batches that have not been listed for a day, and return their number.
 
-        An empty source changes nothing: it may be an unmounted volume.
+        An empty source changes nothing, because it may be an unmounted volume.
         """
         listed = {batch.key for batch in listing.batches}
-        self._gone = {key: since for key, since in self._gone.items() if key not in listed}
+        self._missing = {key: since for key, since in self._missing.items() if key not in listed}
         if not listed or (self._swept and listing.began - self._swept < SWEEP):
             return 0
         self._swept = listing.began
         missing = self.watermark.keys() - listed
-        self._gone = {key: self._gone.get(key, listing.began) for key in missing}
-        old = _older(self._gone.items(), listing.began - REMEMBERED)
+        self._missing = {key: self._missing.get(key, listing.began) for key in missing}
+        old = _older(self._missing.items(), listing.began - REMEMBERED)
         self.watermark.forget(old)
         for key in old:
-            del self._gone[key]
+            del self._missing[key]
         return len(old)
 
     def _is_ready(self, batch: Batch, now: float) -> bool:
-        since = self._seen[batch.key].since
-        return now > since and now - since >= self._patience(batch)
+        since = self._sightings[batch.key].since
+        return now > since and now - since >= self._required_age(batch)
 
-    def _patience(self, batch: Batch) -> float:
-        is_sure = self._rules.has_markers and not self.watermark.knows(batch)
-        return 0.0 if is_sure else self._settle_seconds
+    def _required_age(self, batch: Batch) -> float:
+        is_complete = self._rules.has_markers and not self.watermark.knows(batch)
+        return 0.0 if is_complete else self._settle_seconds
 
 
-def _older(gone: Iterable[tuple[bytes, float]], limit: float) -> list[bytes]:
-    return [key for key, since in gone if since <= limit]
+def _older(missing: Iterable[tuple[bytes, float]], limit: float) -> list[bytes]:
+    return [key for key, since in missing if since <= limit]

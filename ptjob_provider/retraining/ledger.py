@@ -1,7 +1,8 @@
-"""Ledger of the batches that trainings have had: tables in PostgreSQL or SQLite, with exclusive reservations.
+"""Store the batches that trainings have used in PostgreSQL or SQLite, and reserve new batches for one run at a time.
 
-Every change is one transaction that locks the ledger's row, which serializes the changes of one ledger. No requests are
-made while it is locked: earlier answers only count if the reservation is unchanged since (`number`).
+Every change is one transaction that locks the ledger's row, which serializes the changes of one ledger. Airflow is not
+queried while the row is locked: a decision from an earlier query is applied only if the reservation has not changed
+since then (`number`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NAME = sa.String(250)
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite auto-increments only this integer type
 
 LEDGERS = sa.Table("ptjob_ledgers", TABLES, sa.Column("name", _NAME, primary_key=True))
-"""One row per ledger, locked by its changes."""
+"""One row per ledger; every change of the ledger locks it."""
 
 CLAIMS = sa.Table(
     "ptjob_claims",
@@ -74,10 +75,10 @@ READ = sa.Table(
 """Position up to which a source's events are recorded."""
 
 _INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-_PATIENCE = 60
-"""Seconds that a change waits for another one of the same ledger; each takes a fraction of one."""
-_MAKING = 7_304_651
-"""PostgreSQL's advisory lock for creating the tables: `IF NOT EXISTS` fails for two concurrent creations."""
+_TIMEOUT = 60
+"""Maximum seconds that a change waits for another change of the same ledger; each takes a fraction of a second."""
+_CREATION_LOCK = 7_304_651
+"""Key of PostgreSQL's advisory lock for creating the tables: of two concurrent `IF NOT EXISTS`, one would fail."""
 
 _OPEN, _HAD, _RELEASED = "open", "had", "released"
 
@@ -99,10 +100,10 @@ class OpenClaim:
     """A reservation whose outcome the ledger does not know yet.
 
     Attributes:
-        id: its own.
-        number: counts its changes; a decision about it is valid while this is unchanged.
-        claimant: its run.
-        reported: the training has reported its success.
+        id: id of the reservation.
+        number: counts changes of the reservation; a decision about it is valid while the number is unchanged.
+        claimant: the run that has reserved the batches.
+        reported: whether the training has reported its success.
         batches: number of batches.
     """
 
@@ -119,7 +120,7 @@ class Claimed:
 
     Attributes:
         handover: the run's data; `new` is empty if there is nothing to train on.
-        settled: formerly open reservations, with their current states.
+        settled: the reservations that were open before, with their current states.
     """
 
     handover: Handover
@@ -130,11 +131,11 @@ class LedgerStore:
     """One ledger of a database; a context manager.
 
     Args:
-        url: SQLAlchemy's, of PostgreSQL or SQLite. A SQLite file serves one machine.
-        name: separates the ledgers of one database, one per model line.
+        url: SQLAlchemy URL of a PostgreSQL or SQLite database. A SQLite file serves one machine.
+        name: name of the ledger; a database may have several, one for each series of models.
 
     Raises:
-        InvalidSpec: the address cannot hold a ledger.
+        InvalidSpec: the URL is invalid, or is that of another kind of database.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -150,12 +151,12 @@ class LedgerStore:
         self._engine.dispose()
 
     def record(self, batches: Sequence[Batch], *, source: str | None = None, until: str = "") -> int:
-        """Add unknown batches in this order, and return their number.
+        """Add the batches that the ledger does not have, in this order, and return their number.
 
         Args:
-            batches: the arrived batches; known ones are unchanged.
-            source: the source of their events; None: not tracked.
-            until: position up to which that source's events are recorded now, a text that sorts by time.
+            batches: the arrived batches.
+            source: the source of their events; None: no position is stored.
+            until: position up to which the source's events are recorded now, as a text that sorts by time.
         """
         with self._change() as connection:
             before = self._count(connection)
@@ -172,7 +173,7 @@ class LedgerStore:
             return self._read(connection, source)
 
     def open_claims(self) -> list[OpenClaim]:
-        """Return the reservations whose outcome must be queried."""
+        """Return the reservations whose outcome is unknown; the caller queries Airflow for it."""
         count = sa.select(sa.func.count()).where(BATCHES.c.claim_id == CLAIMS.c.id).scalar_subquery()
         query = sa.select(CLAIMS, count.label("batches")).where(self._of(CLAIMS), CLAIMS.c.state == _OPEN)
         with self._change() as connection:
@@ -181,12 +182,12 @@ class LedgerStore:
     def claim(
         self, claimant: Claimant, decisions: Sequence[tuple[OpenClaim, ReservationState]], *, may_claim_more: bool
     ) -> Claimed:
-        """Settle decided reservations, and return this run's own batches and the new ones, reserved for it.
+        """Apply decisions about reservations, reserve all new batches for this run, and return the run's data.
 
         Args:
             claimant: the run.
-            decisions: decisions about open reservations, including its own if its training has succeeded.
-            may_claim_more: False returns only its own batches.
+            decisions: decisions about open reservations, including the run's own.
+            may_claim_more: False: reserve no further batches.
         """
         with self._change() as connection:
             settled = [(claim, self._settle(connection, claim, state, claimant)) for claim, state in decisions]
@@ -201,32 +202,32 @@ class LedgerStore:
             return self._handover(connection, claimant)
 
     def check(self, claimant: Claimant) -> None:
-        """Check that this run still holds its batches; no one else can reserve them while it trains.
+        """Check that this run still holds its batches; no other run can reserve them while this one trains.
 
         Raises:
-            ClaimLost: it does not, or has reserved none.
+            ClaimLost: another run has the batches, or this run has reserved none.
         """
         with self._change() as connection:
-            found = self._latest(connection, claimant)
-            if found is None:
+            claim = self._latest(connection, claimant)
+            if claim is None:
                 raise ClaimLost(
                     f"The {claimant} has claimed no batches in the ledger {self._name}, so it must not train on any. "
                     "Clear its claim as well; if it has none, name the ledger that it claims from."
                 )
-            if found.state == _RELEASED:
+            if claim.state == _RELEASED:
                 raise ClaimLost(
-                    f"The batches that the {claimant} had claimed were given to run {found.released_to} after it had "
+                    f"The batches that the {claimant} had claimed were given to run {claim.released_to} after it had "
                     "failed, so they must not be new in this training. Clear its claim as well: it then gets what is "
                     "new now."
                 )
-            change = CLAIMS.update().where(CLAIMS.c.id == found.id)
-            connection.execute(change.values(number=found.number + 1, reported=False))
+            change = CLAIMS.update().where(CLAIMS.c.id == claim.id)
+            connection.execute(change.values(number=claim.number + 1, reported=False))
 
     def report(self, claimant: Claimant) -> None:
-        """Record that this run's training has succeeded, for the time when Airflow has deleted the run."""
+        """Record that this run's training has succeeded, in case the run is deleted from Airflow."""
         with self._change() as connection:
-            if (found := self._latest(connection, claimant)) is not None:
-                connection.execute(CLAIMS.update().where(CLAIMS.c.id == found.id).values(reported=True))
+            if (claim := self._latest(connection, claimant)) is not None:
+                connection.execute(CLAIMS.update().where(CLAIMS.c.id == claim.id).values(reported=True))
 
     def _settle(
         self, connection: sa.Connection, claim: OpenClaim, decision: ReservationState, claimant: Claimant
@@ -259,7 +260,7 @@ class LedgerStore:
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
 
     def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
-        own = sa.and_(*self._by(claimant))  # a released reservation has none
+        own = sa.and_(*self._by(claimant))  # a released reservation has no batches
         new = self._batches(connection, own)
         return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
 
@@ -267,9 +268,9 @@ class LedgerStore:
         query = sa.select(CLAIMS).where(*self._by(claimant)).order_by(CLAIMS.c.id.desc()).limit(1)
         return connection.execute(query).one_or_none()
 
-    def _batches(self, connection: sa.Connection, whose: sa.ColumnElement[bool]) -> list[Batch]:
+    def _batches(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Batch]:
         joined = sa.select(BATCHES).join(CLAIMS, BATCHES.c.claim_id == CLAIMS.c.id)
-        rows = connection.execute(joined.where(self._of(BATCHES), whose).order_by(BATCHES.c.id))
+        rows = connection.execute(joined.where(self._of(BATCHES), condition).order_by(BATCHES.c.id))
         return [_batch(row) for row in rows]
 
     def _by(self, claimant: Claimant) -> tuple[sa.ColumnElement[bool], ...]:
@@ -289,7 +290,7 @@ class LedgerStore:
         return {"ledger": self._name, "batch_id": fields.pop("id"), **fields}
 
     def _insert(self, table: sa.Table, unless: Sequence[str], *, update: str = "") -> Any:
-        """Return an insert that keeps existing rows with the same `unless` columns, but for the `update` column."""
+        """Return an insert that, of a row with the same `unless` columns, changes at most the `update` column."""
         statement = _INSERTS[self._engine.dialect.name](table)
         if update:
             newer = {update: statement.excluded[update]}
@@ -298,23 +299,23 @@ class LedgerStore:
 
     @contextmanager
     def _change(self) -> Iterator[sa.Connection]:
-        """Lock the ledger for a transaction, which is rolled back if this raises."""
+        """Lock the ledger for one transaction; an error rolls it back."""
         try:
             with self._engine.begin() as connection:
                 self._lock(connection)
                 yield connection
         except sa.exc.DBAPIError as error:
             where = self._engine.url.render_as_string(hide_password=True)
-            said = next(iter(str(error.orig).strip().splitlines()), type(error).__name__)
-            raise LedgerUnavailable(f"The ledger {self._name} at {where} did not answer: {said}") from error
+            message = next(iter(str(error.orig).strip().splitlines()), type(error).__name__)
+            raise LedgerUnavailable(f"The ledger {self._name} at {where} did not answer: {message}") from error
 
     def _lock(self, connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_PATIENCE}s'")
-            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_PATIENCE}s'")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_TIMEOUT}s'")
+            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_TIMEOUT}s'")
         if not sa.inspect(connection).has_table(LEDGERS.name):
             if connection.dialect.name == "postgresql":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             TABLES.create_all(connection)
         connection.execute(self._insert(LEDGERS, ("name",)), [{"name": self._name}])
         connection.execute(sa.select(LEDGERS).where(LEDGERS.c.name == self._name).with_for_update())
@@ -332,12 +333,12 @@ def _engine(url: str) -> sa.Engine:
         raise InvalidSpec.of("ledger", f"{parsed.drivername}://…", "allowed: postgresql, sqlite")
     if kind == "sqlite":
         return _sqlite(parsed)
-    patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": _PATIENCE * 1000}
-    return _create(_with_driver(parsed), connect_args=patience)
+    timeouts = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": _TIMEOUT * 1000}
+    return _create(_with_driver(parsed), connect_args=timeouts)
 
 
 def _with_driver(url: sa.URL) -> sa.URL:
-    """Return the address with an installed driver, if it names none."""
+    """Return the URL with an installed driver if it names none."""
     if "+" in url.drivername:
         return url
     driver = "psycopg2" if importlib.util.find_spec("psycopg2") else "psycopg"
@@ -345,14 +346,14 @@ def _with_driver(url: sa.URL) -> sa.URL:
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:
-    engine = _create(url, connect_args={"timeout": _PATIENCE})
+    engine = _create(url, connect_args={"timeout": _TIMEOUT})
 
     @sa.event.listens_for(engine, "connect")
-    def leave_transactions_to_us(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # else Python's driver begins transactions itself, at the first write only
+    def disable_implicit_transactions(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # else Python's driver begins a transaction only at the first write
 
     @sa.event.listens_for(engine, "begin")
-    def take_the_file(connection: sa.Connection) -> None:
+    def lock_file(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine

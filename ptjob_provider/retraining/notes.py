@@ -1,8 +1,8 @@
-"""Read the batches that writers note in the annotations of a claim.
+"""Read the batches that programs announce in the annotations of a claim.
 
-A note is the configured annotation of the claim, or one whose name continues it after a dot. Every batch with a note of
-its own is reported, however late: writers do not overwrite each other's. The value is a path below the claim, or JSON
-with more details.
+A note is the configured annotation, or one whose name adds a dot and a suffix to it. Programs that use different
+suffixes do not overwrite each other's notes, so every batch is read, however late. The value of a note is a path below
+the claim, or JSON with more details.
 """
 
 from __future__ import annotations
@@ -40,64 +40,64 @@ def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[lis
         claim: identifies the claim: a batch of a recreated claim is a new one.
     """
     batches: dict[bytes, Batch] = {}
-    wrong: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for name in sorted(annotations):
         if name == note or name.startswith(f"{note}."):
             try:
                 batches |= {each.key: each for each in _read(annotations[name].strip(), claim)}
             except InvalidSpec as error:
-                wrong[name] = str(error)
-    return list(batches.values()), wrong
+                problems[name] = str(error)
+    return list(batches.values()), problems
 
 
 def _read(text: str, claim: str) -> list[Batch]:
     if not text.startswith(("{", "[")):
         return [_batch({"path": text}, claim)]
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise InvalidSpec.of("its value", text, f"it is no JSON ({error}); allowed: {ALLOWED}") from None
-    return [_batch(each, claim) for each in _described(found)]
+    return [_batch(each, claim) for each in _descriptions(value)]
 
 
-def _described(found: Any) -> Iterator[Any]:
-    """Yield the descriptions of single batches."""
-    if isinstance(found, dict) and set(found) == {"batches"} and isinstance(found["batches"], list):
-        yield from found["batches"]
-    elif isinstance(found, dict) and "batches" not in found:
-        yield found
+def _descriptions(value: Any) -> Iterator[Any]:
+    """Yield the description of each batch in the value of a note."""
+    if isinstance(value, dict) and set(value) == {"batches"} and isinstance(value["batches"], list):
+        yield from value["batches"]
+    elif isinstance(value, dict) and "batches" not in value:
+        yield value
     else:
-        raise InvalidSpec.of("its value", found, f"allowed: {ALLOWED}")
+        raise InvalidSpec.of("its value", value, f"allowed: {ALLOWED}")
 
 
-def _batch(found: Any, claim: str) -> Batch:
-    if not isinstance(found, dict) or "path" not in found:
-        raise InvalidSpec.of("its value", found, f"allowed: {ALLOWED}")
-    if spare := sorted(set(found) - set(_FIELDS)):
-        raise InvalidSpec.of("its fields", spare[0], one_of(_FIELDS))
-    path = _path(found["path"])
-    told = {field: _text(field, found) for field in _LENGTHS}
-    counts = {field: _count(field, found) for field in ("files", "bytes")}
-    identity = (claim, path, told["id"])
+def _batch(fields: Any, claim: str) -> Batch:
+    if not isinstance(fields, dict) or "path" not in fields:
+        raise InvalidSpec.of("its value", fields, f"allowed: {ALLOWED}")
+    if unknown := sorted(set(fields) - set(_FIELDS)):
+        raise InvalidSpec.of("its fields", unknown[0], one_of(_FIELDS))
+    path = _path(fields["path"])
+    texts = {field: _text(field, fields) for field in _LENGTHS}
+    counts = {field: _count(field, fields) for field in ("files", "bytes")}
+    identity = (claim, path, texts["id"])
     return Batch(
         name=path,
         files=counts["files"],
         size=counts["bytes"],
-        modified=told["modified"],
+        modified=texts["modified"],
         key=_digest(identity)[:KEY_BYTES],
-        stamp=_digest((*identity, told["modified"], counts["files"], counts["bytes"]))[:STAMP_BYTES],
+        stamp=_digest((*identity, texts["modified"], counts["files"], counts["bytes"]))[:STAMP_BYTES],
     )
 
 
-def _path(found: Any) -> str:
-    pure = PurePosixPath(found) if isinstance(found, str) and found.isprintable() else PurePosixPath("..")
+def _path(value: Any) -> str:
+    pure = PurePosixPath(value) if isinstance(value, str) and value.isprintable() else PurePosixPath("..")
     if pure.is_absolute() or ".." in pure.parts or not pure.parts:
-        raise InvalidSpec.of("its path", found, "allowed: a path below the claim, without '..' and no '/' before it")
+        raise InvalidSpec.of("its path", value, "allowed: a path below the claim, without '..' and no '/' before it")
     return str(pure)
 
 
-def _text(field: str, found: Mapping[str, Any]) -> str:
-    value = found.get(field, "")
+def _text(field: str, fields: Mapping[str, Any]) -> str:
+    value = fields.get(field, "")
     if not isinstance(value, str) or not value.isprintable() or len(value) > _LENGTHS[field]:
         raise InvalidSpec.of(
             f"its {field}", value, f"allowed: a printable text of at most {_LENGTHS[field]} characters"
@@ -105,8 +105,8 @@ def _text(field: str, found: Mapping[str, Any]) -> str:
     return value
 
 
-def _count(field: str, found: Mapping[str, Any]) -> int:
-    value = found.get(field, 0)
+def _count(field: str, fields: Mapping[str, Any]) -> int:
+    value = fields.get(field, 0)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
         raise InvalidSpec.of(f"its {field}", value, "allowed: a whole number from 0 to 2^53 - 1")
     return value

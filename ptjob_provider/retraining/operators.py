@@ -1,4 +1,4 @@
-"""`ClaimBatchesOperator`: reserve the data that is new to a training, as first task of a DAG that data triggers.
+"""Reserve the batches that are new to a training, in the first task of a DAG that arriving data triggers.
 
     arrived = Asset("digits-batches", watchers=[AssetWatcher(name="drop", trigger=DataArrivalTrigger(source=DROP))])
     ledger = DataLedger("ledger_db", "digits")
@@ -51,10 +51,10 @@ _PAGE = 50
 """Events per request: each may have a thousand batches."""
 
 _OVERLAP = timedelta(minutes=10)
-"""Overlap with events already read: an event with an earlier time may become visible later."""
+"""Time for which recorded events are read again, because an event may become visible later than its time."""
 
 _WITH_EVENTS = (Asset, AssetAlias, AssetRef)
-_OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
+_URL_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class DataLedger:
     """Record of the batches that trainings have used as new data.
 
     Args:
-        ledger: id of an Airflow connection to PostgreSQL (or SQLite, with the file as its host), or an address for
-            SQLAlchemy. Put an address with a password into a connection. It cannot be Airflow's own database, which
-            workers do not reach. SQLite serves the workers of one machine.
-        name: each series of models has its own ledger; several may share a database.
+        ledger: id of an Airflow connection to PostgreSQL (or SQLite, with the file as its host), or an SQLAlchemy URL.
+            Put a URL with a password into a connection. Airflow's own database cannot be used, because workers do not
+            reach it. SQLite serves the workers of one machine.
+        name: name of the ledger; each series of models needs another one. Several may share a database.
     """
 
     ledger: str
@@ -75,14 +75,14 @@ class DataLedger:
         """Return the ledger's store, in a task; use it with `with`.
 
         Raises:
-            InvalidSpec: the address cannot be that of a ledger.
+            InvalidSpec: the URL or the connection is not that of a possible ledger.
         """
         from ptjob_provider.retraining.ledger import LedgerStore  # noqa: PLC0415 - only tasks need SQLAlchemy
 
         return LedgerStore(self.ledger if "://" in self.ledger else _address(self.ledger), self.name)
 
     def check(self, context: Any) -> None:
-        """Return if the run's batches are reserved for it; no other run gets them while this one is active.
+        """Check that the run's batches are reserved for it; no other run gets them while this one is active.
 
         `PyTorchJobOperator(ledger=…)` does this before it trains. For other operators, set `pre_execute=ledger.check`.
 
@@ -94,18 +94,18 @@ class DataLedger:
             self.confirm(context)
 
     def confirm(self, context: Any) -> None:
-        """Do the same as `check`, but raise the core's errors."""
+        """Do the same as `check`, but raise this package's errors instead of Airflow's."""
         with self.open() as store:
             store.check(_claimant(context["ti"], context["ti"].task_id))
 
     def report(self, context: Any) -> None:
-        """Record that the training has succeeded; used if its run is deleted before another one reserves batches.
+        """Record that the training has succeeded, in case its run is deleted before another one reserves batches.
 
         Raises:
             LedgerUnavailable: the ledger did not respond.
         """
         if context["ti"].map_index is not None and context["ti"].map_index >= 0:
-            return  # the other instances may still fail
+            return  # other instances of a mapped task may still fail
         with self.open() as store:
             store.report(_claimant(context["ti"], context["ti"].task_id))
 
@@ -121,14 +121,14 @@ class DataLedger:
 
 
 class ClaimBatchesOperator(BaseOperator):
-    """Reserves every batch that no successful training has used as new data; without any, it skips the run.
+    """Reserves every batch that no successful training has used as new data; skips the run if there is none.
 
-    The operator records the batches of the assets' events: of those that triggered the run, and of all others since the
-    last reservation. So one run takes everything that has arrived, and no event is lost with a failed run. Then it asks
-    Airflow for the state of the runs that have reserved batches before:
+    The operator first records the batches in the assets' events: in the events that triggered the run, and in all
+    others since the last reservation. So one run takes everything that has arrived, and a failed run loses no event.
+    Then it queries Airflow for the state of the runs that have reserved batches before:
 
     - training succeeded: the batches are used for good
-    - run over without that: the batches are new again
+    - run ended without a successful training: the batches are new again
     - run still active: the batches stay reserved
 
     A retried or cleared run gets its own batches again, plus later ones unless its training has begun or succeeded by
@@ -136,18 +136,18 @@ class ClaimBatchesOperator(BaseOperator):
     recorded that in the ledger (`PyTorchJobOperator(ledger=…)`).
 
     The result is {version, new, new_ids, all, paths, batches, bytes, new_batches, new_bytes, ledger, manifest}: `new`
-    are the addresses of the new batches, `all` those of the used and the new ones in the order of arrival, and `paths`
+    has the addresses of the new batches, `all` those of the used and the new ones in the order of arrival, and `paths`
     is `all` joined by commas. The lists and `paths` are None above 1,000 batches. `version` is a text that identifies
     exactly this data.
 
     Args:
         ledger: a `DataLedger`, or its first argument.
-        name: with a text for `ledger`: the ledger's name.
+        name: the ledger's name, if `ledger` is a text.
         training_task_id: the task that trains; all instances of a mapped task must succeed.
-        manifest: a file to write for the training, which workers and training can both reach: a path or an address for
-            `ObjectStoragePath`; a template. It has one line per batch with a JSON object: id, uri, files, bytes,
+        manifest: a file to write for the training, at a path or an address for `ObjectStoragePath` that workers and
+            training can both reach; a template. It has one line per batch with a JSON object: id, uri, files, bytes,
             modified, new (true or false).
-        inlets: the assets whose events have batches; those that triggered the run are included without naming them.
+        inlets: the assets whose events have batches; those that triggered the run are always included.
     """
 
     template_fields: Sequence[str] = ("manifest",)
@@ -175,7 +175,7 @@ class ClaimBatchesOperator(BaseOperator):
             with self.ledger.open() as store:
                 self._record(store, context)
                 claimed = self._claim(store, _claimant(context["ti"], self.training_task_id))
-        self._tell(claimed)
+        self._log_result(claimed)
         if not claimed.handover.new:
             raise AirflowSkipException("Nothing is new: every batch has been had, or is another run's")
         return self._hand_over(claimed.handover)
@@ -184,21 +184,21 @@ class ClaimBatchesOperator(BaseOperator):
         triggering = context["triggering_asset_events"]
         assets: list[Asset | AssetAlias | AssetRef] = [asset for asset in triggering if isinstance(asset, Asset)]
         assets += [inlet for inlet in self.inlets if isinstance(inlet, _WITH_EVENTS) and inlet not in assets]
-        found = 0
+        added = 0
         for asset in assets:
             source = " ".join(filter(None, (getattr(asset, part, None) for part in ("name", "uri"))))
             for events in _pages(asset, _begin(store.read_until(source))):
-                found += store.record(self._batches(events), source=source, until=_text(events[-1].timestamp))
-        found += store.record(self._batches([event for events in triggering.values() for event in events]))
-        self.log.info("%d batches were not known yet", found)
+                added += store.record(self._batches(events), source=source, until=_text(events[-1].timestamp))
+        added += store.record(self._batches([event for events in triggering.values() for event in events]))
+        self.log.info("%d batches were not known yet", added)
 
     def _batches(self, events: Sequence[Any]) -> list[Batch]:
         batches: list[Batch] = []
         for event in events:
-            found, wrong = batches_of(event.extra)
-            batches += found
-            for why in wrong:
-                self.log.error("a batch in an event of %s is left out: %s", event.asset.uri, why)
+            valid, problems = batches_of(event.extra)
+            batches += valid
+            for problem in problems:
+                self.log.error("a batch in an event of %s is left out: %s", event.asset.uri, problem)
         return batches
 
     def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
@@ -208,7 +208,7 @@ class ClaimBatchesOperator(BaseOperator):
             decisions.append((claim, _own_state(claim) if is_own else _state(claim)))
         return store.claim(claimant, decisions, may_claim_more=may_claim_more(_training_states(claimant)))
 
-    def _tell(self, claimed: Claimed) -> None:
+    def _log_result(self, claimed: Claimed) -> None:
         for claim, state in claimed.settled:
             self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, state)
         new, earlier = claimed.handover.new, claimed.handover.earlier
@@ -228,7 +228,7 @@ def _state(claim: OpenClaim) -> ReservationState:
 
 
 def _own_state(claim: OpenClaim) -> ReservationState:
-    """Return the state of this run's own reservation; the run is active, so none of its batches is free."""
+    """Return the state of this run's own reservation; the run is active, so its batches are never free."""
     return reservation_state(_training_states(claim.claimant), is_going=True, reported=claim.reported)
 
 
@@ -255,8 +255,8 @@ def _is_going(claimant: Claimant) -> bool | None:
         LedgerUnavailable: Airflow did not respond.
     """
 
-    def count(**only: Any) -> int:
-        return int(compat.task_instances().get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **only))
+    def count(**filters: Any) -> int:
+        return int(compat.task_instances().get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **filters))
 
     try:
         return None if not count() else not count(states=["success", "failed"])
@@ -275,7 +275,7 @@ def _claimant(ti: Any, training_task_id: str) -> Claimant:
 
 
 def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
-    """Yield an asset's events, oldest first, a few at a time.
+    """Yield an asset's events in pages, oldest first.
 
     Raises:
         LedgerUnavailable: Airflow did not respond.
@@ -290,7 +290,7 @@ def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
             yield events
         if len(events) < limit:
             return
-        if events[-1].timestamp == after:  # more events with this time than a page holds
+        if events[-1].timestamp == after:  # more events have this time than a page holds
             limit *= 2
         after = events[-1].timestamp
 
@@ -300,12 +300,12 @@ def _begin(until: str | None) -> datetime | None:
 
 
 def _text(instant: datetime) -> str:
-    """Return the instant as a text that sorts like it."""
+    """Return the instant as a text that sorts by time."""
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _write(manifest: str, text: str) -> None:
-    """Write the manifest atomically: a training never reads a part."""
+    """Write the manifest atomically, so that no training reads an incomplete one."""
     target = ObjectStoragePath(manifest)
     if target.protocol not in {"", "file"}:  # an object store shows only complete objects
         target.write_bytes(text.encode())
@@ -318,10 +318,10 @@ def _write(manifest: str, text: str) -> None:
 
 
 def _address(conn_id: str) -> str:
-    """Return SQLAlchemy's address for the database of a connection.
+    """Return the SQLAlchemy URL of a connection's database.
 
     Raises:
-        InvalidSpec: the connection is not to such a database.
+        InvalidSpec: the connection is not one to PostgreSQL or SQLite.
     """
     from sqlalchemy import URL  # noqa: PLC0415 - only tasks need SQLAlchemy
 
@@ -330,6 +330,6 @@ def _address(conn_id: str) -> str:
         return f"sqlite:///{conn.host}"
     if conn.conn_type not in {"postgres", "postgresql"}:
         raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "allowed: postgres, sqlite")
-    more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _OF_CONNECTION}
+    more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _URL_OPTIONS}
     url = URL.create("postgresql", conn.login, conn.password, conn.host, conn.port, conn.schema, more)
     return url.render_as_string(hide_password=False)

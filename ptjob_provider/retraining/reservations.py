@@ -1,4 +1,4 @@
-"""Batches of a training: from asset events, what becomes of them after a run, and how they are handed over. Pure."""
+"""Read batches from asset events, decide about a run's reserved batches, and describe a training's data. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTHS = {"id": (1, 500), "uri": (1, 2000), "modified": (0, 40)}
 """Minimum and maximum characters of each text, as in the ledger's columns."""
 
 MOST = 2**63 - 1
-"""Maximum integer of databases and of the encoding between Airflow's processes."""
+"""Maximum integer in databases and in the encoding between Airflow's processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class Batch(Record):
     """Data that arrived together.
 
     Attributes:
-        id: identifies the content; a rewritten batch has another one.
-        uri: its location.
+        id: identifies the content; a rewritten batch has another id.
+        uri: location of the batch.
         files: number of files; None if not counted.
-        bytes: their total size; None if not counted.
-        modified: when its newest file was written, by the store's clock; "" if unknown.
+        bytes: total size of the files; None if not counted.
+        modified: when the newest file was written, by the store's clock; "" if unknown.
     """
 
     id: str
@@ -44,7 +44,7 @@ class Batch(Record):
         """Parse a batch of an event.
 
         Raises:
-            InvalidSpec: it has no id or no location, or a value that the ledger cannot store.
+            InvalidSpec: the batch has no id or no location, or a value that the ledger cannot store.
         """
         return cls(
             id=_text("id", fields.get("id")),
@@ -59,19 +59,19 @@ def batches_of(extra: Mapping[str, Any] | None) -> tuple[list[Batch], list[str]]
     """Return the batches of an asset event, and the problems of those left out.
 
     Args:
-        extra: the event's. Airflow puts a trigger's event under `payload`; events of others, a task or the API, have
-            `batches` at the top. Unrelated events have neither.
+        extra: the event's `extra`. Airflow puts the payload of a trigger under `payload`; an event of a task or of the
+            API has `batches` at the top level. Unrelated events have neither.
     """
-    told = (extra or {}).get("payload", extra)
-    listed = told.get("batches") if isinstance(told, dict) else None
-    found: list[Batch] = []
-    wrong: list[str] = []
+    payload = (extra or {}).get("payload", extra)
+    listed = payload.get("batches") if isinstance(payload, dict) else None
+    batches: list[Batch] = []
+    problems: list[str] = []
     for each in listed if isinstance(listed, list) else ():
         try:
-            found.append(_batch(each))
+            batches.append(_batch(each))
         except InvalidSpec as error:
-            wrong.append(str(error))
-    return found, wrong
+            problems.append(str(error))
+    return batches, problems
 
 
 def _batch(fields: Any) -> Batch:
@@ -80,19 +80,19 @@ def _batch(fields: Any) -> Batch:
     return Batch.from_dict(fields)
 
 
-def _text(name: str, found: Any) -> str:
+def _text(name: str, value: Any) -> str:
     least, most = _LENGTHS[name]
-    if not isinstance(found, str) or not found.isprintable() or not least <= len(found) <= most:
-        raise InvalidSpec.of(f"batch.{name}", found, f"allowed: a printable text of {least} to {most} characters")
-    return found
+    if not isinstance(value, str) or not value.isprintable() or not least <= len(value) <= most:
+        raise InvalidSpec.of(f"batch.{name}", value, f"allowed: a printable text of {least} to {most} characters")
+    return value
 
 
-def _count(name: str, found: Any) -> int | None:
-    if found is None:
+def _count(name: str, value: Any) -> int | None:
+    if value is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MOST:
-        raise InvalidSpec.of(f"batch.{name}", found, "allowed: a whole number from 0 to 2^63 - 1")
-    return found
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise InvalidSpec.of(f"batch.{name}", value, "allowed: a whole number from 0 to 2^63 - 1")
+    return value
 
 
 _SUCCESS = "success"
@@ -104,9 +104,9 @@ class ReservationState(StrEnum):
     """State of a run's reserved batches."""
 
     HAD = "had"
-    """Consumed: its training succeeded."""
+    """Used: the run's training has succeeded."""
     TAKEN = "taken"
-    """Open: it may still train on them."""
+    """Open: the run may still train on them."""
     FREE = "free"
     """Released: the run has ended without training on them, and they are new again."""
 
@@ -116,10 +116,10 @@ def reservation_state(training: Collection[str], *, is_going: bool | None, repor
 
     Args:
         training: the states of the training task's instances, `none` for one that was never scheduled; a mapped task
-            has several, and has trained when all of them have.
-        is_going: the run is queued or running; None: Airflow does not know the run (any more).
-        reported: the training itself has reported its success to the ledger. Only used if Airflow cannot be queried: a
-            task that was cleared or failed since then has not trained.
+            has several, and has trained when all of them have succeeded.
+        is_going: whether the run is queued or running; None: Airflow does not have the run (any more).
+        reported: whether the training has reported its success to the ledger. Used only if Airflow does not have the
+            run; otherwise its task may have been cleared or have failed since the report.
     """
     if is_going is None:
         return ReservationState.HAD if reported else ReservationState.FREE
@@ -133,22 +133,22 @@ def reservation_state(training: Collection[str], *, is_going: bool | None, repor
 def may_claim_more(training: Collection[str]) -> bool:
     """Return whether a run that reserves again may get further batches: only before its training starts.
 
-    One that runs or has succeeded got its batches before: added ones would count as consumed without being trained on.
+    A training that runs or has succeeded does not read batches that are added later; they would count as used.
     """
     return all(state in _NOT_BEGUN for state in training)
 
 
 LIST_LIMIT = 1000
-"""Maximum batches listed in the value that goes from task to task: Airflow's database stores it."""
+"""Maximum batches listed in the XCom value, which Airflow's database stores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Handover:
-    """The batches of one training, each part in the order of their arrival.
+    """Batches of one training, each part in the order of their arrival.
 
     Attributes:
-        earlier: those of successful earlier trainings.
-        new: those that are new in this one.
+        earlier: batches of earlier, successful trainings.
+        new: batches that are new in this training.
     """
 
     earlier: Sequence[Batch]
@@ -162,15 +162,15 @@ class Handover:
 
     @property
     def current(self) -> list[Batch]:
-        """Return all existing batches: of a rewritten one only the newest, at the position of its arrival."""
+        """Return all existing batches: of a rewritten one only the newest, at the position of the newest's arrival."""
         return _current((*self.earlier, *self.new))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the value for the next tasks, as JSON.
+        """Return the XCom value for the next tasks; JSON values only.
 
-        `new` and `all` are locations, each once; `new_ids` has every id that this training consumes. `paths` is `all`
-        separated by commas, and None if an address contains one. Above `LIST_LIMIT` batches a list is None, and so is
-        `paths`; `batches` and `bytes` (of all), `new_batches` and `new_bytes` still count.
+        `new` and `all` are locations, each once; `new_ids` has every id that this training uses. `paths` is `all`
+        separated by commas, and None if a location contains a comma. Above `LIST_LIMIT` batches a list is None, and so
+        is `paths`; `batches` and `bytes` (of all), `new_batches` and `new_bytes` are always set.
         """
         new, every = _current(self.new), self.current
         uris = _bounded([batch.uri for batch in every])

@@ -1,9 +1,9 @@
-"""List a source of data, a directory or any store that fsspec supports, in threads that cannot hold up an exit.
+"""List a source of data, a directory or any store that fsspec supports, in threads that do not delay an exit.
 
 The threads of `asyncio.to_thread` are joined when the loop is closed and once more at the interpreter's exit: a thread
 that hangs in a network file system would keep a triggerer from stopping.
 
-Importing this module loads neither fsspec nor a client, because a DAG file that watches a bucket is parsed all day.
+Importing this module loads neither fsspec nor a client, because Airflow parses a DAG file that watches a bucket often.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""Calls of one event loop that compute at the same time: each running thread takes time from the loop."""
+"""Maximum calls of one event loop that run at the same time, because each running thread takes time from the loop."""
 
 LONGEST_TURN = 10.0
-"""Seconds after which a call no longer blocks others: it hangs or waits, and does not compute."""
+"""Seconds after which a call no longer counts as running: by then it hangs or waits, and uses no CPU."""
 
 
 class AllStuck(Exception):
-    """The maximum number of calls has not returned."""
+    """Error of a call that was not started, because too many earlier calls have not returned."""
 
 
-class _Turns:
-    """Limits the number of concurrent calls, and stops counting those that take long."""
+class _Slots:
+    """Limits the number of running calls; a call that takes longer than `LONGEST_TURN` frees its slot."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Hold a slot; another call may get it before this one ends, if this one takes too long."""
+    async def hold(self) -> AsyncIterator[None]:
+        """Hold a slot, for at most `LONGEST_TURN`."""
         await self._free.acquire()
         end = asyncio.get_running_loop().call_later(LONGEST_TURN, self._free.release)
         try:
@@ -59,7 +59,7 @@ class _Turns:
                 self._free.release()
 
 
-_turns = OnePerLoop(_Turns)
+_slots = OnePerLoop(_Slots)
 
 
 class Threads:
@@ -67,7 +67,7 @@ class Threads:
 
     Args:
         name: the threads' name.
-        most: maximum number of calls in progress, including those that were given up.
+        most: maximum number of calls in progress, including those that have timed out.
     """
 
     def __init__(self, name: str, *, most: int = 2) -> None:
@@ -79,28 +79,28 @@ class Threads:
         """Return what the function returns, or raise what it raises.
 
         Raises:
-            TimeoutError: it has not returned within these seconds; its thread continues.
+            TimeoutError: the function has not returned within these seconds; its thread continues.
             AllStuck: too many calls have not returned; the function was not started.
         """
         if self._under_way >= self._most:
             raise AllStuck(f"{self._under_way} earlier calls have not returned")
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        async with _turns.get().one():
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        async with _slots.get().hold():
             self._under_way += 1
-            threading.Thread(target=self._work, args=(function, answer), name=self._name, daemon=True).start()
-            return await asyncio.wait_for(answer, within)
+            threading.Thread(target=self._work, args=(function, result), name=self._name, daemon=True).start()
+            return await asyncio.wait_for(result, within)
 
-    def _work(self, function: Callable[[], T], answer: asyncio.Future[T]) -> None:
+    def _work(self, function: Callable[[], T], result: asyncio.Future[T]) -> None:
         try:
-            settle = partial(answer.set_result, function())
+            settle = partial(result.set_result, function())
         except Exception as error:  # noqa: BLE001 - raised in the waiting task
-            settle = partial(answer.set_exception, error)
+            settle = partial(result.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
-            answer.get_loop().call_soon_threadsafe(self._deliver, answer, settle)
+            result.get_loop().call_soon_threadsafe(self._deliver, result, settle)
 
-    def _deliver(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+    def _deliver(self, result: asyncio.Future[T], settle: Callable[[], None]) -> None:
         self._under_way -= 1
-        if not answer.done():
+        if not result.done():
             settle()
 
 
@@ -140,7 +140,7 @@ _now = time.monotonic
 
 
 class CutOffListing(Exception):
-    """The response of a store is not the whole listing."""
+    """Error of a store's response that is not the whole listing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class Source:
 
     Attributes:
         address: a path or a URL; `s3://connection@bucket/path` names a connection, too.
-        conn_id: Airflow's connection to the store. None: the store's client uses its defaults.
+        conn_id: Airflow's connection to the store. None: the address's, else the store's client uses its defaults.
         storage_options: further options of the store's client; they hold no secret.
     """
 
@@ -159,7 +159,7 @@ class Source:
 
     @property
     def scheme(self) -> str:
-        """The part before `://`; empty if there is none."""
+        """Return the part before `://`; empty if there is none."""
         return urlsplit(self.address).scheme
 
     @property
@@ -169,7 +169,7 @@ class Source:
 
     @property
     def url(self) -> str:
-        """The address without a connection, as events have it."""
+        """Return the address without a connection, as it is in events."""
         if self.is_local:
             return f"file://{self.path}"
         parts = urlsplit(self.address)
@@ -177,12 +177,12 @@ class Source:
 
     @property
     def path(self) -> str:
-        """The directory's absolute path."""
+        """Return the directory's absolute path."""
         return os.path.abspath(self.address.removeprefix(f"{self.scheme}://"))  # noqa: PTH100 - keeps links
 
     @property
     def connection(self) -> str | None:
-        """The connection's name."""
+        """Return the connection's name; None if the store's client uses its defaults."""
         return self.conn_id or urlsplit(self.address).netloc.rpartition("@")[0] or None
 
 
@@ -195,12 +195,12 @@ class Store:
         self._files: Any = None
 
     def look(self) -> Listing:
-        """List everything and group it into batches; raises what the store raises."""
+        """List the whole source and group it into batches; errors of the store are raised unchanged."""
         began = time.monotonic()
         return group(self._everything(), self._rules, began=began)
 
     def drop_client(self) -> None:
-        """Create a new client for the next listing, with the connection as it is then."""
+        """Make the next listing create a new client, from the connection as it is then."""
         self._files = None
 
     def _everything(self) -> Iterable[StoredFile]:
@@ -216,7 +216,7 @@ class _BeyondBudget(Exception):
 
 
 class _Budget:
-    """The remaining budget for one folder directly below a source."""
+    """Counts entries and time of one folder directly below a source, and enforces their limits."""
 
     def __init__(self) -> None:
         self._entries = 0
@@ -226,7 +226,7 @@ class _Budget:
         """Count one entry.
 
         Raises:
-            _BeyondBudget: the limit is exceeded.
+            _BeyondBudget: a limit is exceeded.
         """
         self._entries += 1
         links = "does a link lead to a folder that it is in, or several to the same one?"
@@ -239,7 +239,7 @@ class _Budget:
 
 
 def _below(source: str) -> Iterator[StoredFile]:
-    """Yield the files of a directory, following links; files that vanish meanwhile are left out."""
+    """Yield the files of a directory and follow links; files that vanish meanwhile are left out."""
     for entry in _entries(source):
         try:
             yield from _at(entry, entry.name, _Budget(), 0)
@@ -276,7 +276,7 @@ def _local_file(path: str, stat: os.stat_result) -> StoredFile:
 
 
 def _instant(seconds: float) -> str:
-    """Return RFC 3339; an empty text for a time outside the calendar, because writers can set any."""
+    """Return the time as in RFC 3339; "" for one outside the calendar, because writers can set any time."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
@@ -286,13 +286,13 @@ def _instant(seconds: float) -> str:
 def _stored(files: Any, url: str) -> Iterator[StoredFile]:
     if hasattr(files, "call_s3"):
         return _in_bucket(files, url)
-    return _found(files, url)
+    return _in_store(files, url)
 
 
 def _in_bucket(files: Any, url: str) -> Iterator[StoredFile]:
     """Yield the objects below an S3 address with one request per thousand, and check each page.
 
-    `find` is not used, because it also creates folders, in a time that grows with the square of their number.
+    fsspec's `find` is not used: it also adds folders, which takes a time that grows with the square of their number.
     """
     parts = urlsplit(url)
     prefix = f"{parts.path.strip('/')}/".removeprefix("/")
@@ -314,14 +314,14 @@ def _in_bucket(files: Any, url: str) -> Iterator[StoredFile]:
 
 def _check_page(page: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> None:
     """Raise if the page has fewer keys than it declares, or no continuation token although more follow."""
-    said = page.get("KeyCount", len(objects))
-    if said != len(objects):
-        raise CutOffListing(f"a page says that it has {said} keys, and has {len(objects)}")
+    declared = page.get("KeyCount", len(objects))
+    if declared != len(objects):
+        raise CutOffListing(f"a page says that it has {declared} keys, and has {len(objects)}")
     if page.get("IsTruncated") and not page.get("NextContinuationToken"):
         raise CutOffListing("a page says that more follow, and not where")
 
 
-def _found(files: Any, url: str) -> Iterator[StoredFile]:
+def _in_store(files: Any, url: str) -> Iterator[StoredFile]:
     root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own method for a store's paths
     prefix = f"{root}/"
     files.invalidate_cache(root)
@@ -361,7 +361,7 @@ def file_system(source: Source) -> Any:
 
 
 def _s3(options: dict[str, Any]) -> Any:
-    """Return S3 with timeouts and one attempt per request: the watcher itself retries, and counts."""
+    """Return S3's file system with timeouts and one attempt per request: the watcher retries, and counts failures."""
     bounds = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, "retries": {"total_max_attempts": 1}}
     options["config_kwargs"] = {**bounds, **options.get("config_kwargs", {})}
     files = import_module("fsspec").filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
@@ -370,7 +370,7 @@ def _s3(options: dict[str, Any]) -> Any:
 
 
 def _s3_options(conn_id: str) -> dict[str, Any]:
-    """Read a connection like the amazon provider: access key and secret as login and password, the rest in extra."""
+    """Return a connection's options as the amazon provider reads them: keys in login and password, others in extra."""
     connection = import_module("airflow.sdk").BaseHook.get_connection(conn_id)
     extra = connection.extra_dejson
     unknown = sorted(set(extra) & {"role_arn", "profile_name", "assume_role_method", "session_kwargs"})
@@ -387,5 +387,5 @@ def _s3_options(conn_id: str) -> dict[str, Any]:
         "endpoint_url": extra.get("endpoint_url"),
     }
     region = extra.get("region_name")
-    found = {name: value for name, value in options.items() if value}
-    return {**found, "client_kwargs": {"region_name": region}} if region else found
+    given = {name: value for name, value in options.items() if value}
+    return {**given, "client_kwargs": {"region_name": region}} if region else given

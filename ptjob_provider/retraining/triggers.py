@@ -1,4 +1,4 @@
-"""Create an asset event for each batch of training data that arrives: in a store, or noted on a claim.
+"""Create an asset event for each batch of training data that arrives in a store or is announced on a claim.
 
     incoming = Asset(
         "digits-incoming",
@@ -46,19 +46,20 @@ LOOK_TIMEOUT = 300.0
 """Seconds for one listing of a whole source."""
 
 AFTER_A_FAILURE = 30.0
-"""Seconds before a watcher starts again after an unexpected failure."""
+"""Seconds before a watcher is started again after an unexpected failure."""
 
 FAILED = "%s: the watcher failed by itself and begins anew; nothing is lost"
 
 PORTION = {"each": 100, "together": 5 * MOST_BATCHES}
-"""Batches announced at once: a triggerer stores events one by one and does nothing else meanwhile."""
+"""Maximum batches announced at once, because a triggerer stores events one by one and does nothing else meanwhile."""
 
 
 class ArrivalTrigger(BaseEventTrigger):
-    """Base of the triggers that announce batches: at least one event per batch, and a durable watermark.
+    """Base class of the triggers that announce batches: at least one event per batch, and a stored watermark.
 
-    A batch is recorded as announced only after Airflow has confirmed that its event is in the database (shared streams
-    confirm, also for a single trigger). If a triggerer dies in between, the batch is announced again with the same id.
+    A batch is recorded as announced only after Airflow has confirmed that its event is in the database. It confirms
+    only events of shared streams, so each trigger uses one. If a triggerer dies in between, the batch is announced
+    again with the same id.
     """
 
     events: str
@@ -69,7 +70,7 @@ class ArrivalTrigger(BaseEventTrigger):
         self._arrivals: Arrivals | None = None
         self._kept: KeptWatermark | None = None
         self._is_unwritten = False
-        self._said: str | None = None
+        self._logged_trouble: str | None = None
 
     def rules(self) -> BatchRules:
         """Return the rules that define a batch."""
@@ -84,17 +85,17 @@ class ArrivalTrigger(BaseEventTrigger):
         raise NotImplementedError
 
     def shared_stream_key(self) -> str:
-        """Return a key, so that Airflow confirms this trigger's events; no other trigger shares the stream."""
+        """Return the key of a stream of this trigger alone; Airflow confirms only the events of shared streams."""
         classpath, kwargs = self.serialize()
         return f"{classpath} {json.dumps(kwargs, sort_keys=True)}"
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Producer:
-        """Return the producer that Airflow drives."""
+        """Return the stream's producer, which Airflow calls."""
         return Producer(cls(**kwargs).watch())
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Look]) -> AsyncIterator[TriggerEvent]:
-        """Yield events for what is new in each listing, and record each batch once Airflow has stored its event."""
+        """Yield events for the new batches of each listing; a batch is recorded once Airflow has stored its event."""
         try:
             async for look in shared_stream:
                 for event in await self._announce(look):
@@ -117,7 +118,7 @@ class ArrivalTrigger(BaseEventTrigger):
                 await asyncio.sleep(AFTER_A_FAILURE)
 
     async def _announce(self, look: Look) -> Sequence[TriggerEvent]:
-        arrivals = await self._known()
+        arrivals = await self._read_arrivals()
         if arrivals is None:
             return []
         ready = arrivals.ready(look.listing)
@@ -129,25 +130,27 @@ class ArrivalTrigger(BaseEventTrigger):
             look.then = Then.MORE
         elif arrivals.needs_confirmation(look.listing):
             look.then = Then.CONFIRM
-        said = payloads(self.address(), portion, together=self.events == "together")
-        return [TriggerEvent(each) for each in said]  # type: ignore[no-untyped-call]
+        events = payloads(self.address(), portion, together=self.events == "together")
+        return [TriggerEvent(each) for each in events]  # type: ignore[no-untyped-call]
 
-    async def _known(self) -> Arrivals | None:
-        """Return what was announced before; None while Airflow is unreachable, and then nothing is announced."""
+    async def _read_arrivals(self) -> Arrivals | None:
+        """Return the batches announced before; None if Airflow cannot be read: no batch is announced then."""
         if self._arrivals is None:
             kept = KeptWatermark(compat.asset_state(self), self._identity())
             try:
                 watermark = await kept.read()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next listing tries again
-                self._say(f"what was announced before cannot be read from Airflow ({type(error).__name__}: {error})")
+            except Exception as error:  # noqa: BLE001 - after any error, the next listing tries again
+                self._log_once(
+                    f"what was announced before cannot be read from Airflow ({type(error).__name__}: {error})"
+                )
                 return None
-            self._say(None)
+            self._log_once(None)
             self._kept = kept
             self._arrivals = Arrivals(self.rules(), settle_seconds=self.settle_seconds, watermark=watermark)
         return self._arrivals
 
     async def _keep(self, portion: Sequence[Batch], listing: Listing) -> None:
-        """Record these batches as announced; a record that fails is written after a later listing."""
+        """Record these batches as announced; after a failed write, a later listing writes the record."""
         arrivals, kept = self._arrivals, self._kept
         if arrivals is None or kept is None:
             return
@@ -158,24 +161,25 @@ class ArrivalTrigger(BaseEventTrigger):
             return
         try:
             await kept.write(arrivals.watermark)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a later listing tries again
-            self._say(f"what was announced cannot be written to Airflow ({type(error).__name__}: {error})")
+        except Exception as error:  # noqa: BLE001 - after any error, a later listing tries again
+            self._log_once(f"what was announced cannot be written to Airflow ({type(error).__name__}: {error})")
             return
         self._is_unwritten = False
-        self._say(None)
+        self._log_once(None)
 
     def _identity(self) -> Mapping[str, Any]:
         rules = self.rules()
         return {"source": self.address(), "batch": rules.batch, "pattern": rules.pattern, "marker": rules.marker}
 
-    def _say(self, trouble: str | None) -> None:
-        if trouble is not None and self._said is None:
+    def _log_once(self, trouble: str | None) -> None:
+        """Log that Airflow's store has trouble, or with None that it works again, each once."""
+        if trouble is not None and self._logged_trouble is None:
             self.log.warning(
                 "%s: %s. It is tried again; after a restart events may come twice", self.address(), trouble
             )
-        if trouble is None and self._said is not None:
+        if trouble is None and self._logged_trouble is not None:
             self.log.info("%s: Airflow's store for assets answers again", self.address())
-        self._said = trouble
+        self._logged_trouble = trouble
 
 
 class DataArrivalTrigger(ArrivalTrigger):
@@ -183,9 +187,9 @@ class DataArrivalTrigger(ArrivalTrigger):
 
     Each complete batch creates at least one event; the same content has the same id in every triggerer and after every
     restart. The trigger changes nothing in the source. While an asset has this watcher, an unpaused DAG is scheduled on
-    the asset and a triggerer runs, the source is listed every `poll_seconds`, and once more after a listing that showed
-    something new. The payload is `{"source", "version", "batches": [{"id", "uri", "files", "bytes", "modified"}],
-    "files", "bytes"}`.
+    the asset and a triggerer runs, the source is listed every `poll_seconds`, and once more soon after a listing that
+    contains a new batch. The payload is `{"source", "version", "batches": [{"id", "uri", "files", "bytes",
+    "modified"}], "files", "bytes"}`.
 
     Args:
         source: a directory's absolute path, a URL of a scheme that fsspec knows, or an `ObjectStoragePath`.
@@ -193,13 +197,14 @@ class DataArrivalTrigger(ArrivalTrigger):
         storage_options: further options of fsspec's file system; no secrets, because they are part of the DAG.
         batch: "folder": each folder right below the source is a batch with all its content. "file": each file is one.
         pattern: glob that the batches' names must match.
-        marker: name of the file that marks its folder as complete; its content is ignored. None: by settling.
-        settle_seconds: how long a batch without marker, or one that has changed, must stay the same.
+        marker: name of the file that marks its folder as complete; its content is ignored. None: a batch is complete
+            when it has settled.
+        settle_seconds: seconds for which a batch without a marker, or one that was rewritten, must be unchanged.
         poll_seconds: seconds between two listings; at least 1.
         events: "each": an event per batch. "together": one for all batches of a listing, up to 200 in one.
 
     Raises:
-        InvalidSpec: an argument is wrong.
+        InvalidSpec: an argument is invalid.
     """
 
     def __init__(
@@ -269,7 +274,7 @@ async def _look(store: Store, source: Source, threads: Threads) -> Listing:
 _AGAIN = 20.0
 """Seconds after which an unchanged claim is reported again, from the cache and without a request.
 
-Airflow may have dropped an event, or may not have returned what was announced before (observed on a busy machine).
+Airflow may have dropped an event, or may have failed to return the announced batches (observed on a busy machine).
 """
 
 
@@ -277,7 +282,7 @@ class ClaimArrivalTrigger(ArrivalTrigger):
     """Watches the annotations of a PersistentVolumeClaim for batches, for `AssetWatcher`.
 
     Each recorded batch creates at least one event, in the form of `DataArrivalTrigger`'s events, with the address
-    `pvc://claim/path`. A batch is recorded in the annotation, or in one whose name continues it after a dot;
+    `pvc://claim/path`. A batch is recorded in the annotation, or in one whose name adds a dot and a suffix to it;
     `retraining.notes` defines the content. A batch of a claim that was deleted and created again is new. While an
     asset has this watcher, an unpaused DAG is scheduled on the asset and a triggerer runs, the claim is watched; the
     trigger waits for a missing claim.
@@ -286,14 +291,15 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         claim: the claim's name.
         namespace: the claim's namespace. None: the connection's, else that of the triggerer's pod.
         kubernetes_conn_id: the connection to the cluster; ignored if jobs run on this machine.
-        in_cluster: see `connection.ConnectionArgs`, also for the next two.
+        in_cluster: whether to use the service account of the triggerer's pod. None: the connection's value, as for the
+            next two.
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         annotation: the annotation's name.
         events: "each": an event per batch. "together": one for all batches recorded by then, up to 200 in one.
 
     Raises:
-        InvalidSpec: an argument is wrong.
+        InvalidSpec: an argument is invalid.
     """
 
     settle_seconds = 0.0
@@ -335,13 +341,13 @@ class ClaimArrivalTrigger(ArrivalTrigger):
 
     def watch(self) -> Watch:
         """Return the watch of the claim; each look blocks until there is something to report."""
-        return Watch(_Looking(self).look, source=self.address(), poll_seconds=0.0, log=self.log)
+        return Watch(_ClaimReader(self).look, source=self.address(), poll_seconds=0.0, log=self.log)
 
     def _identity(self) -> Mapping[str, Any]:
         return {"source": self.address(), "namespace": self.namespace, "annotation": self.annotation}
 
 
-class _Looking:
+class _ClaimReader:
     """Reads one claim's annotations for one trigger."""
 
     def __init__(self, trigger: ClaimArrivalTrigger) -> None:
@@ -351,13 +357,13 @@ class _Looking:
         self._is_missed = False
 
     async def look(self) -> Listing:
-        """Return the recorded batches when they have changed, then once more, and again from time to time."""
+        """Wait for a change or for `_AGAIN` seconds, and return the recorded batches; each change is returned twice."""
         try:
             claim = await self._next()
         except PTJobError as error:
             raise SourceTrouble(str(error), str(error)) from error
-        batches, wrong = noted(claim.annotations, note=self._trigger.annotation, claim=claim.uid)
-        return Listing(began=time.monotonic(), batches=tuple(batches), oddities=wrong)
+        batches, problems = noted(claim.annotations, note=self._trigger.annotation, claim=claim.uid)
+        return Listing(began=time.monotonic(), batches=tuple(batches), oddities=problems)
 
     async def _next(self) -> Claim:
         while True:
@@ -368,20 +374,20 @@ class _Looking:
                 async with asyncio.timeout(_AGAIN), aclosing(states):
                     async for state in states:
                         if state is None:
-                            self._miss(namespace)
-                        elif self._is_told(state):
+                            self._log_missing(namespace)
+                        elif self._is_due(state):
                             return state
             if self._last is not None:
                 return self._last
 
-    def _is_told(self, state: Claim) -> bool:
+    def _is_due(self, state: Claim) -> bool:
         """Return whether to report the state: a new state is reported twice."""
         is_new = state != self._last
-        is_told = is_new or self._is_new
+        is_due = is_new or self._is_new
         self._last, self._is_new, self._is_missed = state, is_new, False
-        return is_told
+        return is_due
 
-    def _miss(self, namespace: str) -> None:
+    def _log_missing(self, namespace: str) -> None:
         if not self._is_missed:
             where = f"{self._trigger.address()}: the namespace {namespace} has no claim of this name"
             self._trigger.log.warning("%s; waiting for it; this is logged once", where)

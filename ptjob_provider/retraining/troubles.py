@@ -1,4 +1,4 @@
-"""Report and retry failed listings of a source, in words for the person who has to fix it."""
+"""Describe failed listings of a source for the person who has to fix it, and decide when to retry them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from ptjob_provider.retraining.sources import Source
 
 LONGEST_PAUSE = 900.0
-"""Maximum seconds between two tries at a failing source (before the jitter)."""
+"""Maximum seconds between two attempts to list a failing source, before the jitter."""
 
 SHORTEST_PAUSE = 5.0
 
 
 class SourceTrouble(Exception):
-    """A listing of the source failed.
+    """Error of a failed listing of the source.
 
     Args:
         kind: identifies the problem; each kind is reported once.
-        text: the problem for people, with a remedy if known.
+        text: description of the problem, with a remedy if known.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -31,15 +31,15 @@ class SourceTrouble(Exception):
 
 
 class Troubles:
-    """Reported problems of a source: each kind once, and once that it works again.
+    """Reports each kind of problem of a source once, and once that the source works again.
 
     Args:
-        source: its address.
+        source: the source's address.
     """
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._since = 0.0
         self.failures = 0
 
@@ -48,9 +48,9 @@ class Troubles:
         if not self.failures:
             self._since = now
         self.failures += 1
-        if trouble.kind in self._said:
+        if trouble.kind in self._reported:
             return None
-        self._said.add(trouble.kind)
+        self._reported.add(trouble.kind)
         return (
             f"{self._source}: {trouble.text}. Nothing is lost: what arrives meanwhile is announced later. It is tried "
             f"again, with pauses of up to {LONGEST_PAUSE / 60:.0f} min, and this is not logged again"
@@ -59,7 +59,7 @@ class Troubles:
     def worked(self, now: float) -> str | None:
         """Mark the source as working; return the report, or None if there was no failure."""
         failures, self.failures = self.failures, 0
-        self._said.clear()
+        self._reported.clear()
         if not failures:
             return None
         attempts = "1 attempt" if failures == 1 else f"{failures} attempts"
@@ -72,7 +72,7 @@ def pause_after(failures: int, poll_seconds: float, draw: float) -> float:
     Args:
         failures: number of consecutive failures.
         poll_seconds: interval for a working source.
-        draw: random, from 0 to 1: spreads watchers that started together.
+        draw: a random number from 0 to 1, which spreads watchers that started together.
     """
     if not failures:
         return poll_seconds * (1 + 0.1 * draw)
@@ -85,8 +85,8 @@ _LONGEST = 300
 """Maximum characters of a store's own message; some return a whole page."""
 
 
-_SERVERS_OWN = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
-"""Errors that stand for 500, 503 and similar responses, and for a disk that cannot be read."""
+_SERVER_ERRORS = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
+"""Error numbers of 500, 503 and similar responses, and of a disk that cannot be read."""
 
 
 class _Meaning(NamedTuple):
@@ -123,21 +123,21 @@ _MEANINGS = (
         "it cannot be reached",
     ),
 )
-"""Matched by name, because the clients of stores are not loaded here; the first match counts."""
+"""The first match counts. Exceptions are matched by name, because this module imports no clients of stores."""
 
 
 def trouble_of(error: Exception, source: Source) -> SourceTrouble:
-    """Return what a failed listing means; the kind is stable while the cause is."""
+    """Return the trouble that a failed listing means; the kind stays the same while the cause does."""
     kind, text = _kind_and_text(error)
     if kind == "client" and source.scheme.startswith("s3"):
         text = f"{text}; pip install 'ptjob-provider[s3]'"
-    said = " ".join(masked(str(error)).split())
-    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return SourceTrouble(kind, f"{text} ({words if len(words) <= _LONGEST else f'{words[:_LONGEST]}…'})")
+    message = " ".join(masked(str(error)).split())
+    detail = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return SourceTrouble(kind, f"{text} ({detail if len(detail) <= _LONGEST else f'{detail[:_LONGEST]}…'})")
 
 
 def _kind_and_text(error: Exception) -> tuple[str, str]:
-    if isinstance(error, OSError) and error.errno in _SERVERS_OWN:
+    if isinstance(error, OSError) and error.errno in _SERVER_ERRORS:
         return "server", "the store has a failure of its own"
     names = {cls.__name__ for cls in type(error).__mro__}
     for meaning in _MEANINGS:

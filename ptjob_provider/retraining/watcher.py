@@ -1,4 +1,4 @@
-"""Watch a source repeatedly: validated arguments, the stored watermark, and whether events were stored."""
+"""List a source again and again, check the arguments of arrival triggers, and store the watermark in Airflow."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase
 
 
 def source(value: Any) -> str:
-    """Return the address as text."""
-    found = str(value) if isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol") else ""
-    if found.startswith("/") or _URL.fullmatch(found):
-        return found
+    """Return the address as text, if it is an absolute path or a supported URL."""
+    is_address = isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol")
+    address = str(value) if is_address else ""
+    if address.startswith("/") or _URL.fullmatch(address):
+        return address
     allowed = "allowed: a directory's absolute path, or a URL such as 's3://bucket/incoming', without templates"
-    if found.startswith(("http://", "https://")):
+    if address.startswith(("http://", "https://")):
         allowed += "; a listing over http and https has no times and no etags, so that a rewritten file is never seen"
     raise InvalidSpec.of("source", value, allowed)
 
@@ -70,14 +71,14 @@ def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def text(field: str, value: Any) -> str:
-    """Return a text if it is not empty."""
+    """Return the value if it is a text that is not empty."""
     if not isinstance(value, str) or not value:
         raise InvalidSpec.of(field, value, "allowed: a text")
     return value
 
 
 def marker(value: Any, batch: str) -> str | None:
-    """Return the marker's name; None for files, whatever the default is."""
+    """Return the marker's name; None if each file is a batch, even for the default marker."""
     if batch == "file":
         if value not in {None, "_SUCCESS"}:
             raise InvalidSpec.of("marker", value, "a file has no marker, it settles; leave it out, or batch='folder'")
@@ -88,7 +89,7 @@ def marker(value: Any, batch: str) -> str | None:
 
 
 def seconds(field: str, value: Any, *, least: float) -> float:
-    """Return a number of seconds."""
+    """Return the value as a number of seconds, if it is at least `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value < least:
         raise InvalidSpec.of(field, value, f"allowed: seconds, {least:g} or more")
@@ -97,16 +98,16 @@ def seconds(field: str, value: Any, *, least: float) -> float:
 
 def _names(options: dict[str, Any]) -> list[str]:
     """Return the names of all options, including nested ones."""
-    found = []
+    names = []
     for name, value in options.items():
-        found.append(str(name))
+        names.append(str(name))
         if isinstance(value, dict):
-            found.extend(_names(value))
-    return found
+            names.extend(_names(value))
+    return names
 
 
 _TIMEOUT = 30.0
-"""Seconds for one request to the process that holds the triggerer's rows."""
+"""Seconds for one request to the triggerer's parent process, which has access to Airflow's database."""
 
 
 class KeptWatermark:
@@ -116,8 +117,8 @@ class KeptWatermark:
     to both.
 
     Args:
-        store: the store that Airflow gives the trigger. None: nothing is stored.
-        identity: what distinguishes the watcher: its source and its rules for batches.
+        store: the store that Airflow gives the trigger. None: the watermark is not stored.
+        identity: values that distinguish the watcher from others: its source and its rules for batches.
     """
 
     def __init__(self, store: Any, identity: Mapping[str, Any]) -> None:
@@ -127,20 +128,17 @@ class KeptWatermark:
         self._written: list[str] | None = None
 
     async def read(self) -> Watermark:
-        """Return what all assets have recorded.
-
-        Raises what Airflow raises if its store is unreachable.
-        """
-        found = [await self._read(accessor) for accessor in self._accessors]
-        if not found:
+        """Return the batches that are recorded with every asset; errors of Airflow's store are raised unchanged."""
+        stored = [await self._read(accessor) for accessor in self._accessors]
+        if not stored:
             self._written = []
             return Watermark()
-        first, *others = [Watermark.from_pages(pages) for pages in found]
+        common, *others = [Watermark.from_pages(pages) for pages in stored]
         for other in others:
-            first = first.common(other)
+            common = common.common(other)
         if not others:
-            self._written = found[0]
-        return first
+            self._written = stored[0]
+        return common
 
     async def write(self, watermark: Watermark) -> None:
         """Write the changed pages, and their number last."""
@@ -172,7 +170,7 @@ class KeptWatermark:
 def _accessors(store: Any) -> Sequence[Any]:
     if store is None:
         return []
-    names = sorted(store._by_name)  # noqa: SLF001 - the only way for a trigger to learn which assets it watches for
+    names = sorted(store._by_name)  # noqa: SLF001 - a trigger has no other way to get its assets
     return [store[AssetNameRef(name)] for name in names]
 
 
@@ -183,7 +181,7 @@ _draw = random.SystemRandom().random
 
 
 class Then(enum.Enum):
-    """The next listing of the source."""
+    """Next step after a listing of the source."""
 
     POLL = "when it is time again"
     CONFIRM = "soon, to see the same once more"
@@ -191,22 +189,22 @@ class Then(enum.Enum):
 
 
 class Look:
-    """One listing, on its way from the source to the event and from the event to the watermark."""
+    """One listing of a source, until its new batches are announced and recorded."""
 
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
         self.then = Then.POLL
         self.keep: Callable[[], Awaitable[None]] | None = None
-        """Set by the creator of the events: called once all of them are in Airflow's database."""
+        """Set by the creator of the events; called once all of them are in Airflow's database."""
         self.is_queued = False
-        """Set by the creator once all events were handed over.
+        """Set by the creator of the events once all of them were handed over.
 
-        A trigger that is stopped at the last event has not fired it, although Airflow counts the listing as done.
+        If a trigger is stopped at its last event, that event was not fired; Airflow counts the listing as done anyway.
         """
         self._over = asyncio.Event()
 
     async def conclude(self, *, is_taken: bool) -> None:
-        """Continue: record what was announced, or announce it again if it was not stored."""
+        """Complete the listing: record its announced batches, or announce them again if Airflow did not store them."""
         try:
             if is_taken and self.keep is not None:
                 await self.keep()
@@ -225,10 +223,10 @@ class Watch:
 
     Args:
         look: lists the source, or raises SourceTrouble.
-        source: its address, for people.
+        source: the source's address, for log messages.
         poll_seconds: seconds between two listings.
         log: logger for trouble.
-        sleep: how to wait.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -249,10 +247,10 @@ class Watch:
         self._odd: dict[str, str] = {}
 
     async def looks(self) -> AsyncIterator[Look]:
-        """Yield listings without end; each must be concluded before the next is made.
+        """Yield listings without end; each must be concluded before the next one begins.
 
-        What a confirming listing shows for the first time is confirmed by the next poll, so that a source with constant
-        arrivals is listed twice per poll and not without end.
+        A batch that first appears in a confirming listing is confirmed by the next poll, so that a source with constant
+        arrivals is listed twice per poll and not all the time.
         """
         is_confirming = False
         while True:
@@ -273,18 +271,18 @@ class Watch:
         try:
             listing = await self._look()
         except SourceTrouble as trouble:
-            said = self._troubles.failed(trouble, time.monotonic())
-            if said is not None:
-                self._log.warning("%s", said)
+            report = self._troubles.failed(trouble, time.monotonic())
+            if report is not None:
+                self._log.warning("%s", report)
             return None
-        said = self._troubles.worked(time.monotonic())
-        if said is not None:
-            self._log.info("%s", said)
-        self._say_oddities(listing)
+        report = self._troubles.worked(time.monotonic())
+        if report is not None:
+            self._log.info("%s", report)
+        self._log_oddities(listing)
         return listing
 
-    def _say_oddities(self, listing: Listing) -> None:
-        """Log once per batch what is wrong with it, and that it was repaired."""
+    def _log_oddities(self, listing: Listing) -> None:
+        """Log each problem of a batch once, and once that it is repaired."""
         for name, text in listing.oddities.items():
             if self._odd.get(name) != text:
                 self._log.warning("%s: the batch %a is not announced: %s", self._source, name, text)
@@ -294,7 +292,7 @@ class Watch:
 
 
 class Producer(SharedStreamProducer):
-    """The watch as a producer for Airflow, which calls `advance` when a listing's events are in its database."""
+    """Offers the watch as a producer to Airflow, which calls `advance` when a listing's events are in its database."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
