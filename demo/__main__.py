@@ -74,7 +74,7 @@ def serve(stack: Stack, console: Console, run_id: str) -> None:
 
 
 def place_of(args: argparse.Namespace, folder: Folder) -> Place:
-    """Return where the jobs run: on this machine, or on a kubeconfig's cluster."""
+    """Return the place of the jobs: this machine, or the cluster of the kubeconfig."""
     if args.kubeconfig is None:
         return Machine(folder=folder)
     return Cluster(kubeconfig=args.kubeconfig.absolute(), image=args.image, namespace=f"digits-demo-{folder.path.name}")

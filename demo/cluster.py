@@ -1,4 +1,4 @@
-"""Jobs on a Kubernetes cluster with the training-operator: a namespace for the demonstration with a claim."""
+"""Run the demonstration's jobs on a Kubernetes cluster with the training-operator, in a namespace with one claim."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Cluster:
 
     Attributes:
         kubeconfig: kubeconfig of a user who may create namespaces.
-        image: the cluster's name for the DAG's image.
-        namespace: the namespace of this demonstration; it is created, and stays.
+        image: the name of the DAG's image on the cluster.
+        namespace: the namespace of this demonstration; it is created, and not deleted.
     """
 
     kubeconfig: Path
@@ -41,12 +41,12 @@ class Cluster:
 
     @property
     def title(self) -> str:
-        """The place in a few words."""
+        """Return a short description of the place."""
         return f"as pods of a Kubernetes cluster, namespace {self.namespace}"
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The connection, and a pod mutation hook for an image that has another name on the cluster."""
+        """Return the connection, and a pod mutation hook, because the image has another name on the cluster."""
         extra = {"kube_config_path": str(self.kubeconfig), "namespace": self.namespace}
         return {
             "AIRFLOW__PTJOB__BACKEND": "kubernetes",
@@ -60,11 +60,11 @@ class Cluster:
         return KubernetesBackend(self._config)
 
     def prepare(self) -> None:
-        """Create the namespace with an empty claim."""
+        """Create the namespace and an empty claim in it."""
         asyncio.run(self._prepare())
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return its address; a pod with the claim has read the file."""
+        """Return the model's address; a pod that mounts the claim has read the file."""
         return str(model["uri"]), "read by a pod from the claim"
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:
@@ -72,7 +72,7 @@ class Cluster:
         return str(tfevents["uri"])
 
     def tables(self) -> list[Table]:
-        """Return the existing pods."""
+        """Return a table of the existing pods."""
         table = Table(title="\npods", title_justify="left", box=None, header_style="dim")
         for column in ("pod", "node", "address", "phase"):
             table.add_column(column)
@@ -83,7 +83,7 @@ class Cluster:
         return [table]
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return commands to inspect everything, as long as the cluster is up."""
+        """Return commands to inspect the objects while the cluster is up."""
         kubectl = f"kubectl --kubeconfig {self.kubeconfig}"
         return [
             ("on the cluster", f"{kubectl} -n {self.namespace} get pytorchjobs,pods,pvc"),
@@ -110,7 +110,7 @@ class Cluster:
 
 
 def _claim() -> Manifest:
-    """Return a claim of the cluster's default storage class; several nodes would require ReadWriteMany."""
+    """Return a claim of the cluster's default storage class; jobs on several nodes would need ReadWriteMany."""
     return {
         "metadata": {"name": CLAIM},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},

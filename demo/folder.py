@@ -1,4 +1,4 @@
-"""Folders of demonstrations: one per run under `.demo/`, of which the newest three are kept."""
+"""Create a folder for each run of a demonstration under `.demo/`, and keep the newest three."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ KEEP = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
-    """One run's folder, always new: the schedule creates a run, and there is no job to adopt."""
+    """Folder of one run. It is always new, so that the schedule creates a run and there is no job to adopt."""
 
     path: Path
 
     @property
     def shown(self) -> str:
-        """The folder's path to show."""
+        """Return the folder's path for people, relative to the working directory if possible."""
         return str(self.path.relative_to(Path.cwd()) if self.path.is_relative_to(Path.cwd()) else self.path)
 
     @property
     def home(self) -> Path:
-        """AIRFLOW_HOME."""
+        """Return the run's AIRFLOW_HOME."""
         return self.path / "airflow"
 
     @property
     def jobs(self) -> Path:
-        """`[ptjob] local_root`: the jobs' states and logs."""
+        """Return the value of `[ptjob] local_root`, with the jobs' states and logs."""
         return self.path / "jobs"
 
 
 def make_folder(base: Path) -> Folder:
-    """Create a new run's folder, point `latest` to it and remove old ones that are not in use."""
+    """Create the folder of a new run, link `latest` to it and remove old folders that are not in use."""
     path = base.absolute() / time.strftime("%Y%m%d-%H%M%S")
     path.mkdir(parents=True)
     latest = base / "latest"
     latest.unlink(missing_ok=True)
     latest.symlink_to(path.name)
-    runs = sorted(found for found in base.iterdir() if found.is_dir() and not found.is_symlink())
+    runs = sorted(entry for entry in base.iterdir() if entry.is_dir() and not entry.is_symlink())
     for old in runs[:-1]:
         stop_leftovers(Folder(path=old).home)
     for old in runs[:-KEEP]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _INPUT = "Got executor_input:"
-"""Prefix of the block in which the runner prints all inputs of a step, also unset ones, up to a closing brace."""
+"""Beginning of the block of a step's inputs, which the runner prints completely; a closing brace ends the block."""
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def run(name: str, folder: Folder, console: Console) -> int:
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        assert process.stdout is not None  # noqa: S101 - it is piped
+        assert process.stdout is not None  # noqa: S101 - stdout is a pipe
         for line in without_inputs(process.stdout):
             console.print(line, markup=False, soft_wrap=True)
         return process.wait()
@@ -62,7 +62,7 @@ def artifacts(folder: Folder) -> Path:
 
 
 def settings(folder: Folder) -> dict[str, str]:
-    """Return the environment that lets the jobs run on this machine; the pipeline's file does not configure that."""
+    """Return the environment variables that make the jobs run on this machine; the pipeline's file has no setting."""
     return {
         "PTJOB_BACKEND": "local",
         "PTJOB_LOCAL_ROOT": str(folder.jobs),
@@ -72,7 +72,7 @@ def settings(folder: Folder) -> dict[str, str]:
 
 
 def without_inputs(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines without the blocks of inputs."""
+    """Yield the lines that are not part of a block of inputs."""
     end = ""
     for line in lines:
         text = line.rstrip()
@@ -85,11 +85,11 @@ def without_inputs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def tasks(folder: Folder) -> Iterator[Table]:
-    """Yield a table of each job's outputs."""
+    """Yield a table of the outputs of each step that ran a job."""
     for file in sorted(artifacts(folder).glob("*/*/executor_output.json"), key=lambda path: path.stat().st_mtime):
-        made = json.loads(file.read_text())
-        if "job_name" in made.get("parameterValues", {}):
-            yield _table(file.parent.name, made)
+        outputs = json.loads(file.read_text())
+        if "job_name" in outputs.get("parameterValues", {}):
+            yield _table(file.parent.name, outputs)
 
 
 def parse_args() -> argparse.Namespace:
@@ -100,8 +100,8 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _table(name: str, made: dict[str, Any]) -> Table:
-    values, handed_on = made["parameterValues"], made["artifacts"]
+def _table(name: str, outputs: dict[str, Any]) -> Table:
+    values, artifacts = outputs["parameterValues"], outputs["artifacts"]
     table = Table(title=f"\n{name}", title_justify="left", box=None, show_header=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -109,7 +109,7 @@ def _table(name: str, made: dict[str, Any]) -> Table:
     for tag, value in sorted(values["scalars"].items()):
         table.add_row(tag, f"{value:.4f}")
     for artifact in (*(["trained_model"] if values["model_uri"] else []), "curves", "report"):
-        table.add_row(artifact, handed_on[artifact]["artifacts"][0]["uri"])
+        table.add_row(artifact, artifacts[artifact]["artifacts"][0]["uri"])
     return table
 
 

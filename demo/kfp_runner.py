@@ -1,4 +1,4 @@
-"""Runs one pipeline with Kubeflow Pipelines' own runner, every step as a process of this machine; see `demo.kfp`.
+"""Run one pipeline with Kubeflow Pipelines' own runner, each step as a process of this machine; see `demo.kfp`.
 
 python -m demo.kfp_runner PIPELINE.py PIPELINE_ROOT
 """
@@ -11,13 +11,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-# The runner accepts any folder of this name on the path, and this repository has one, for Docker files.
+# Else the runner imports this repository's folder `docker` (of Docker files) as the package of that name.
 sys.modules["docker"] = None  # type: ignore[assignment]
 
 
 def main() -> None:
-    """Run the pipeline with the file's name; an error exits with its traceback."""
-    from kfp import local  # noqa: PLC0415 - after the line above
+    """Run the pipeline that has the file's name; an error ends the process with its traceback."""
+    from kfp import local  # noqa: PLC0415 - imported after the entry in sys.modules
 
     file, root = Path(sys.argv[1]), sys.argv[2]
     warnings.filterwarnings(

@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine, claims as directories of the demonstration's folder."""
+"""Run the demonstration's jobs as processes of this machine, with directories in its folder as claims."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Machine:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The local back-end, in which the build context replaces the image."""
+        """Return the settings of the local back-end, on which the build context replaces the image."""
         images = {IMAGE: {"context": str(ROOT / "docker" / "digits")}}
         return {
             "AIRFLOW__PTJOB__BACKEND": "local",
@@ -49,7 +49,7 @@ class Machine:
         self.folder.jobs.mkdir(parents=True, exist_ok=True)
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the file, and whether it matches the result."""
+        """Return the model's file, and whether it matches the result's checksum."""
         path = self._path(model)
         return str(path), _checked(path, model["sha256"])
 
@@ -58,11 +58,11 @@ class Machine:
         return str(self._path(tfevents))
 
     def tables(self) -> list[Table]:
-        """Return none: the processes have ended."""
+        """Return no tables: the processes have ended."""
         return []
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return commands to view curves and jobs."""
+        """Return commands to view the curves and the jobs."""
         latest = Folder(path=self.folder.path.parent / "latest").shown
         return [
             ("curves", f".venv/bin/tensorboard --logdir {latest}/jobs/claims"),
@@ -70,7 +70,7 @@ class Machine:
         ]
 
     def _path(self, output: Mapping[str, Any]) -> Path:
-        """Return the path of a result's `{claim, path}`: `[ptjob] local_claims` is `claims` in the jobs' folder."""
+        """Return the path of an output `{claim, path}`; the claims are in the default of `[ptjob] local_claims`."""
         path: Path = self.folder.jobs / "claims" / self.namespace / output["claim"] / output["path"]
         return path
 

@@ -1,4 +1,4 @@
-"""Interface to the place where a demonstration's jobs run."""
+"""Define the interface of a place in which a demonstration's jobs run."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """One place: its settings for Airflow, and its outputs for people."""
+    """A place in which jobs run: its settings for Airflow, and the jobs' outputs for people."""
 
     @property
     def title(self) -> str:
-        """Short description of the place."""
+        """Return a short description of the place."""
 
     @property
     def command(self) -> str:
-        """The command that starts the demonstration there."""
+        """Return the command that starts the demonstration in this place."""
 
     @property
     def namespace(self) -> str:
-        """The namespace of the jobs."""
+        """Return the namespace of the jobs."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Airflow's environment: nothing else differs between two places, not even the DAG file."""
+        """Return Airflow's environment variables; nothing else differs between two places, not even the DAG file."""
 
     def backend(self) -> Backend:
-        """Return the back-end that Airflow uses there."""
+        """Return the back-end that Airflow uses in this place."""
 
     def prepare(self) -> None:
         """Create everything that the jobs need."""
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return a result's model address, and how it was verified."""
+        """Return the address of a result's model, and how the model was verified."""
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:
         """Return the address of a result's tfevents."""
@@ -47,4 +47,4 @@ class Place(Protocol):
         """Return further tables about the jobs."""
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return topics with commands to inspect them."""
+        """Return commands to inspect the jobs and their outputs, each with its topic."""

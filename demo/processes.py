@@ -1,4 +1,4 @@
-"""Runs a long-running program, and finds and ends it with everything it forks, by process id."""
+"""Run a long-running program, and find and end the program and all its forks by process id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOG_TAIL_LINES = 40
 
 
 class StackFailed(InfrastructureFailed):
-    """A component ended or did not become healthy; the message ends with the tail of its log."""
+    """Error of a component that ended or did not become healthy; the message ends with the tail of its log."""
 
 
 class Component:
-    """One Airflow component: a process that leads its own session, and its forks."""
+    """An Airflow component: a process that leads a session of its own, and its forks."""
 
     def __init__(self, name: str, argv: list[str], env: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -37,10 +37,10 @@ class Component:
 
     @property
     def pid(self) -> int:
-        """The process id of the component's first process.
+        """Return the process id of the component's first process.
 
         Raises:
-            StackFailed: it has not been started.
+            StackFailed: the component has not been started.
         """
         if self._process is None:
             raise StackFailed(f"{self.name} has not been started")
@@ -48,11 +48,11 @@ class Component:
 
     @property
     def is_running(self) -> bool:
-        """Return whether its first process exists; a frozen one does."""
+        """Return whether the first process runs or is frozen."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, and append its output to its log."""
+        """Start the component, and append its output to its log."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -66,17 +66,17 @@ class Component:
         self.started_at = time.time()
 
     def processes(self) -> list[psutil.Process]:
-        """Return its living processes: its session, orphans included, and the descendants that left the session."""
+        """Return the living processes: of the session, including orphans, and descendants that left the session."""
         return session_processes(self.pid) if self._process else []
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Send a signal to all its living processes."""
+        """Send a signal to all living processes of the component."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
     def freeze(self) -> None:
-        """Freeze all its processes, like a paused virtual machine."""
+        """Stop all processes of the component with SIGSTOP, like a paused virtual machine."""
         self.signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -84,27 +84,27 @@ class Component:
         self.signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill all its processes with SIGKILL, like a lost machine; none of them runs afterwards."""
+        """Kill all processes of the component, as if its machine was lost, and wait for their end."""
         end_processes(self.processes(), grace=0)
         if self._process is not None:
             self._process.wait(10)
 
     def stop(self, grace: float = 20) -> None:
-        """Terminate its first process, and kill the rest after `grace` seconds; nothing of it runs afterwards."""
+        """Terminate the first process, kill the others after `grace` seconds, and wait for their end."""
         self.terminate()
         self.wait_stopped(grace)
 
     def terminate(self) -> None:
-        """Send SIGTERM to its first process and return at once.
+        """Send SIGTERM to the first process and return at once.
 
-        Do not call it twice: a scheduler would hang.
+        Call it only once, because a second SIGTERM lets a scheduler hang.
         """
         if self._process is not None:
             self.thaw()
             self._process.send_signal(signal.SIGTERM)
 
     def wait_stopped(self, grace: float = 20) -> None:
-        """Wait `grace` seconds for its first process to end, then kill the rest; nothing of it runs afterwards."""
+        """Wait up to `grace` seconds for the first process to end, then kill all others and wait for their end."""
         if self._process is None:
             return
         members = self.processes()
@@ -114,32 +114,32 @@ class Component:
         self._process.wait(10)
 
     def restart(self, grace: float = 20) -> None:
-        """Stop and start it."""
+        """Stop the component and start it again."""
         self.stop(grace)
         self.start()
 
     def tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """Return the last lines of its own output."""
+        """Return the last lines of the component's output."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def session_processes(leader: int) -> list[psutil.Process]:
-    """Return the living processes of the session led by this process, now or before, and its descendants."""
-    found: dict[int, psutil.Process] = {}
+    """Return the living processes of the session that this process leads or has led, and its descendants."""
+    members: dict[int, psutil.Process] = {}
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(leader)
-        found = {process.pid: process for process in [parent, *parent.children(recursive=True)]}
+        members = {process.pid: process for process in [parent, *parent.children(recursive=True)]}
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getsid(pid) == leader:
-                found.setdefault(pid, psutil.Process(pid))
-    return [process for process in found.values() if _is_alive(process)]
+                members.setdefault(pid, psutil.Process(pid))
+    return [process for process in members.values() if _is_alive(process)]
 
 
 def end_processes(processes: Iterable[psutil.Process], *, grace: float) -> None:
-    """End these processes: by SIGTERM first if there is a `grace`, then by SIGKILL; none of them runs afterwards."""
+    """End these processes with SIGTERM, if `grace` is not 0, and then with SIGKILL; wait for their end."""
     left = list(processes)
     if grace:
         _signal_each(left, signal.SIGTERM)
@@ -155,7 +155,7 @@ def _signal_each(processes: Iterable[psutil.Process], number: signal.Signals) ->
 
 
 def _wait_ended(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:
-    # psutil.wait_procs would wait for an orphan that its new parent never reaps and that stays a zombie.
+    # psutil.wait_procs would also wait for a zombie: an orphan that its new parent never reaps.
     deadline = time.monotonic() + timeout
     while (left := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -169,7 +169,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def is_same(pid: int, created: float) -> bool:
-    """Return whether the process of that id is the one created then."""
+    """Return whether the process with this id was created at this time."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return abs(psutil.Process(pid).create_time() - created) < 1
     return False

@@ -1,4 +1,4 @@
-"""Client of Airflow's REST API v2, limited to following a run; values are Airflow's own."""
+"""Client of the part of Airflow's REST API v2 that is needed to follow a run; returns Airflow's values unchanged."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _PAGE = 100
-_MOST_OF_AN_ANSWER = 500
+_MAX_TEXT = 500
 FINAL_RUN_STATES = frozenset({"success", "failed"})
 FINAL_TASK_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """State reported by one component; `heartbeat` is epoch seconds, 0 before the first."""
+    """State that a component reports; `heartbeat` is in epoch seconds, 0 before the first one."""
 
     status: str
     heartbeat: float
 
 
 class AirflowApi:
-    """A client of an API server that treats every user as an administrator (`simple_auth_manager_all_admins`)."""
+    """Client of an API server that treats every user as an administrator (`simple_auth_manager_all_admins`)."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # The server may close a kept connection at the very moment in which it is used again.
+        # No connection is reused: the server might close it at that very moment.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.Client(base_url=url, timeout=120, trust_env=False, limits=limits)
         self._token = ""
@@ -43,20 +43,20 @@ class AirflowApi:
         self._client.close()
 
     def health(self) -> dict[str, Health] | None:
-        """Return each component's state, None while the API server does not respond."""
+        """Return each component's state; None while the API server does not respond."""
         try:
-            answer = self._client.get("/api/v2/monitor/health", timeout=5)
+            response = self._client.get("/api/v2/monitor/health", timeout=5)
         except httpx.TransportError:
             return None
-        if answer.status_code != httpx.codes.OK:
+        if response.status_code != httpx.codes.OK:
             return None
-        return {name: _health(name, said) for name, said in answer.json().items()}
+        return {name: _health(name, fields) for name, fields in response.json().items()}
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON of `/api/v2/<path>`.
 
         Raises:
-            httpx.HTTPStatusError: Airflow refused, with its message; includes 404.
+            httpx.HTTPStatusError: Airflow responded with an error, such as 404; with its message.
         """
         return self._json("GET", path, params=query)
 
@@ -72,11 +72,11 @@ class AirflowApi:
         """Return once the DAG processor has written the DAG to the database.
 
         Raises:
-            TimeoutError: it did not appear, or its file cannot be imported; the message has Airflow's import errors.
+            TimeoutError: the DAG did not appear in time; the message has Airflow's import errors.
         """
         deadline = time.monotonic() + timeout
         while not self.has_dag(dag_id):
-            errors = [said["stack_trace"] for said in self.get("importErrors")["import_errors"]]
+            errors = [error["stack_trace"] for error in self.get("importErrors")["import_errors"]]
             if time.monotonic() > deadline:
                 raise TimeoutError(f"DAG {dag_id} is not there after {timeout:.0f} s\n" + "\n".join(errors))
             time.sleep(0.5)
@@ -97,43 +97,43 @@ class AirflowApi:
     def asset_events(self) -> list[dict[str, Any]] | None:
         """Return the events of all assets, oldest first; None while a run that one of them has created is queued.
 
-        Airflow 3.3.2 then responds with 500: its response has no field for a run that has not begun.
+        Airflow 3.3.2 then responds with 500, because its response cannot contain a run that has not begun.
         """
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         while True:
-            query = {"limit": _PAGE, "offset": len(found), "order_by": "timestamp"}
-            answer = self._request("GET", "assets/events", params=query)
-            if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            query = {"limit": _PAGE, "offset": len(events), "order_by": "timestamp"}
+            response = self._request("GET", "assets/events", params=query)
+            if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
                 return None
-            page = answer.raise_for_status().json()
-            found += page["asset_events"]
-            if not page["asset_events"] or len(found) >= page["total_entries"]:
-                return found
+            page = response.raise_for_status().json()
+            events += page["asset_events"]
+            if not page["asset_events"] or len(events) >= page["total_entries"]:
+                return events
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the DAG's runs, newest first."""
-        found: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns", order_by="-run_after")["dag_runs"]
-        return found
+        runs: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns", order_by="-run_after")["dag_runs"]
+        return runs
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
         """Return one run."""
-        found: dict[str, Any] = self.get(f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}")
-        return found
+        run: dict[str, Any] = self.get(f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}")
+        return run
 
     def delete_run(self, dag_id: str, run_id: str) -> None:
         """Delete one run with its task instances, as the page's button does."""
         self._request("DELETE", f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}").raise_for_status()
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the run's task instances, each instance of mapped tasks separately."""
+        """Return the run's task instances; a mapped task has several."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
-        found: list[dict[str, Any]] = self.get(path)["task_instances"]
-        return found
+        tasks: list[dict[str, Any]] = self.get(path)["task_instances"]
+        return tasks
 
     def task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
         """Return one task instance."""
-        found: dict[str, Any] = self.get(_task_path(dag_id, run_id, task_id, map_index))
-        return found
+        task: dict[str, Any] = self.get(_task_path(dag_id, run_id, task_id, map_index))
+        return task
 
     def set_task_state(self, dag_id: str, run_id: str, task_id: str, state: str, map_index: int = -1) -> None:
         """Mark a task instance `success` or `failed`, as the page's button does."""
@@ -145,33 +145,33 @@ class AirflowApi:
         self.post(f"dags/{dag_id}/clearTaskInstances", body)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """Return one XCom's value, None if there is none."""
+        """Return the value of an XCom; None if it does not exist."""
         path = f"{_task_path(dag_id, run_id, task_id)}/xcomEntries/{key}"
-        answer = self._request("GET", path, params={"map_index": map_index, "deserialize": False})
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        response = self._request("GET", path, params={"map_index": map_index, "deserialize": False})
+        if response.status_code == httpx.codes.NOT_FOUND:
             return None
-        return decoded(answer.raise_for_status().json()["value"])
+        return decoded(response.raise_for_status().json()["value"])
 
     def wait_for_run(self, dag_id: str, run_id: str, *, timeout: float = 300) -> str:
         """Return the state in which the run ended.
 
         Raises:
-            TimeoutError: it has not ended in time; the message has the tasks' states.
+            TimeoutError: the run has not ended in time; the message has its last state.
         """
         return self.wait(lambda: self.run(dag_id, run_id)["state"], FINAL_RUN_STATES, timeout=timeout)
 
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, *states: str, timeout: float = 300, map_index: int = -1
     ) -> str:
-        """Return the task's state once it is one of these, final ones by default."""
+        """Return the task's state once it is one of these, by default one of the final states."""
         wanted = frozenset(states) or FINAL_TASK_STATES
         return self.wait(lambda: self.task(dag_id, run_id, task_id, map_index)["state"], wanted, timeout=timeout)
 
     def wait(self, ask: Callable[[], str | None], wanted: frozenset[str], *, timeout: float) -> str:
-        """Repeat the request until the response is one of the wanted ones.
+        """Call `ask` until it returns one of the wanted values, and return that value.
 
         Raises:
-            TimeoutError: none was in time; the message has the last response.
+            TimeoutError: it did not in time; the message has the last value.
         """
         deadline = time.monotonic() + timeout
         while (state := ask()) not in wanted:
@@ -186,28 +186,28 @@ class AirflowApi:
         """Return all current records of the task's log: `event`, and `timestamp` and `level` if present."""
         path = f"{_task_path(dag_id, run_id, task_id)}/logs/{attempt}"
         query = {"map_index": map_index, "full_content": True}
-        answer = self._request("GET", path, params=query, headers={"accept": "application/x-ndjson"})
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        response = self._request("GET", path, params=query, headers={"accept": "application/x-ndjson"})
+        if response.status_code == httpx.codes.NOT_FOUND:
             return []
-        return [json.loads(line) for line in answer.raise_for_status().text.splitlines() if line]
+        return [json.loads(line) for line in response.raise_for_status().text.splitlines() if line]
 
     def follow_log(
         self, dag_id: str, run_id: str, task_id: str, *, attempt: int = 1, map_index: int = -1, interval: float = 0.5
     ) -> Iterator[dict[str, Any]]:
-        """Yield the records of the task's log as they are written, until the attempt has ended and all were read.
+        """Yield the records of the task's log as they are written, until the attempt has ended and all are read.
 
-        Airflow merges several files by time, so positions shift; a record is new if it occurred less often before.
+        Airflow merges several files by time, so positions shift; a record is new if it occurs more often than before.
         """
-        seen: dict[str, int] = {}
+        before: dict[str, int] = {}
         while True:
             ended = self._has_ended(dag_id, run_id, task_id, attempt, map_index)
             now: dict[str, int] = {}
             for record in self.log(dag_id, run_id, task_id, attempt, map_index):
                 key = json.dumps(record, sort_keys=True)
                 now[key] = now.get(key, 0) + 1
-                if now[key] > seen.get(key, 0):
+                if now[key] > before.get(key, 0):
                     yield record
-            seen = now
+            before = now
             if ended:
                 return
             time.sleep(interval)
@@ -217,32 +217,32 @@ class AirflowApi:
         return task["try_number"] > attempt or task["state"] in FINAL_TASK_STATES | {"up_for_retry"}
 
     def _json(self, method: str, path: str, **rest: Any) -> Any:
-        answer = self._request(method, path, **rest)
-        if answer.is_error:
-            why = f"{method} {answer.url}: {answer.status_code} {answer.text[:_MOST_OF_AN_ANSWER]}"
-            raise httpx.HTTPStatusError(why, request=answer.request, response=answer)
-        return answer.json()
+        response = self._request(method, path, **rest)
+        if response.is_error:
+            why = f"{method} {response.url}: {response.status_code} {response.text[:_MAX_TEXT]}"
+            raise httpx.HTTPStatusError(why, request=response.request, response=response)
+        return response.json()
 
     def _request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **rest: Any
     ) -> httpx.Response:
         for _ in range(2):
-            sent = {**(headers or {}), "authorization": f"Bearer {self._authorized()}"}
-            answer = self._client.request(method, f"/api/v2/{path}", headers=sent, **rest)
-            if answer.status_code != httpx.codes.UNAUTHORIZED:
+            sent = {**(headers or {}), "authorization": f"Bearer {self._access_token()}"}
+            response = self._client.request(method, f"/api/v2/{path}", headers=sent, **rest)
+            if response.status_code != httpx.codes.UNAUTHORIZED:
                 break
             self._token = ""
-        return answer
+        return response
 
-    def _authorized(self) -> str:
+    def _access_token(self) -> str:
         if not self._token:
-            answer = self._client.get("/auth/token")
-            self._token = answer.raise_for_status().json()["access_token"]
+            response = self._client.get("/auth/token")
+            self._token = response.raise_for_status().json()["access_token"]
         return self._token
 
 
 def decoded(value: Any) -> Any:
-    """Return an XCom's value; Airflow 3 returns JSON, or its text."""
+    """Return the value of an XCom, which Airflow 3 returns as JSON or as a text of JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -256,6 +256,7 @@ def _task_path(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> s
     return path if map_index < 0 else f"{path}/{map_index}"
 
 
-def _health(name: str, said: Mapping[str, Any]) -> Health:
-    beat = said.get(f"latest_{name}_heartbeat")
-    return Health(status=said.get("status") or "", heartbeat=datetime.fromisoformat(beat).timestamp() if beat else 0.0)
+def _health(name: str, fields: Mapping[str, Any]) -> Health:
+    beat = fields.get(f"latest_{name}_heartbeat")
+    heartbeat = datetime.fromisoformat(beat).timestamp() if beat else 0.0
+    return Health(status=fields.get("status") or "", heartbeat=heartbeat)

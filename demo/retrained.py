@@ -1,4 +1,4 @@
-"""Shows the results of retraining: a table of models, data versions and accuracies, in a terminal or a picture."""
+"""Show the results of retraining in a terminal or a picture: a table of models, data versions and accuracies."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ class Retrained:
 
     @property
     def outcome(self) -> str:
-        """The outcome as text."""
+        """Return the outcome as text."""
         return f"champion {self.generation}" if self.is_promoted else f"refused, champion {self.generation} stays"
 
 
 def retrained(stack: Stack, place: Machine, dag_id: str, run_id: str) -> Retrained:
-    """Return the outputs of one run: its tasks' results, and the file that rank 0 has written next to the model."""
+    """Return the model of one run, from its tasks' results and the file that rank 0 has written next to the model."""
     claimed, trained, evaluated, promoted = (
         stack.api.xcom(dag_id, run_id, task_id) for task_id in ("claim", "train", "evaluate", "promote")
     )
     model, _ = place.model(trained["model"])
-    read: dict[str, Any] = json.loads(Path(model).with_name("trained_on.json").read_text())
-    decided = promoted["tfevents"]["scalars"]
+    data: dict[str, Any] = json.loads(Path(model).with_name("trained_on.json").read_text())
+    decision = promoted["tfevents"]["scalars"]
     return Retrained(
-        data_version=str(read["data_version"]),
+        data_version=str(data["data_version"]),
         new=[str(uri).rstrip("/").rpartition("/")[2] for uri in claimed["new"]],
-        batches=len(read["batches"]),
-        images=int(read["images"]),
+        batches=len(data["batches"]),
+        images=int(data["images"]),
         accuracy=float(evaluated["tfevents"]["scalars"]["held_out/accuracy"]),
-        is_promoted=bool(decided["promotion/promoted"]),
-        generation=int(decided["promotion/generation"]),
+        is_promoted=bool(decision["promotion/promoted"]),
+        generation=int(decision["promotion/generation"]),
     )
 
 
 def table(models: Sequence[Retrained]) -> Table:
-    """Return the models, oldest first, with a bar for each accuracy."""
+    """Return a table of the models, oldest first, with a bar for each accuracy."""
     least = math.floor(min(model.accuracy for model in models) * 10) / 10
-    made = Table(title="models", title_justify="left", box=None, header_style="dim")
+    result = Table(title="models", title_justify="left", box=None, header_style="dim")
     for column in ("", "data version", "new", "batches", "images", "accuracy"):
-        made.add_column(column, justify="right" if column in {"", "batches", "images", "accuracy"} else "left")
-    made.add_column(f"from {least:.0%} to 100%", width=30)
-    made.add_column("what became of it")
+        result.add_column(column, justify="right" if column in {"", "batches", "images", "accuracy"} else "left")
+    result.add_column(f"from {least:.0%} to 100%", width=30)
+    result.add_column("what became of it")
     for number, model in enumerate(models, start=1):
         colour = "green" if model.is_promoted else "red"
-        made.add_row(
+        result.add_row(
             str(number),
             model.data_version,
             " ".join(model.new),
@@ -79,7 +79,7 @@ def table(models: Sequence[Retrained]) -> Table:
             Bar(size=1 - least, begin=0, end=model.accuracy - least, color=colour),
             Text(model.outcome, style=colour),
         )
-    return made
+    return result
 
 
 def picture(models: Sequence[Retrained], path: Path) -> None:

@@ -37,7 +37,7 @@ ARRIVAL_TIMEOUT = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A slice of scikit-learn's digits that is delivered as a folder."""
+    """A part of scikit-learn's digits, delivered as a folder."""
 
     name: str
     first: int
@@ -94,8 +94,8 @@ def show(stack: Stack, folder: Folder, place: Machine, console: Console) -> int:
     models: list[Retrained] = []
     for title, batches in ARRIVALS:
         console.rule(f"[bold]{title}[/]")
-        for said in drop(batches, folder):
-            console.print(f"[dim]dropped[/] {said}")
+        for line in drop(batches, folder):
+            console.print(f"[dim]dropped[/] {line}")
         waiting = {batch.name for batch in batches}
         while waiting:
             models.append(retrained(stack, place, DAG_ID, trainings.show_next()))
@@ -106,13 +106,13 @@ def show(stack: Stack, folder: Folder, place: Machine, console: Console) -> int:
 
 @dataclass
 class Trainings:
-    """The runs that arriving data creates, one after the other."""
+    """Runs that arriving data creates, one after the other."""
 
     stack: Stack
     console: Console
 
     def __post_init__(self) -> None:
-        self.seen: list[str] = []
+        self._shown: set[str] = set()
         self._skipped: set[str] = set()
 
     def show_next(self) -> str:
@@ -125,7 +125,7 @@ class Trainings:
         run_id = self._next()
         self.console.print(f"{DAG_ID}: the data made the run [bold]{run_id}[/]")
         state = Story(self.stack, self.console, DAG_ID, run_id).tell(timeout=RUN_TIMEOUT)
-        self.seen.append(run_id)
+        self._shown.add(run_id)
         if state != "success":
             raise StackFailed(f"the run {run_id} ended as {state}")
         return run_id
@@ -136,7 +136,7 @@ class Trainings:
             self.stack.check_alive()
             for run in reversed(self.stack.api.runs(DAG_ID)):
                 run_id = str(run["dag_run_id"])
-                if run_id not in {*self.seen, *self._skipped} and self._trains(run_id):
+                if run_id not in self._shown | self._skipped and self._trains(run_id):
                     return run_id
             time.sleep(0.5)
         raise TimeoutError(f"no run trains {ARRIVAL_TIMEOUT} s after data arrived\n{self.stack['triggerer'].tail()}")
@@ -151,19 +151,19 @@ class Trainings:
 
 
 def drop(batches: Sequence[Batch], folder: Folder) -> list[str]:
-    """Let the digits' delivery program write batches, move all into place at once, and return its output.
+    """Write the batches with the digits' delivery program, move all into place at once, and return the output.
 
     Raises:
         StackFailed: the program failed.
     """
     outside = folder.path / "delivery"
-    said = [_deliver(batch, outside) for batch in batches]
+    output = [_deliver(batch, outside) for batch in batches]
     for batch in batches:
         place = incoming(folder) / batch.name
-        if place.exists():  # delivered again; the earlier version is kept aside
+        if place.exists():  # the batch is delivered again: keep the earlier version aside
             place.rename(folder.path / f"{batch.name}-before")
         (outside / batch.name).rename(place)
-    return said
+    return output
 
 
 def _deliver(batch: Batch, outside: Path) -> str:
@@ -180,7 +180,7 @@ def wait_for_consumer(stack: Stack, champion: int, *, timeout: float = 120) -> N
     """Return once the consumer has received this champion.
 
     Raises:
-        TimeoutError: it has not; it may have received an earlier one.
+        TimeoutError: the consumer has not received it in time, but perhaps an earlier one.
     """
     read = 0
     deadline = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Runs a demonstration from start to end: everything started is stopped again, also after Ctrl-C."""
+"""Run a demonstration, and stop everything that it has started, also after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
 
 def make_console() -> Console:
-    """Return the console; a file gets wide lines."""
+    """Return the console; its lines are wide if the output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 def stack_config(
     folder: Folder, place: Place, *, port: int = 0, settings: Mapping[str, str] | None = None
 ) -> StackConfig:
-    """Return this Airflow's configuration: our DAGs, deferrable, and jobs in that place; `settings` add to it."""
+    """Return a configuration of Airflow with this repository's DAGs, deferrable operators and jobs in this place.
+
+    `settings` are further environment variables.
+    """
     return StackConfig(
         home=folder.home,
         dags=ROOT / "dags",
@@ -48,13 +51,13 @@ def stack_config(
 
 
 def heed_signals() -> None:
-    """Make every signal that ends this process pass through the clean-up."""
+    """Turn the signals that end this process into KeyboardInterrupt, so that the clean-up runs."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
 
 
 def demonstrate(stack: Stack, place: Place, console: Console, show: Callable[[], int]) -> int:
-    """Run `show`, stop all that was started for it, and return the exit code."""
+    """Run `show`, stop everything that was started, and return the exit code."""
     try:
         return show()
     except KeyboardInterrupt:
@@ -79,7 +82,7 @@ def clean_up(place: Place, console: Console) -> None:
 
 
 async def stop_jobs(place: Place) -> None:
-    """Stop running jobs; pods may use their grace period to end."""
+    """Delete the jobs that have not ended; their pods may run until the end of their grace period."""
     backend = place.backend()
     for job in await backend.list(PYTORCHJOB.KIND, place.namespace, {}):
         if not PYTORCHJOB.read_status(job).phase.is_terminal:

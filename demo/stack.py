@@ -1,7 +1,7 @@
-"""Airflow's components as separate processes of one private home; independent of any DAG.
+"""Run Airflow's components as separate processes with a private AIRFLOW_HOME, for any DAG.
 
 Each component leads a session of its own, so that all its forks (workers, task processes) can be found, frozen and
-ended by process id, and no foreign process is ever touched.
+ended by process id, and other processes are never touched.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class StackConfig:
     """Configuration of one deployment. Two stacks with different homes are independent.
 
     Attributes:
-        home: AIRFLOW_HOME; holds the database (SQLite), all logs and the list of our processes.
+        home: AIRFLOW_HOME, with the database (SQLite), all logs and the list of processes.
         dags: the DAG folder.
-        database_url: a database other than the SQLite file in `home`; already migrated.
-        settings: further environment of every component, such as `AIRFLOW__PTJOB__BACKEND`.
-        python: the interpreter that has Airflow.
+        database_url: URL of a migrated database to use instead of the SQLite file in `home`.
+        settings: further environment variables of every component, such as `AIRFLOW__PTJOB__BACKEND`.
+        python: an interpreter that has Airflow.
         paused_at_creation: whether new DAGs are paused at first.
         parallelism: worker processes of the LocalExecutor.
-        serve_logs: whether scheduler and triggerer serve their log files over HTTP too; the API server reads them from
-            `home` without it.
-        port: port of the API server and its page; 0 takes a free one.
-        migrated_database: where a migrated, empty SQLite file is kept between runs, which saves five seconds.
+        serve_logs: whether scheduler and triggerer also serve their log files over HTTP; otherwise the API server reads
+            them from `home`.
+        port: port of the API server and its page; 0: a free one.
+        migrated_database: path at which a migrated, empty SQLite file is kept between runs, which saves five seconds.
     """
 
     home: Path
@@ -64,15 +64,15 @@ class StackConfig:
 
     @property
     def logs(self) -> Path:
-        """Directory of the components' own output; task logs are in `home/logs`."""
+        """Return the directory of the components' own output; task logs are in `home/logs`."""
         return self.home / "components"
 
 
 class Stack:
     """Runs api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them.
 
-    A free port is reserved until they are stopped: the API server binds it half a minute after it was chosen, and again
-    whenever it is restarted.
+    A port is reserved until the stack is stopped, because the API server binds it only half a minute after it was
+    chosen, and again after each restart.
     """
 
     def __init__(self, config: StackConfig) -> None:
@@ -102,11 +102,11 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        """SQLAlchemy's address of Airflow's database; it may contain a password."""
+        """Return the SQLAlchemy URL of Airflow's database; it may contain a password."""
         return self.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
 
     def component(self, name: str, *, label: str = "") -> Component:
-        """Return one more component, not started; `label` names a second one of the same kind (`triggerer-2`)."""
+        """Return a component that is not started; `label` names a second one of the same kind (`triggerer-2`)."""
         argv = [str(self.config.python), "-m", "airflow", name]
         if not self.config.serve_logs and name in {"scheduler", "triggerer"}:
             argv.append("--skip-serve-logs")
@@ -116,14 +116,14 @@ class Stack:
         """Start a second component of one kind; it is stopped with the others."""
         extra = self.components[label] = self.component(name, label=label)
         extra.start()
-        self._remember()
+        self._write_pid_file()
         return extra
 
     def start(self, tell: Callable[[str], None] = lambda _: None) -> None:
         """Migrate the database, start all components and wait until they are healthy; call `tell` for each step.
 
         Raises:
-            StackFailed: a component failed; with the tail of its log.
+            StackFailed: a component failed; the message has the tail of its log.
         """
         self.config.home.mkdir(parents=True, exist_ok=True)
         stop_leftovers(self.config.home)
@@ -131,11 +131,11 @@ class Stack:
         tell("database")
         for component in self.components.values():
             component.start()
-        self._remember()
+        self._write_pid_file()
         self.wait_healthy(tell=tell)
 
     def stop(self) -> None:
-        """Stop every component that was started; nothing of them runs afterwards."""
+        """Stop every component that was started, the API server last, and wait for their end."""
         started = [component for component in self.components.values() if component.started_at]
         last = [component for component in started if component.name == "api-server"]
         first = [component for component in started if component not in last]
@@ -153,7 +153,7 @@ class Stack:
         """Run one `airflow` command in this home and return its output.
 
         Raises:
-            StackFailed: it failed; with its output.
+            StackFailed: the command failed; the message has its output.
         """
         command = [str(self.config.python), "-m", "airflow", *args]
         done = subprocess.run(
@@ -170,7 +170,7 @@ class Stack:
         return done.stdout
 
     def migrate(self) -> None:
-        """Migrate the SQLite file to Airflow's schema; copy a cached migrated one if there is one."""
+        """Create the SQLite file with Airflow's schema, as a copy of the kept one if that exists."""
         if self.config.database_url:
             return
         target = self.config.home / "airflow.db"
@@ -190,10 +190,10 @@ class Stack:
     def wait_healthy(
         self, names: Iterable[str] = COMPONENTS, *, timeout: float = 300, tell: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Return once each of these has reported healthy since its last start.
+        """Return once each of these components has reported healthy since its last start.
 
         Raises:
-            StackFailed: one ended, or the time was up.
+            StackFailed: a component has ended, or is not healthy in time.
         """
         missing = list(names)
         deadline = time.monotonic() + timeout
@@ -206,10 +206,10 @@ class Stack:
             time.sleep(0.2)
 
     def check_alive(self) -> None:
-        """Raise unless every component that was started still runs.
+        """Check that every component that was started still runs.
 
         Raises:
-            StackFailed: one does not; with the tail of its log.
+            StackFailed: a component has ended; the message has the tail of its log.
         """
         for name, component in self.components.items():
             if component.started_at and not component.is_running:
@@ -222,18 +222,18 @@ class Stack:
         health = self.api.health()
         if health is None or name == "api-server":
             return health is not None
-        said = health[HEALTH_NAMES[name]]
-        return said.status == "healthy" and said.heartbeat > component.started_at
+        own = health[HEALTH_NAMES[name]]
+        return own.status == "healthy" and own.heartbeat > component.started_at
 
-    def _remember(self) -> None:
+    def _write_pid_file(self) -> None:
         pids = {name: component.pid for name, component in self.components.items() if component.is_running}
         pids["starter"] = os.getpid()
-        born = {name: {"pid": pid, "created": psutil.Process(pid).create_time()} for name, pid in pids.items()}
-        pid_file(self.config.home).write_text(json.dumps(born))
+        entries = {name: {"pid": pid, "created": psutil.Process(pid).create_time()} for name, pid in pids.items()}
+        pid_file(self.config.home).write_text(json.dumps(entries))
 
 
 def environment(config: StackConfig, port: int) -> dict[str, str]:
-    """Return the environment of every component: the machine's without its Airflow settings, plus this home's."""
+    """Return the environment of every component: this process's without Airflow's variables, plus this home's."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     loopback = ",".join(filter(None, [inherited.get("NO_PROXY", ""), "127.0.0.1", "localhost"]))
     own = {
@@ -264,7 +264,7 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API__SECRET_KEY": secret,
         "API_AUTH__JWT_SECRET": secret,
-        # many tasks may begin at once: SQLite's own lock timeout of 5 s is then too short
+        # SQLite's default lock timeout of 5 s is too short if many tasks begin at once
         "DATABASE__SQL_ALCHEMY_CONN": config.database_url or f"sqlite:///{config.home / 'airflow.db'}?timeout=60",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
@@ -272,13 +272,13 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
         "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
         "USAGE_DATA_COLLECTION__ENABLED": "False",
-        # an API server that has just started answers its first requests late: on a busy machine, after 20 s
+        # on a busy machine, an API server that has just started answers its first requests after 20 s
         "WORKERS__EXECUTION_API_TIMEOUT": "30",
     }
 
 
 def kept_secret(home: Path) -> str:
-    """Return the home's secret, created once and readable only for its owner."""
+    """Return the home's secret, which is created on the first call and is readable only for its owner."""
     path = home / "secret"
     home.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -288,22 +288,21 @@ def kept_secret(home: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now, and that Linux gives to no outgoing connection until it is bound."""
+    """Return a TCP port that is free now, outside the range that Linux uses for outgoing connections."""
     reservation = PortReservation()
     reservation.close()
     return reservation.port
 
 
 def pid_file(home: Path) -> Path:
-    """Return the file with a home's processes, for a run after one that was killed."""
+    """Return the path of the list of a home's processes, which a run reads after an earlier one was killed."""
     return home / "processes.json"
 
 
 def stop_leftovers(home: Path) -> list[str]:
     """End the processes that a killed run of this home left behind, and return their names.
 
-    Process ids only count together with their creation times, and nothing happens while the process that started them
-    still lives.
+    A process is ended only if its creation time matches too, and none is while the process that started them lives.
     """
     if not pid_file(home).exists():
         return []

@@ -1,4 +1,4 @@
-"""Shows a scheduled run in progress: each task's states, and the training's log, line by line."""
+"""Show a run in progress: the state of each task, and the log of the training, line by line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STATE_COLOURS = {
     "deferred": "magenta",
     "running": "cyan",
 }
-_OURS = "ptjob_provider"
+_PACKAGE = "ptjob_provider"
 
 
 @dataclass
 class Story:
-    """One run of one DAG in progress."""
+    """Shows one run of a DAG in progress."""
 
     stack: Stack
     console: Console
@@ -41,7 +41,7 @@ class Story:
         """Show the run until it has ended, and return its state.
 
         Raises:
-            TimeoutError: it has not ended in time.
+            TimeoutError: the run has not ended in time.
             StackFailed: a component has ended.
         """
         deadline = time.monotonic() + timeout
@@ -54,7 +54,7 @@ class Story:
         return str(state)
 
     def look(self) -> None:
-        """Show what is new; follow a training that has begun to its end."""
+        """Show the changes since the last call; follow a training that has begun to its end."""
         self.stack.check_alive()
         for task in self.stack.api.tasks(self.dag_id, self.run_id):
             self.tell_state(task)
@@ -85,13 +85,13 @@ class Story:
         self.refresh(task_id, map_index)
 
     def refresh(self, task_id: str, map_index: int) -> None:
-        """Request one task's state and print it if it has changed."""
+        """Read one task's state from Airflow, and print it if it has changed."""
         self.stack.check_alive()
         self.tell_state(self.stack.api.task(self.dag_id, self.run_id, task_id, map_index))
 
 
 class _Interval:
-    """Limits how often something is called."""
+    """Calls a function at most once per interval."""
 
     def __init__(self, seconds: float, action: Callable[[], None]) -> None:
         self.seconds = seconds
@@ -105,26 +105,26 @@ class _Interval:
 
 
 def wait_for_scheduled_run(stack: Stack, dag_id: str, *, timeout: float = 120) -> str:
-    """Return the run that the schedule created; it is not triggered by hand.
+    """Wait for the run that the schedule creates, and return its id.
 
     Raises:
-        TimeoutError: the schedule created none in time.
+        TimeoutError: the schedule has created none in time.
     """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         stack.check_alive()
-        made = [run for run in stack.api.runs(dag_id) if run["run_type"] == "scheduled"]
-        if made:
-            return str(made[0]["dag_run_id"])
+        scheduled = [run for run in stack.api.runs(dag_id) if run["run_type"] == "scheduled"]
+        if scheduled:
+            return str(scheduled[0]["dag_run_id"])
         time.sleep(0.3)
     raise TimeoutError(f"the schedule of {dag_id} made no run within {timeout:.0f} s\n{stack['scheduler'].tail()}")
 
 
 def told_lines(record: dict[str, Any]) -> list[str]:
-    """Return the log lines of operator and trigger, and errors, without Airflow's own housekeeping."""
+    """Return the record's lines if this package has logged it, or if it is a warning or an error; else none."""
     causes = [line for cause in record.get("error_detail") or () for line in str(cause["exc_value"]).splitlines()]
-    is_told = _OURS in record.get("logger", "") or record.get("level") in {"warning", "error", "critical"}
-    return [*record["event"].splitlines(), *causes] if is_told else []
+    is_shown = _PACKAGE in record.get("logger", "") or record.get("level") in {"warning", "error", "critical"}
+    return [*record["event"].splitlines(), *causes] if is_shown else []
 
 
 def _name(task: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Shows a finished run's outputs as tables: the tasks, the model, the curves, and how to view them."""
+"""Show the outputs of a finished run as tables: the tasks, the model, the curves, and commands to view them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a folder of Airflow's configuration is not a package
 """Airflow's local settings for the demonstration on a cluster.
 
-The DAG names the image `digits`; the cluster has that image under its registry's name, and pulls nothing. Installations
-map images to their mirrors by Airflow's pod mutation hook: every pod template of a job passes through it.
+The DAG names the image `digits`; the cluster already has the image under its name in a registry. Installations can map
+images to a mirror in the same way, because every pod template of a job passes through Airflow's pod mutation hook.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ IMAGES = {"digits": os.environ["DEMO_DIGITS_IMAGE"]}
 
 
 def pod_mutation_hook(pod: V1Pod) -> None:
-    """Replace the images' names by those of the cluster."""
+    """Replace the names of images with their names on the cluster."""
     for container in pod.spec.containers:
         container.image = IMAGES.get(container.image, container.image)
