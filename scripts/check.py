@@ -1,12 +1,12 @@
-"""Runs all checks in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
+"""Run all checks in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
 
-Lanes of steps run in parallel, with each line marked: mostly computing steps, steps that wait for a whole Airflow,
-steps that wait for pods, and the builds that the others need. A failed step does not stop the others. The last line
-counts the tests of all steps; the exit code is 0 only if every step succeeded.
+Lanes of steps run in parallel: steps that mostly compute, steps that wait for a whole Airflow, steps that wait for
+pods, and the builds that the others need. Each line of output names its lane. A failed step does not stop the others.
+The last line counts the tests of all steps; the exit code is 0 only if every step succeeded.
 
 Of the tests on a whole Airflow or on the cluster, `make test` runs those that prove a promise (`promises.md`). The
-others belong to groups: `make test GROUP=queues` adds one, and `make test-all` runs all. CI adds one that depends on
-the changed files (`group_of_change`).
+others belong to groups: `make test GROUP=queues` adds one group, and `make test-all` runs all. CI adds one group that
+depends on the changed files (`group_of_change`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
 ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
 ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile", "--max-worker-restart=0")
-"""A test that hangs ends its worker and is named; a new worker would run it again, without end."""
+"""A test that hangs ends its worker and is named. No worker is restarted, because it would run that test again."""
 
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Tests that need neither Airflow nor PyTorch; those marked `cluster` run in the group `backend`."""
 
 ADAPTERS = ("tests/airflow_adapter", "tests/guides", "benchmarks")
-"""Tests that need Airflow's packages and processes of this machine; likewise."""
+"""Tests that need Airflow's packages and processes of this machine; those marked `cluster` as above."""
 
 LEDGER = ("tests/ledger",)
 """Tests that need a PostgreSQL server."""
@@ -170,10 +170,10 @@ PURE = (
 BACKEND_COVERAGE = 85
 
 ON_BACKEND = ("backend", "kinds", "queues", "second-cluster")
-"""Groups that together run the cluster's back-end; its coverage is checked if all of them are run."""
+"""Groups that together run the whole back-end of clusters; its coverage is checked if all of them are run."""
 
-_A_SESSION = 4 * 3600
-"""Seconds before the newest commit in which commits count as not yet tested."""
+_SESSION = 4 * 3600
+"""Seconds before the newest commit; younger commits count as not yet tested."""
 
 
 def main(arguments: list[str]) -> int:
@@ -184,20 +184,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--soak", action="store_true", help="only tests that measure, or that strike for long")
     parser.add_argument("--only", action="store_true", help="only the groups")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="what to run besides")
-    said = parser.parse_args(arguments)
-    groups = _groups(said.groups)
+    options = parser.parse_args(arguments)
+    groups = _groups(options.groups)
     proved: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ptjob-check-") as folder:
         scratch = Path(folder)
-        if said.lint:
+        if options.lint:
             steps = run(lint_steps(), scratch)
-        elif said.check:
+        elif options.check:
             steps = run([*lint_steps(), *check_steps(*ON_ALL_CORES)], scratch)
-        elif said.soak:
+        elif options.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
         else:
-            steps = run_everything(scratch, groups, only=said.only)
-            proved = [*groups, *([] if said.only else [""])]
+            steps = run_everything(scratch, groups, only=options.only)
+            proved = [*groups, *([] if options.only else [""])]
     missing, wrong = unproved(steps, proved), [*unclaimed(), *loose_quarantine(datetime.now(UTC).date())]
     print("\n── summary", *missing, *wrong, summary(steps), sep="\n", flush=True)
     is_complete = not missing or not held_cluster.is_required()
@@ -223,9 +223,9 @@ def _groups(words: list[str]) -> list[str]:
 
 
 def group_of_change() -> str:
-    """Return the group that covers most of the newest commits' files; ties and commits without a group rotate."""
+    """Return the group that covers most files of the newest commits; of several, the next one with each commit."""
     newest, number = _git("log", "-1", "--format=%ct"), int(_git("rev-list", "--count", "HEAD"))
-    base = _git("rev-list", "-1", f"--before={int(newest) - _A_SESSION}", "HEAD")
+    base = _git("rev-list", "-1", f"--before={int(newest) - _SESSION}", "HEAD")
     changed = _git("diff", "--name-only", base, "HEAD").splitlines() if base else []
     files = {group: sum(any(part in path for part in parts) for path in changed) for group, parts in CHANGED.items()}
     candidates = [group for group, count in files.items() if count == max(files.values())]
@@ -238,7 +238,7 @@ def _git(*words: str) -> str:
 
 
 def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) -> list[Step]:
-    """Run the gate and these groups, with the cluster up once for all that use it; return the steps."""
+    """Run the gate and these groups, and return the steps; the cluster is started once for all of them."""
     builds = Builds()
     with contextlib.ExitStack() as stack:
         builds.programs.then = lambda: stack.enter_context(held_cluster.held())
@@ -259,7 +259,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
 
 
 class Builds:
-    """The steps that build the others' prerequisites; minutes the first time, then nothing."""
+    """Steps that build the prerequisites of others; they take minutes the first time, and then almost nothing."""
 
     def __init__(self) -> None:
         self.programs = _build("the cluster's programs", "prepare")
@@ -279,7 +279,7 @@ def _build(name: str, word: str) -> Step:
 
 
 def lint_steps() -> list[Step]:
-    """Return the steps that read the code."""
+    """Return the steps that only read the code."""
     return [
         Step("format", (str(BIN / "ruff"), "format", "--check", "--quiet", ".")),
         Step("lint", (str(BIN / "ruff"), "check", "--quiet", ".")),
@@ -289,7 +289,7 @@ def lint_steps() -> list[Step]:
 
 
 def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
-    """Return the steps that run the code on this machine without privileges; `measured` are options for the core's."""
+    """Return the steps that run the code on this machine without privileges; `measured` are options of the first."""
     slower = (*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"])
     return [
         Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
@@ -322,7 +322,7 @@ def stack_steps(builds: Builds) -> list[Step]:
 
 
 def cluster_steps(builds: Builds) -> list[Step]:
-    """Return the gate's steps that run on the cluster: most of their time they wait for pods."""
+    """Return the gate's steps that run on the cluster; they mostly wait for pods."""
     folders = {"Airflow on the cluster": AIRFLOW_ON_CLUSTER, "the back-end": BACKEND}
     airflow, backend = (
         Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(folder), needs=builds.images)
@@ -338,7 +338,7 @@ def cluster_steps(builds: Builds) -> list[Step]:
 
 
 def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
-    """Return the steps of a group, each with its lane."""
+    """Return the steps of a group, each with the lane in which it runs."""
     paths, images = GROUPS[group], builds.images
     lanes = {"arrival": ("machine", builds.s3), "specs": ("machine", images), "demos": ("stack", None)}
     if group == "airflow":
@@ -354,7 +354,7 @@ def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
         trains = _group(group, *KFP_TRAINS, command=PYTEST_KFP)
         oldest = _group(group, *KFP, command=PYTEST_KFP_OLDEST)
         return [("machine", trains), ("machine", oldest), ("cluster", on_cluster)]
-    if group in {"images", "faults"}:  # the last path needs kfp, too
+    if group in {"images", "faults"}:  # the tests of the last path also need kfp
         on_cluster = _group(group, paths[-1], command=PYTEST_KFP, needs=images)
         return [("stack", _group(group, *paths[:-1], needs=images)), ("cluster", on_cluster)]
     lane, needs = lanes.get(group, ("cluster", builds.queues if group == "queues" else images))
@@ -370,7 +370,7 @@ def _group(
     measures: str = "coverage",
     needs: Step | None = None,
 ) -> Step:
-    """Return the step for these paths, without the tests of the gate and of later groups."""
+    """Return the step for these paths, without tests that belong to the gate or to a later group."""
     later = [*GROUPS][[*GROUPS].index(group) + 1 :]
     elsewhere = tuple(path for other in later for path in GROUPS[other] if path.startswith(paths) and path not in paths)
     whole = (*command, *options, *_without(elsewhere), *_deselected(gate(*paths)))
@@ -397,7 +397,7 @@ def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
 
 
 def covered(percent: int, *modules: str) -> tuple[str, ...]:
-    """Return the command that fails if these modules have less coverage."""
+    """Return the command that fails if the coverage of these modules is less than this percentage."""
     included = ",".join(f"ptjob_provider/{module}" for module in modules)
     return (*COVERAGE, "report", "--skip-covered", "--show-missing", f"--fail-under={percent}", f"--include={included}")
 

@@ -1,4 +1,4 @@
-"""Compiles a release's files for Kubeflow Pipelines: the component, and every example pipeline, as YAML.
+"""Compile a release's files for Kubeflow Pipelines as YAML: the component, and every example pipeline.
 
 python scripts/compile_pipelines.py FOLDER
 """

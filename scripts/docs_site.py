@@ -1,7 +1,7 @@
-"""Adds to the site what is not written in docs/: pages of the rest of the repository, and pictures of diagrams.
+"""Add pages of files outside docs/ to the site, and replace diagrams with pictures.
 
-A hook of MkDocs (mkdocs.yml). In docs/ links lead to files of the repository, so they work where the repository is
-read. Here each becomes a link to that file's page on the site, or text where the site has no such page.
+A hook of MkDocs (mkdocs.yml). Links in docs/ lead to files of the repository, so that they work in a repository
+browser. This module replaces each with a link to the file's page on the site, or with its text if there is no page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGES = {
     "deploy/README.md": "how-to/deploy",
     "docker/README.md": "how-to/images",
 }
-"""Files of the repository, and their pages on the site, without the suffix."""
+"""Files of the repository, and their pages on the site without the suffix."""
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -49,10 +49,10 @@ COLOURS = merm.Theme(
 )
 CODE_IN_CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 CELL = re.compile(r"(?<=</td>\n)<td[ >].*?</td>", re.DOTALL)
-"""Of a table, but not the first of a row: a name that is looked for stays whole."""
+"""A cell of a table, except the first one of a row: the names there are not broken."""
 
 NO_BREAK = "\ue000"
-"""Stands for a space in a diagram's label, because the renderer breaks long lines that its boxes have room for."""
+"""Replaces each space in a diagram's label, because the renderer would break lines even if they fit into the box."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -66,14 +66,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs
-    """Return a page's text with the site's links and with pictures for its diagrams."""
+    """Return a page's text with links of the site and with pictures instead of diagrams."""
     uri = page.file.src_uri
     text = markdown if page.file.generated_by else with_links(markdown, f"docs/{uri}", uri)
     return MERMAID.sub(lambda block: picture(block[1]), text)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs
-    """Let a browser break long names in tables after `.`, `_`, `/`, `=` and `::`, and nowhere else."""
+    """Allow browsers to break long names in tables after `.`, `_`, `/`, `=` and `::`, and nowhere else."""
 
     def breakable(code: re.Match[str]) -> str:
         return re.sub(r"(?<=\w)([._/=]|::)(?=\w)", r"\1<wbr>", code[0])
@@ -91,7 +91,7 @@ def with_links(text: str, source: str, uri: str) -> str:
 
 
 def site_link(link: re.Match[str], source: str, uri: str) -> str:
-    """Return one link for the site, or its text if it leads to what is no part of the site."""
+    """Return the link for the site, or its text if the target has no page there."""
     image, text, target, anchor = link[1], link[2], link[3], link[4] or ""
     if not target:
         return link[0]
@@ -102,7 +102,7 @@ def site_link(link: re.Match[str], source: str, uri: str) -> str:
 
 
 def place_of(path: str, anchor: str) -> tuple[str, str]:
-    """Return the page and the anchor on the site of a file of the repository; "" for one that has no page."""
+    """Return page and anchor on the site for a file of the repository; the page is "" if there is none."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/"), anchor
     if path in {"dags", "pipelines"}:
@@ -137,7 +137,7 @@ def examples() -> str:
 
 
 def picture(diagram: str) -> str:
-    """Return a diagram as a picture in the page, in the colours of the page."""
+    """Return a diagram as an SVG picture in the colours of the page."""
     whole = re.sub(r'"[^"]*"', lambda label: label[0].replace(" ", NO_BREAK).replace("<br>", "<br/>"), diagram)
     svg = re.sub(r">\s+<", "><", merm.render_diagram(whole, theme=COLOURS).replace(NO_BREAK, " "))
     return f'<div class="diagram">{svg}</div>'

@@ -1,6 +1,6 @@
-"""Writes the fields of a job into the docstrings of whatever takes them as arguments; `--check` only compares.
+"""Write the fields of a job into the docstrings of the classes that take them as arguments; `--check` only compares.
 
-The texts are those below the fields of `TrainingJob`: the first sentence, and the one about None.
+The texts come from the fields of `TrainingJob`: the first sentence, and the one about None.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ TARGETS: Mapping[tuple[Path, str], Mapping[str, str]] = {
         "docs/how-to/kubeflow-pipelines.md.",
     },
 }
-"""File and name of what is documented, with the texts that differ there."""
+"""File and name of each class or function with such a docstring, and the texts that differ there."""
 
 
 def written(file: Path, name: str) -> str:
-    """Return the file's text with every field of a job first in the section `Args` of that docstring."""
+    """Return the file's text with all fields of a job at the beginning of `Args` in this docstring."""
     text = file.read_text()
     docstring = ast.get_docstring(definition(file, name), clean=False) or ""
     head, _, body = docstring.partition("    Args:\n")
     entries, mark, rest = body.partition("\n\n")
     fields = {**attribute_texts(TrainingJob), **TARGETS[file, name]}
     own = [entry for entry in re.split(r"\n(?= {8}\S)", entries.rstrip()) if entry.split(":")[0].strip() not in fields]
-    lines = [*(_entry(field, said) for field, said in fields.items()), *own]
+    lines = [*(_entry(field, description) for field, description in fields.items()), *own]
     end = f"{mark}{rest}" if mark else body.removeprefix(entries.rstrip())
     return text.replace(docstring, "\n".join([f"{head}    Args:", *lines]) + end)
 
@@ -57,7 +57,7 @@ def _entry(field: str, text: str) -> str:
 
 
 def main() -> int:
-    """Write the docstrings, or name those that differ; return the exit code."""
+    """Write the docstrings, or with `--check` print those that differ; return the exit code."""
     outdated = [target for target in TARGETS if written(*target) != target[0].read_text()]
     if "--check" in sys.argv:
         print(*(f"{file}: {name} differs; run {Path(__file__).name}" for file, name in outdated), sep="\n")

@@ -1,4 +1,4 @@
-"""Keeps the tests' Kubernetes cluster up during several consecutive test runs."""
+"""Keep the Kubernetes cluster of the tests up during several test runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 REQUIRED = "PTJOB_REQUIRE_CLUSTER"
 UNMET = 69
-"""Exit code of the command on a machine that cannot run a cluster."""
+"""Exit code of the cluster's command on a machine that cannot run one."""
 
 
 def is_required() -> bool:
-    """Return whether a machine without a cluster is an error; CI requires one."""
+    """Return whether it is an error if the machine cannot run a cluster, as in CI."""
     return os.environ.get(REQUIRED) == "1"
 
 
 def command(word: str) -> tuple[str, ...]:
-    """Return the command that acts on the cluster."""
+    """Return the command line for an action on the cluster."""
     return ("env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "cluster", word)
 
 
@@ -32,8 +32,9 @@ def command(word: str) -> tuple[str, ...]:
 def held() -> Iterator[None]:
     """Keep the cluster up inside the block, or print why it cannot run; stop it afterwards unless it was up before.
 
-    Another process holds it for as long as its standard input, our end of a pipe, is open. So it is released however we
-    end, and a Ctrl-C, which reaches every process of this terminal, does not stop it while tests still use it.
+    Another process holds the cluster while its standard input, a pipe from this process, is open. So the cluster is
+    released however this process ends. The holder has a session of its own, because a Ctrl-C reaches every process of
+    the terminal while tests may still use the cluster.
     """
     pipe = subprocess.PIPE
     holder = subprocess.Popen(command("hold"), stdin=pipe, stdout=pipe, start_new_session=True)

@@ -1,7 +1,7 @@
 """Measure the size and shape of the product's code: `python scripts/measure_code.py [FOLDER]`.
 
-A line of code is a line with code on it: docstrings, comments and blank lines do not count, and the formatting is
-unchanged. An importer is another file of the same folder that imports a module or something from it.
+A line of code is a line with code on it, at unchanged formatting: docstrings, comments and blank lines do not count. An
+importer of a module is another file of the same folder that imports the module or a name from it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SMALL = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One file.
+    """Measures of one file.
 
     Attributes:
-        module: its dotted name.
-        lines: all of its lines.
-        code: its lines of code.
+        module: dotted name of the module.
+        lines: number of all lines.
+        code: number of lines of code.
         functions: lines of code of each function, by name.
-        imports: dotted names that it imports: modules, and names that may be modules.
+        imports: dotted names that the file imports: modules, and names that may be modules.
     """
 
     module: str
@@ -87,14 +87,14 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def importers(sources: list[Source]) -> Counter[str]:
-    """Return how many other files import each module; a package counts if the name is not one of its modules."""
+    """Return the number of other files that import each module; a package counts only if none of its modules does."""
     known = {source.module for source in sources}
-    found: Counter[str] = Counter(dict.fromkeys(known, 0))
+    counts: Counter[str] = Counter(dict.fromkeys(known, 0))
     for source in sources:
         modules = source.imports & known
-        meant = {name for name in modules if not any(other.startswith(f"{name}.") for other in modules)}
-        found.update(meant - {source.module})
-    return found
+        imported = {name for name in modules if not any(other.startswith(f"{name}.") for other in modules)}
+        counts.update(imported - {source.module})
+    return counts
 
 
 def report(sources: list[Source]) -> Iterator[str]:

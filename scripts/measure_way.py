@@ -1,6 +1,6 @@
-"""Measure the way of one job from its fields to its manifest: `python scripts/measure_way.py [-v]`.
+"""Measure how many files and functions render a job's manifest from its fields: `python scripts/measure_way.py [-v]`.
 
-For each kind, counts the files and functions of the product that are entered; `-v` lists them in the order of entry.
+The figures are for each kind; `-v` lists the functions in the order in which they are entered.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _OWNER = Owner(instance="measure", ids={"task": "way"}, labels={})
 
 def entered(call: Callable[[], object]) -> dict[str, list[str]]:
     """Return the functions of the product that a call enters, by file."""
-    found: dict[str, list[str]] = {}
+    by_file: dict[str, list[str]] = {}
 
     def enter(frame: FrameType, event: str, _arg: object) -> None:
         code = frame.f_code
         path = Path(code.co_filename)
         if event == "call" and not code.co_name.startswith("<") and path.is_relative_to(_PRODUCT):
-            functions = found.setdefault(str(path.relative_to(_PRODUCT)), [])
+            functions = by_file.setdefault(str(path.relative_to(_PRODUCT)), [])
             if code.co_qualname not in functions:
                 functions.append(code.co_qualname)
 
@@ -52,7 +52,7 @@ def entered(call: Callable[[], object]) -> dict[str, list[str]]:
         call()
     finally:
         sys.setprofile(None)
-    return found
+    return by_file
 
 
 def _render(kind: str, fields: dict[str, Any]) -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ def _render(kind: str, fields: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the figures of each kind and job."""
     for kind in kinds.KINDS:
         for name, fields in _JOBS.items():
             files = _render(kind, fields)

@@ -1,8 +1,8 @@
 """Plant the faults of tests/mutants.toml, one at a time, and check that each is caught by the test that it names.
 
 A fault changes one text within one symbol of the product, in a copy of the tree. Its gate test runs first without the
-fault (all gate tests together), then with it, and must fail by an assertion: an exception of the broken code alone
-proves no promise. A fault whose symbol or text no longer exists is red.
+fault (all gate tests together), then with the fault, and must then fail by an assertion: an exception of the broken
+code alone proves no promise. A fault is red, too, if its symbol or text no longer exists.
 
 Results are cached in the user's cache folder, by a digest of the product, the tests and the fault: an interrupted run
 resumes where it stopped.
@@ -58,9 +58,9 @@ class Fault:
     Attributes:
         name: the fault, as a sentence.
         symbol: `module:qualified.name` of a class, function or constant.
-        find: a text that occurs in it once.
+        find: a text that occurs once in the symbol's source.
         replace: the text that replaces it.
-        test: pytest's id of the gate test; without a case it stands for all cases.
+        test: pytest's id of the gate test; without a case, it means all cases.
     """
 
     name: str
@@ -83,10 +83,10 @@ class Fault:
         """
         first, last = _lines_of(source, self.symbol.partition(":")[2])
         lines = source.splitlines(keepends=True)
-        found = "".join(lines[first:last])
-        if (times := found.count(self.find)) != 1:
+        text = "".join(lines[first:last])
+        if (times := text.count(self.find)) != 1:
             raise ValueError(f"the text occurs {times} times, not once")
-        changed = "".join([*lines[:first], found.replace(self.find, self.replace), *lines[last:]])
+        changed = "".join([*lines[:first], text.replace(self.find, self.replace), *lines[last:]])
         ast.parse(changed)
         return changed
 
@@ -99,14 +99,14 @@ class Ends:
     by_test: dict[str, str] = field(default_factory=dict)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Deselect the other tests of the same files. A missing test does not stop the others."""
+        """Deselect the other tests of the same files; a missing test does not stop the others."""
         items[:] = [item for item in items if {item.nodeid, item.nodeid.partition("[")[0]} & set(self.tests)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record how a test's phase ended; the first one that did not pass counts."""
+        """Record how a phase of a test ended; of several, the first phase that did not pass counts."""
         report = yield
         if self.by_test.get(item.nodeid, "passed") == "passed":
             self.by_test[item.nodeid] = _failure(item, call) if report.failed else report.outcome
@@ -119,8 +119,8 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only faults with one of these in their name or symbol")
     words = parser.parse_args().words
     faults = [Fault(**fields) for fields in tomllib.loads((ROOT / LIST).read_text())["fault"]]
-    mine = [one for one in faults if one.test.startswith("tests/kfp_") is HAS_KFP]
-    wanted = [one for one in mine if any(word in f"{one.name} {one.symbol}" for word in words or [""])]
+    runnable = [fault for fault in faults if fault.test.startswith("tests/kfp_") is HAS_KFP]
+    wanted = [fault for fault in runnable if any(word in f"{fault.name} {fault.symbol}" for word in words or [""])]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptjob-provider" / "mutants.json"
     with tempfile.TemporaryDirectory(prefix="ptjob-mutants-") as folder:
         tree = Path(folder) / "tree"
@@ -132,23 +132,23 @@ def try_faults(faults: Sequence[Fault], tree: Path, cache: Path) -> int:
     """Try the faults in a copy of the tree, print each result, and return the exit code."""
     began = time.monotonic()
     content = _copy(tree)
-    keys = {one: hashlib.sha256(json.dumps([content, *astuple(one)]).encode()).hexdigest() for one in faults}
+    keys = {fault: hashlib.sha256(json.dumps([content, *astuple(fault)]).encode()).hexdigest() for fault in faults}
     caught = json.loads(cache.read_text()) if cache.exists() else []
-    left = [one for one in faults if keys[one] not in caught]
+    left = [fault for fault in faults if keys[fault] not in caught]
     print(f"{len(faults)} faults, {len(faults) - len(left)} of them caught before", flush=True)
-    green = _ends(tree, sorted({one.test for one in left}))
+    green = _ends(tree, sorted({fault.test for fault in left}))
     red = []
-    for one in left:
+    for fault in left:
         started = time.monotonic()
-        end = _end_with(one, tree) if green[one.test] == "passed" else f"{green[one.test]} without the fault"
+        end = _end_with(fault, tree) if green[fault.test] == "passed" else f"{green[fault.test]} without the fault"
         if end == "asserted":
-            caught.append(keys[one])
+            caught.append(keys[fault])
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.write_text(json.dumps(caught))
         else:
-            red.append(f"RED  {one.name}: {end}\n     {one.symbol}\n     {one.test}")
-        told = "caught" if end == "asserted" else "RED   "
-        print(f"{told}  {one.name} ({time.monotonic() - started:.1f} s)", flush=True)
+            red.append(f"RED  {fault.name}: {end}\n     {fault.symbol}\n     {fault.test}")
+        result = "caught" if end == "asserted" else "RED   "
+        print(f"{result}  {fault.name} ({time.monotonic() - started:.1f} s)", flush=True)
     print("", f"{len(faults) - len(red)} of {len(faults)} caught, {time.monotonic() - began:.0f} s", *red, sep="\n")
     return 1 if red else 0
 
@@ -168,15 +168,15 @@ def _end_with(fault: Fault, tree: Path) -> str:
 
 
 def _ends(tree: Path, tests: Sequence[str]) -> dict[str, str]:
-    """Run tests of the tree in a new process, and return the outcome of each, with all its cases."""
+    """Run tests of the tree in a new process, and return the outcome of each: the worst of its cases."""
     report = tree.parent / "report.json"
     report.write_text("{}")
     process = FORKS.Process(target=_run, args=(tree, tests, report))
     process.start()
     process.join(TIMEOUT * len(tests))
     process.kill()
-    found = json.loads(report.read_text()).items()
-    cases = {test: [end for case, end in found if test in {case, case.partition("[")[0]}] for test in tests}
+    reported = json.loads(report.read_text()).items()
+    cases = {test: [end for case, end in reported if test in {case, case.partition("[")[0]}] for test in tests}
     rank = {"asserted": 0, "passed": 2}
     return {test: min(ends, key=lambda end: rank.get(end, 1), default="not run") for test, ends in cases.items()}
 
@@ -207,8 +207,8 @@ def _failure(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
 def _copy(tree: Path) -> str:
     """Copy the tree, and return a digest of its content.
 
-    The product is compiled so that Python notices a change by the source's hash: a fault may change neither time nor
-    size of the file.
+    The product is compiled so that Python notices a changed source by its hash, because a fault may change neither the
+    time nor the size of a file.
     """
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
     digest = hashlib.sha256()
@@ -222,7 +222,7 @@ def _copy(tree: Path) -> str:
 
 
 def _lines_of(source: str, name: str) -> tuple[int, int]:
-    """Return the first line of a symbol, with its decorators, and the line after its last.
+    """Return the index of a symbol's first line, including decorators, and the index after its last line.
 
     Raises:
         ValueError: the symbol does not exist.

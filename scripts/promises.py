@@ -1,4 +1,4 @@
-"""Reads `tests/promises.md`: each promise, the test that proves it on a real part, and that test's group."""
+"""Read `tests/promises.md`: each promise, the test that proves it on real infrastructure, and that test's group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Promise(NamedTuple):
     """One row of the table.
 
     Attributes:
-        promise: a sentence.
+        promise: the promise, as a sentence.
         test: the id of the test that proves it, with all its cases.
         group: the group that runs the test; empty for `make test`.
     """
@@ -33,7 +33,7 @@ class Promise(NamedTuple):
     group: str
 
     def is_proved_by(self, test: str) -> bool:
-        """Return whether this id is the test, or one of its cases."""
+        """Return whether this id is that of the promise's test, or of one of its cases."""
         return test == self.test or test.startswith(f"{self.test}[")
 
 
@@ -71,7 +71,7 @@ def unproved(steps: Iterable[Step], groups: Sequence[str]) -> list[str]:
     for row in promises():
         if row.group not in groups:
             continue
-        seen = {outcome for test, outcome in outcomes if row.is_proved_by(test)}
-        if not seen or "skipped" in seen:
-            lines.append(f"UNPROVED {row.promise}: {row.test} was {'skipped' if seen else 'not run'}")
+        results = {outcome for test, outcome in outcomes if row.is_proved_by(test)}
+        if not results or "skipped" in results:
+            lines.append(f"UNPROVED {row.promise}: {row.test} was {'skipped' if results else 'not run'}")
     return lines

@@ -1,6 +1,6 @@
-"""Writes the pages of the site's reference from the code; `docs_site.py` adds them to the site.
+"""Write the pages of the site's reference from the code; `docs_site.py` adds them to the site.
 
-What belongs to Airflow or to kfp is read from the source: neither has to be installed for that.
+Modules that import Airflow or kfp are not imported but parsed, so neither has to be installed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 @dataclass(frozen=True, kw_only=True)
 class Documented:
-    """A docstring: its paragraphs, and the entries of its sections by name."""
+    """A parsed docstring: its paragraphs, and the entries of its sections by name."""
 
     text: str
     sections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, docstring: str | None) -> Documented:
-        """Read a docstring in Google's form."""
+        """Parse a docstring in Google style."""
         prose, *rest = re.split(
             r"^(Args|Attributes|Returns|Raises):\n", inspect.cleandoc(docstring or ""), flags=re.MULTILINE
         )
@@ -61,7 +61,7 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
 
 
 def pages() -> dict[str, str]:
-    """Return each page's text by its place on the site, without the suffix."""
+    """Return each page's text by the page's path on the site, without the suffix."""
     return {
         "reference/fields": fields(),
         "reference/operators": operators(),
@@ -148,26 +148,26 @@ def command_line() -> str:
     return "\n".join(lines) + "\n"
 
 
-def command(found: click.Command | None, above: click.Context, name: str, heading: str) -> list[str]:
-    """Return the lines on a command, and on the commands below it."""
-    if found is None:
+def command(entry: click.Command | None, above: click.Context, name: str, heading: str) -> list[str]:
+    """Return the lines on a command, and on its subcommands."""
+    if entry is None:
         return []
-    context = click.Context(found, info_name=name, parent=above)
-    usage = " ".join(found.collect_usage_pieces(context))
-    summary = inspect.cleandoc(found.help or "").replace("\b\n", "")
+    context = click.Context(entry, info_name=name, parent=above)
+    usage = " ".join(entry.collect_usage_pieces(context))
+    summary = inspect.cleandoc(entry.help or "").replace("\b\n", "")
     prose, *examples = re.split(r"\n(?=ptjob )", summary, maxsplit=1)
     lines = ["", f"## {context.command_path}", "", paragraphs(prose.strip()), "", "```text"]
     lines += [f"{context.command_path} {usage}", *("".join(examples).splitlines()), "```", ""]
-    lines += option_table(found, context)
-    if isinstance(found, click.Group):
-        for below in found.list_commands(context):
-            lines += command(found.get_command(context, below), context, below, heading)
+    lines += option_table(entry, context)
+    if isinstance(entry, click.Group):
+        for below in entry.list_commands(context):
+            lines += command(entry.get_command(context, below), context, below, heading)
     return lines
 
 
-def option_table(found: click.Command, context: click.Context) -> list[str]:
-    """Return a table of a command's options; flags of the job are on a page of their own."""
-    own = [each for each in found.params if isinstance(each, click.Option) and not each.hidden]
+def option_table(entry: click.Command, context: click.Context) -> list[str]:
+    """Return a table of a command's options; flags of the job are only named, since they have a page of their own."""
+    own = [each for each in entry.params if isinstance(each, click.Option) and not each.hidden]
     flags = [each for each in own if getattr(each, "section", "")]
     records = [record for each in own if each not in flags and (record := each.get_help_record(context))]
     lines = table(("option", "meaning"), [(f"`{names}`", text) for names, text in records])
@@ -199,7 +199,7 @@ def options() -> str:
 
 
 def results() -> str:
-    """Return the page on the result, with an example that the code makes."""
+    """Return the page on the result, with an example that is created by the code."""
     lines = ["# The result", "", "One JSON value: `return_value` of a task of Airflow, the output `result` of a "]
     lines[-1] += "pipeline's step, `ptjob get -o json`. A value that does not exist is null."
     lines += [
@@ -228,14 +228,14 @@ def results() -> str:
 
 
 def example_result() -> dict[str, Any]:
-    """Return a successful job's result."""
+    """Return the result of a successful job."""
     start = datetime(2026, 1, 1, 2, 0, tzinfo=UTC)
     end = start.replace(minute=30)
     model, logs = (
         contract.ResolvedOutput(uri=f"pvc://models/{path}", claim="models", path=path, container_path=f"/mnt/{path}")
         for path in ("2026-01-01/digits.pt", "2026-01-01/logs")
     )
-    found = contract.OutputFacts(exists=True, bytes=152_061, sha256="9f86d081884c7d65…")
+    model_file = contract.OutputFacts(exists=True, bytes=152_061, sha256="9f86d081884c7d65…")
     events = contract.OutputFacts(exists=True, last_step=12, scalars={"held_out/accuracy": 0.97, "loss": 0.08})
     rank0 = "digits-3f0c5c2d9b1e-master-0"
     submission = Submission(
@@ -252,7 +252,7 @@ def example_result() -> dict[str, Any]:
         submission,
         status=status.JobStatus(phase=status.JobPhase.SUCCEEDED, created_at=start, started_at=start, finished_at=end),
         history=PodHistory(first_running_at=start + timedelta(seconds=12)),
-        report=contract.OutputReport(model=found, tfevents=events),
+        report=contract.OutputReport(model=model_file, tfevents=events),
         diagnosis=None,
         now=end,
         used={rank0: peak_usage.PeakUsage(peak_cpu=1.9, peak_memory=812_646_400, samples=14)},
@@ -261,8 +261,8 @@ def example_result() -> dict[str, Any]:
 
 def causes() -> str:
     """Return the page on causes of failure, each with its advice and whether a retry may help."""
-    told = re.findall(r"^(\w+) +(yes|no|both) +(.+(?:\n {20,}.+)*)$", verdict.__doc__ or "", re.MULTILINE)
-    why = {cause: (retry, " ".join(reason.split())) for cause, retry, reason in told}
+    rules = re.findall(r"^(\w+) +(yes|no|both) +(.+(?:\n {20,}.+)*)$", verdict.__doc__ or "", re.MULTILINE)
+    why = {cause: (retry, " ".join(reason.split())) for cause, retry, reason in rules}
     retries = {"yes": "yes", "no": "no", "both": "it depends"}
     rows = [
         (f"`{cause}`", verdict.ADVICE[cause][0], retries[why[cause][0]], why[cause][1].replace("`hints`", "failures"))
@@ -302,7 +302,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def paragraphs(text: str) -> str:
-    """Return a docstring's text for a page: names of files in docs/ become links to their pages."""
+    """Return a docstring's text for a page, with links in place of the names of files in docs/."""
     return re.sub(r"(?<![\w/`])docs/([\w/-]+\.md)", lambda named: f"[{title(named[1])}](../{named[1]})", text)
 
 
@@ -328,28 +328,28 @@ def attribute_texts(owner: type) -> dict[str, str]:
 
 def argument_types(node: Definition) -> dict[str, str]:
     """Return the types of the arguments of a function, or of a class's constructor."""
-    made = [
+    functions = [
         each for each in ast.walk(node) if isinstance(each, ast.FunctionDef) and each.name in {"__init__", node.name}
     ]
-    given = [arg for each in made[:1] for arg in (*each.args.args, *each.args.kwonlyargs)]
-    return {arg.arg: ast.unparse(arg.annotation) for arg in given if arg.annotation}
+    arguments = [arg for each in functions[:1] for arg in (*each.args.args, *each.args.kwonlyargs)]
+    return {arg.arg: ast.unparse(arg.annotation) for arg in arguments if arg.annotation}
 
 
 def public_classes(file: Path) -> list[ast.ClassDef]:
-    """Return the classes of a file that users import: not those that are only a part of another one in it."""
+    """Return the classes of a file that users import, without those that are only base classes of others in it."""
     classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
     bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
     return [node for node in classes if not node.name.startswith("_") and node.name not in bases]
 
 
 def definition(file: Path, name: str) -> Definition:
-    """Return a class or a function of a file."""
+    """Return the definition of a class or a function in a file."""
     body = ast.parse(file.read_text()).body
     return next(each for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name)
 
 
 def literal(file: Path, name: str) -> Any:
-    """Return the value of a constant of a file."""
+    """Return the value of a constant in a file."""
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
             return ast.literal_eval(node.value)

@@ -1,9 +1,9 @@
-"""Builds a release's files: wheel, sdist, the images' build commands, SBOMs, provenance and checksums.
+"""Build a release's files: wheel, sdist, the images' build commands, SBOMs, provenance and checksums.
 
 python scripts/release.py FOLDER
 
-Files that are in the folder already, such as compiled pipelines, become part of the release. Wheel and sdist are
-reproducible: their timestamps are the commit's, and the build back-end is pinned by `constraints/release.txt`.
+Files that are already in the folder, such as compiled pipelines, become part of the release. Wheel and sdist are
+reproducible: their timestamps are the commit's, and `constraints/release.txt` pins the build back-end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 EXTRAS = ("airflow", "kfp")
-"""Extras with an SBOM each: they cannot share an environment."""
+"""Extras that have an SBOM each, because they cannot share an environment."""
 
 CHECKSUMS = "SHA256SUMS"
 PROVENANCE = "provenance.unsigned.json"
@@ -36,10 +36,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--uncommitted", action="store_true", help="allow uncommitted changes; the provenance says so")
-    said = parser.parse_args(arguments)
-    folder: Path = said.folder.resolve()
+    options = parser.parse_args(arguments)
+    folder: Path = options.folder.resolve()
     changes = _git("status", "--porcelain")
-    if changes and not said.uncommitted:
+    if changes and not options.uncommitted:
         print(f"The tree has changes that are in no commit; a release is built from a commit:\n{changes}")
         print("Commit or remove them, or try the build with --uncommitted.")
         return 1
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def image_commands(sdist: str, commit: str) -> str:
-    """Return a script that builds every image from the sdist beside it, by the line in its Dockerfile."""
+    """Return a script that builds every image from the sdist in its folder, with the command in each Dockerfile."""
     texts = [file.read_text() for file in sorted((ROOT / "docker").glob("*/Dockerfile"))]
     lines = [line for text in texts for line in re.findall(r"^#   docker (build .*)$", text, re.MULTILINE)]
     labelled = [line.replace("build ", f"build --build-arg REVISION={commit} ", 1) for line in lines]
@@ -81,7 +81,7 @@ def image_commands(sdist: str, commit: str) -> str:
 
 
 def provenance(files: dict[str, str], commit: str, epoch: str, *, has_changes: bool) -> dict[str, Any]:
-    """Return an in-toto statement with SLSA's provenance: which commit and command made these files."""
+    """Return an in-toto statement with SLSA provenance: the commit and the command that made these files."""
     constraints = [{"name": name, "digest": {"sha256": _sha256(ROOT / name)}} for name in CONSTRAINTS]
     return {
         "_type": "https://in-toto.io/Statement/v1",
@@ -100,20 +100,20 @@ def provenance(files: dict[str, str], commit: str, epoch: str, *, has_changes: b
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below the folder, by its name there."""
+    """Return the SHA-256 of every file below the folder, by the file's path there."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS)
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
 
 
 def _sbom(wheel: Path, extra: str, env: dict[str, str]) -> str:
-    """Return the CycloneDX document of a fresh environment with the wheel in it, in the tested versions."""
+    """Return the CycloneDX document of a new environment with the wheel and the tested versions of its dependencies."""
     with tempfile.TemporaryDirectory(prefix="ptjob-release-") as scratch:
         installed, output = Path(scratch, "venv"), Path(scratch, "sbom.json")
         _run(str(ROOT / "scripts" / "environment.sh"), "wheel", extra, str(installed), f"{wheel}[{extra}]", env=env)
         words = ("--no-validate", "--output-reproducible", "--mc-type", "library", "--pyproject", "pyproject.toml")
         _run(str(BIN / "cyclonedx-py"), "environment", *words, "-o", str(output), str(installed), env=env)
         document = json.loads(output.read_text())
-    version = wheel.name.split("-")[1]  # pyproject.toml has none: the build back-end reads it from the package
+    version = wheel.name.split("-")[1]  # pyproject.toml has no version: the build back-end reads it from the package
     document["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/ptjob-provider@{version}"}
     return json.dumps(document, indent=2) + "\n"
 

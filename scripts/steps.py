@@ -1,4 +1,4 @@
-"""Runs steps one after the other or in parallel lanes, and summarizes the results."""
+"""Run steps one after the other or in parallel lanes, and summarize the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_MOST_OF_A_MESSAGE = 600, 600
+_MESSAGE_ENDS = 600, 600
 """Maximum characters of a failure's message in the summary: from its beginning, and from its end."""
 
 _TIMES = ROOT / ".test-times.jsonl"
@@ -29,7 +29,7 @@ _TIMES = ROOT / ".test-times.jsonl"
 
 _SLOWEST = 12
 
-_SAID = "E  "
+_REASON = "E  "
 """Prefix of each line of the reason in pytest's report; the `message` attribute has only the first lines."""
 
 
@@ -38,16 +38,16 @@ class Step:
     """One check.
 
     Attributes:
-        name: for the headings and the summary.
-        command: the command; a test step gets `--junitxml` added.
-        is_test: whether its tests are counted.
-        folders: what is tested; missing ones are left out.
-        measures: the coverage file below the scratch folder.
+        name: the name in headings and in the summary.
+        command: the command; `--junitxml` is added for a test step.
+        is_test: whether the step runs tests, which are counted.
+        folders: paths or ids of the tests; missing ones are left out.
+        measures: name of the coverage file in the scratch folder.
         is_good_with: the exit codes that count as success.
-        needs: the step of another lane that must have succeeded before this one begins. Otherwise this step is not run,
+        needs: a step of another lane that must have succeeded before this one begins. Otherwise this step is not run,
             and ends with the same result.
-        then: called after it succeeded, before dependent steps begin.
-        code: the exit code, once it has ended.
+        then: called after the step has succeeded, before dependent steps begin.
+        code: the exit code, once the step has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
         repeated: a line for each test that ran twice, because its infrastructure did not start the first time.
@@ -72,13 +72,13 @@ class Step:
 
     @property
     def is_good(self) -> bool:
-        """Return whether it was run and succeeded."""
+        """Return whether the step was run and succeeded."""
         return self.code in self.is_good_with
 
     def run(self, scratch: Path, *, lane: str = "") -> None:
-        """Run it once the step that it needs has ended, and record the result; mark each output line with the lane."""
+        """Wait for the needed step, run this one and record the result; each line of output begins with the lane."""
         try:
-            if self._has_what_it_needs():
+            if self._is_ready():
                 self._run(scratch, lane)
                 if self.then is not None and self.code == 0:
                     self.then()
@@ -88,7 +88,7 @@ class Step:
         finally:
             self.ended.set()
 
-    def _has_what_it_needs(self) -> bool:
+    def _is_ready(self) -> bool:
         if self.needs is None:
             return True
         self.needs.ended.wait()
@@ -118,7 +118,7 @@ class Step:
             self.counts, self.failures = _counts(report), _failures(report, self.times)
 
     def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
-        """Repeat the tests whose infrastructure did not start; a second failure is red."""
+        """Repeat the tests whose infrastructure did not start; a second failure counts."""
         code, times, counts, failures = self.code, self.times, self.counts, self.failures
         self.repeated = [f"REPEATED {test}: {why.strip().splitlines()[0]}" for test, why in broken.items()]
         print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
@@ -138,7 +138,7 @@ def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
 
 
 def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]:
-    """Run lanes of steps in parallel and return the steps; those of a lane run one after the other."""
+    """Run lanes of steps in parallel and return the steps; the steps of one lane run one after the other."""
     interrupted = threading.Event()
 
     def run_lane(name: str) -> None:
@@ -182,7 +182,7 @@ def _slowest(steps: Sequence[Step]) -> list[str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> tuple[int, float]:
-    """Run a command; return its exit code and the CPU seconds of all processes that it, or they, waited for."""
+    """Run a command; return its exit code, and the CPU seconds of it and of all descendants that were waited for."""
     streams = (subprocess.PIPE, subprocess.STDOUT) if lane else (None, None)
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=streams[0], stderr=streams[1]) as process:
         relay = threading.Thread(target=_relay, args=(process.stdout, lane), daemon=True)
@@ -191,7 +191,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> t
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if lane:
-            relay.join(timeout=5)  # a process that it left running may keep the pipe open
+            relay.join(timeout=5)  # a process that the command left running may keep the pipe open
     return process.returncode, used.ru_utime + used.ru_stime
 
 
@@ -201,11 +201,13 @@ def _relay(lines: IO[bytes], lane: str) -> None:
 
 
 def _environment(measures: Path, times: Path) -> dict[str, str]:
-    ours = ("AIRFLOW", "PTJOB_")
-    outside = {
-        name: value for name, value in os.environ.items() if name == held_cluster.REQUIRED or not name.startswith(ours)
+    settings = ("AIRFLOW", "PTJOB_")
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name == held_cluster.REQUIRED or not name.startswith(settings)
     }
-    return {**outside, "COVERAGE_FILE": str(measures), "PTJOB_TIMES": str(times), "PYTHONUNBUFFERED": "1"}
+    return {**inherited, "COVERAGE_FILE": str(measures), "PTJOB_TIMES": str(times), "PYTHONUNBUFFERED": "1"}
 
 
 def _times(file: Path) -> list[dict[str, Any]]:
@@ -213,42 +215,42 @@ def _times(file: Path) -> list[dict[str, Any]]:
 
 
 def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each failed test with the beginning of its reason, for the end of a log that may be cut from above."""
+    """Return each failed test with its shortened reason, for the end of a log whose beginning may be cut off."""
     if not report.exists():
         last = next((each["began"] for each in reversed(times) if "began" in each), "the first test")
         return [f"FAILED {last}: pytest did not get over it (a time-out, or the process ended)"]
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
-    found = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
+    reasons = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
     return [
         f"FAILED {case.get('classname')}::{case.get('name')}: {_shortened(_why(why))}"
-        for case, why in found
+        for case, why in reasons
         if why is not None
     ]
 
 
 def _in_xml(test: str) -> str:
-    """Return this test's name in pytest's report."""
+    """Return the name of this test in pytest's report."""
     path, _, name = test.partition("::")
     return f"{path.removesuffix('.py').replace('/', '.')}::{name}"
 
 
 def _why(failure: ET.Element) -> str:
-    said = [line for line in (failure.text or "").splitlines() if line.startswith(_SAID)]
-    return "\n".join(line.removeprefix(_SAID) for line in said) or failure.text or failure.get("message") or ""
+    reason = [line for line in (failure.text or "").splitlines() if line.startswith(_REASON)]
+    return "\n".join(line.removeprefix(_REASON) for line in reason) or failure.text or failure.get("message") or ""
 
 
 def _shortened(message: str) -> str:
     whole = " | ".join(line.strip() for line in message.splitlines() if line.strip())
-    first, last = _MOST_OF_A_MESSAGE
+    first, last = _MESSAGE_ENDS
     return whole if len(whole) <= first + last else f"{whole[:first]} … {whole[-last:]}"
 
 
 def _counts(report: Path) -> Counter[str]:
     if not report.exists():
         return Counter(failed=1)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for suite in ET.parse(report).getroot().iter("testsuite"):  # noqa: S314 - our own pytest wrote it
         failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         skipped = int(suite.get("skipped", 0))
-        found.update(passed=int(suite.get("tests", 0)) - failed - skipped, failed=failed, skipped=skipped)
-    return found
+        counts.update(passed=int(suite.get("tests", 0)) - failed - skipped, failed=failed, skipped=skipped)
+    return counts

@@ -1,7 +1,7 @@
-"""Test each supported Airflow, and write the table of results: `make test-versions` (ROWS="3.1 3.3@python3.13").
+"""Test each supported version of Airflow, and write a table: `make test-versions` (ROWS="3.1 3.3@python3.13").
 
-A row is an Airflow and a Python; its environment comes from `constraints/airflow-*.txt`. A cell is a part of the tests
-(`PARTS=adapter`). A cell that does not run keeps its result of an earlier day.
+A row is a version of Airflow on a version of Python; its environment comes from `constraints/airflow-*.txt`. A cell is
+the result of one part of the tests (`PARTS=adapter`). A cell that is not run keeps its earlier result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- make test-versions -->\n", "<!-- end -->\n"
 
 ROWS = ("3.1", "3.2", "3.3", "3.4", "3.3@python3.12", "3.3@python3.13")
 CONSTRAINTS = {"3.3": "airflow"}
-"""Constraints with another name than `airflow-<version>`: those of the usual environment."""
+"""Constraints whose name is not `airflow-<version>`: those of the usual environment."""
 
 PARTS = {
     "adapter": ("tests/airflow_adapter",),
@@ -41,7 +41,7 @@ WITHOUT = ("-m", "not cluster and not soak")
 
 @dataclass(frozen=True)
 class Row:
-    """One Airflow on one Python."""
+    """A version of Airflow on a version of Python."""
 
     airflow: str
     python: str
@@ -54,19 +54,19 @@ class Row:
 
     @property
     def is_here(self) -> bool:
-        """Whether this machine has the row's Python; a version manager's stand-in for it does not count."""
-        found = shutil.which(self.python)
+        """Return whether this machine has the row's Python; it must run, because a version manager may offer a shim."""
+        path = shutil.which(self.python)
         return (
-            found is not None and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
+            path is not None and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0
         )
 
     @property
     def folder(self) -> Path:
-        """The row's environment."""
+        """Return the folder of the row's environment."""
         return ROOT / f".venv-airflow-{self.airflow}-{Path(self.python).name}"
 
     def make(self) -> None:
-        """Make the environment, or bring it up to date."""
+        """Create the environment, or update it."""
         constraints = CONSTRAINTS.get(self.airflow, f"airflow-{self.airflow}")
         words = [str(ROOT / "scripts" / "environment.sh"), "airflow-version", constraints, str(self.folder)]
         subprocess.run(words, check=True, env={**os.environ, "PYTHON": self.python})
@@ -77,12 +77,12 @@ class Row:
             "import platform; from importlib.metadata import version as v; "
             "print(v('apache-airflow'), platform.python_version(), v('apache-airflow-providers-cncf-kubernetes'))"
         )
-        said = subprocess.run([self._python, "-c", program], check=True, capture_output=True, text=True)
-        airflow, python, provider = said.stdout.split()
+        result = subprocess.run([self._python, "-c", program], check=True, capture_output=True, text=True)
+        airflow, python, provider = result.stdout.split()
         return airflow, python, provider
 
     def run(self, part: str) -> Result:
-        """Run a part of the tests; warnings of an older Airflow about newer providers are not errors."""
+        """Run a part of the tests; warnings are errors on 3.3 only: an older Airflow warns about newer providers."""
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
             lenient = () if self.airflow == "3.3" else ("-W", "default")
@@ -97,7 +97,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """How many tests ended how, and why some did not run."""
+    """Numbers of passed, failed and skipped tests, the latter by reason."""
 
     passed: int
     failed: int
@@ -125,22 +125,22 @@ class Result:
 
     @property
     def reasons(self) -> str:
-        """Why tests were skipped, and how many for each reason."""
+        """Return the reasons for skipped tests, each with their number."""
         return "; ".join(f"{count} × {why}" for why, count in sorted(self.skipped.items()))
 
 
 def write(versions: tuple[str, str, str], part: str, result: Result) -> None:
-    """Write a result into the page: a cell of the table, and a line about the skipped tests."""
+    """Write a result into the page: a cell of the table, and a line about skipped tests."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     table = {(cells[0], cells[1]): cells for cells in map(_cells, re.findall(r"^\| 3\..*\|$", old, re.MULTILINE))}
     airflow, python, provider = versions
     cells = table.setdefault((airflow, python), [airflow, python, provider, *[NOT_RUN] * len(PARTS)])
     cells[2], cells[3 + list(PARTS).index(part)] = provider, str(result)
-    said = dict(re.findall(r"^- Skipped on (.*?): (.*)$", old, re.MULTILINE))
-    said[f"{airflow} with Python {python}, {part}"] = result.reasons
+    skipped = dict(re.findall(r"^- Skipped on (.*?): (.*)$", old, re.MULTILINE))
+    skipped[f"{airflow} with Python {python}, {part}"] = result.reasons
     rows = "".join(f"| {' | '.join(table[name])} |\n" for name in sorted(table))
-    skips = "".join(f"- Skipped on {name}: {why}\n" for name, why in sorted(said.items()) if why)
+    skips = "".join(f"- Skipped on {name}: {why}\n" for name, why in sorted(skipped.items()) if why)
     PAGE.write_text(f"{before}{BEGIN}\n{HEAD}{rows}\n{skips}\n{END}{after}")
 
 
@@ -149,18 +149,18 @@ def _cells(line: str) -> list[str]:
 
 
 def main() -> None:
-    """Test the rows that are named, else all whose Python is here."""
+    """Test the named rows, or else all rows whose Python this machine has."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="3.1, or 3.1@python3.13")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     failed = 0
-    for row in map(Row.parse, asked.rows or ROWS):
+    for row in map(Row.parse, options.rows or ROWS):
         if not row.is_here:
             print(f"{row.airflow}: not tested with {row.python}, which is not installed", file=sys.stderr)
             continue
         row.make()
-        for part in asked.parts:
+        for part in options.parts:
             result = row.run(part)
             print(f"{row.airflow} with {row.python}, {part}: {result}")
             write(row.versions(), part, result)
