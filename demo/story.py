@@ -35,7 +35,7 @@ class Story:
     dag_id: str
     run_id: str
     states: dict[str, str] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    streamed: set[str] = field(default_factory=set)
 
     def tell(self, *, timeout: float) -> str:
         """Show the run until it has ended, and return its state.
@@ -59,8 +59,8 @@ class Story:
         for task in self.stack.api.tasks(self.dag_id, self.run_id):
             self.tell_state(task)
             begun = task["state"] in {"running", "deferred", "success", "failed"}
-            if begun and task["operator_name"] == STREAMED_OPERATOR and task["id"] not in self.told:
-                self.told.add(task["id"])
+            if begun and task["operator_name"] == STREAMED_OPERATOR and task["id"] not in self.streamed:
+                self.streamed.add(task["id"])
                 self.stream(task)
 
     def tell_state(self, task: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def fields() -> str:
     for name, text in texts.items():
         lines += ["", f"## {name}", "", f"Type: `{types.get(name, 'Any')}`", "", paragraphs(text)]
     names = literal(AIRFLOW / "pod_operator.py", "ALIASES")
-    rows = [(f"`{theirs}`", f"[{ours}](#{ours})" if ours in texts else f"`{ours}`") for theirs, ours in names.items()]
+    rows = [(f"`{alias}`", f"[{name}](#{name})" if name in texts else f"`{name}`") for alias, name in names.items()]
     lines += ["", "## Names of KubernetesPodOperator", "", "`PyTorchJobOperator` accepts these names, too.", ""]
     return "\n".join([*lines, *table(("KubernetesPodOperator", "here"), rows)]) + "\n"
 

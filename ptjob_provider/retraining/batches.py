@@ -196,7 +196,7 @@ def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
 
 
 def _oddities(names: Collection[str], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
-    """Return problems with names and markers, which would prevent a batch for ever, by the batch's name."""
+    """Return the problems of names and markers that would prevent a batch for ever, by the batch's name."""
     odd = {
         name: "its name has characters that cannot be printed; rename it" for name in names if not name.isprintable()
     }

@@ -1,4 +1,4 @@
-"""Store the batches that trainings have used in PostgreSQL or SQLite, and reserve new batches for one run at a time.
+"""Ledger in PostgreSQL or SQLite: store which batches trainings have used, and reserve new ones for one run at a time.
 
 Every change is one transaction that locks the ledger's row, which serializes the changes of one ledger. Airflow is not
 queried while the row is locked: a decision from an earlier query is applied only if the reservation has not changed

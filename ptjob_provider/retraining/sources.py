@@ -212,7 +212,7 @@ class Store:
 
 
 class _BeyondBudget(Exception):
-    """A folder has more entries than the limits allow."""
+    """Error of a folder that exceeds one of the limits."""
 
 
 class _Budget:

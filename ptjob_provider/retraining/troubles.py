@@ -123,7 +123,7 @@ _MEANINGS = (
         "it cannot be reached",
     ),
 )
-"""The first match counts. Exceptions are matched by name, because this module imports no clients of stores."""
+"""Meanings of exceptions, of which the first match counts; matched by name, because no store's client is imported."""
 
 
 def trouble_of(error: Exception, source: Source) -> SourceTrouble:

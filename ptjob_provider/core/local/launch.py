@@ -192,7 +192,7 @@ def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
 
 
 def is_own_host(job: Manifest, host: str) -> bool:
-    """Return whether the host is one of the job's pods or loopback, so that the job's own port is used instead."""
+    """Return whether the host is one of the job's pods or loopback, which become loopback and the job's port."""
     name = job["metadata"]["name"]
     head = host.split(".", 1)[0]
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))
@@ -314,8 +314,8 @@ def image_paths(image: ImageFacts, root: Path) -> dict[str, str]:
 
 def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: PathMap, root: Path) -> str:
     """Return the working directory: `workingDir`, else the image's WORKDIR, else its root."""
-    wanted = normal(container.get("workingDir") or image.working_dir or "/")
-    return paths.path(wanted) or str(root / PurePosixPath(wanted).relative_to("/"))
+    directory = normal(container.get("workingDir") or image.working_dir or "/")
+    return paths.path(directory) or str(root / PurePosixPath(directory).relative_to("/"))
 
 
 def _environment(

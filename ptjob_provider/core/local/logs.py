@@ -3,7 +3,7 @@
 The supervisor writes them; any process can follow them and gets each line once. A record is
 `<RFC3339nano> stdout F text`, with `P` for a part of a long line. Both streams of a container share one pipe, so that
 their order is kept. A reader needs no lock: a complete record never changes, and the file of a run is complete before
-the file of the next run exists, and before the job's state reports the pod's end.
+the file of the next run exists or, for the last run, before the job's state reports the pod's end.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class ReplicaLog:
             runs = sorted((_Run(path, self._container, since) for path in paths), key=lambda run: run.order)
         if current:
             return [current, *(run for run in runs if run.order > current.order)]
-        known = [run for run in runs if since and run.pod_uid == since.pod_uid and run.restart >= since.restart_count]
-        return runs[runs.index(known[0]) :] if known else runs
+        unread = [run for run in runs if since and run.pod_uid == since.pod_uid and run.restart >= since.restart_count]
+        return runs[runs.index(unread[0]) :] if unread else runs
 
     def _has_ended(self) -> bool:
         """Return whether the container writes no more lines and is not started again."""

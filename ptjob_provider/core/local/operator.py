@@ -228,9 +228,9 @@ def _past_backoff_limit(job: Manifest, status: Status, pods: Sequence[Manifest])
 def _has_new_failure(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
     # The operator compares the limit with a number of requeues that is always 0, so only a limit of 0 is exceeded.
     failed = sum(_phase(pod) == "Failed" for pod in pods)
-    known = sum(count.get("failed", 0) for count in status.get("replicaStatuses", {}).values())
+    counted = sum(count.get("failed", 0) for count in status.get("replicaStatuses", {}).values())
     active = sum(_phase(pod) not in ("Succeeded", "Failed") and not _is_going(pod) for pod in pods)
-    return failed > known and active != total_replicas(job["spec"])
+    return failed > counted and active != total_replicas(job["spec"])
 
 
 def _restarts(job: Manifest, pod: Manifest) -> int:

@@ -73,7 +73,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the ended run; None if the container runs or has never run."""
+        """Return the exit code of the last run; None if the container runs or has never run."""
         return self._terminated["exitCode"] if self._terminated else None
 
     @property
@@ -301,9 +301,9 @@ class Pod:
         self._main = [self._container(plan, places, each) for each in spec["containers"]]
 
     def advance(self) -> bool:
-        """Start the containers that are due, and return whether there were any; kill them after the grace period.
+        """Start the containers that are due, and return whether there were any.
 
-        Init containers run one by one, then all others.
+        Init containers run one by one, then all others. After the grace period of a removal, kill all containers.
         """
         if time.monotonic() >= self._kill_at:
             for container in self.containers:

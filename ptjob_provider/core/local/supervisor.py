@@ -155,11 +155,11 @@ class Supervisor:
     def _place(self) -> None:
         waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
         has_devices = isinstance(self._setup.gpus, int)
-        wanted = [count_gpus(pod.object) if has_devices else 0 for pod in waiting]
-        devices = self._pool.acquire(sum(wanted))
-        for pod, count in zip(waiting, wanted, strict=True):
+        requested = [count_gpus(pod.object) if has_devices else 0 for pod in waiting]
+        devices = self._pool.acquire(sum(requested))
+        for pod, count in zip(waiting, requested, strict=True):
             if devices is None:
-                why = f"1 Insufficient nvidia.com/gpu. {sum(wanted)} requested, fewer free here."
+                why = f"1 Insufficient nvidia.com/gpu. {sum(requested)} requested, fewer free here."
                 pod.problem = f"0/1 nodes are available: {why}"
             else:
                 assigned, devices = devices[:count], devices[count:]
