@@ -233,7 +233,7 @@ class DataArrivalTrigger(ArrivalTrigger):
         self._place = Source(address=self.source, conn_id=self.conn_id, storage_options=self.storage_options or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what a triggerer builds the same trigger from; JSON values only."""
+        """Return the class path and the arguments from which a triggerer creates this trigger; JSON values only."""
         names = ("source", "conn_id", "storage_options", "batch", "pattern", "marker")
         times = ("settle_seconds", "poll_seconds", "events")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in (*names, *times)}
@@ -327,7 +327,7 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         self.events = watcher.one_of("events", events, ("each", "together"))
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what a triggerer builds the same trigger from; JSON values only."""
+        """Return the class path and the arguments from which a triggerer creates this trigger; JSON values only."""
         fields = {name: getattr(self, name) for name in ("claim", "namespace", "annotation", "events")}
         return f"{__name__}.{type(self).__name__}", {**fields, **ConnectionArgs.of(self).to_dict()}
 

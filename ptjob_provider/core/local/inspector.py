@@ -182,7 +182,7 @@ class LocalInspector:
 
 
 class LocalFiles:
-    """The files in a directory; implements `inspector.ClaimFiles`."""
+    """Files in a directory; implements `inspector.ClaimFiles`."""
 
     def __init__(self, folder: Path) -> None:
         self._root = folder.resolve()

@@ -192,7 +192,7 @@ def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
 
 
 def is_own_host(job: Manifest, host: str) -> bool:
-    """Return whether the host is one of the job's pods or loopback, which become loopback and the job's port."""
+    """Return whether the host is one of the job's pods or loopback; loopback and the job's port then replace it."""
     name = job["metadata"]["name"]
     head = host.split(".", 1)[0]
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))

@@ -215,7 +215,7 @@ def check_label(field: str, name: str) -> str:
 
 
 class JobStore:
-    """The jobs below one directory."""
+    """Store of the jobs below one root directory."""
 
     def __init__(self, root: Path) -> None:
         self._jobs = root.absolute() / "jobs"

@@ -110,7 +110,7 @@ class Supervisor:
 
     def _collect(self) -> None:
         for container in self._containers():
-            container.notice_exit()  # of all before anything slow: these times show which failed first
+            container.notice_exit()  # before anything slow: these times show which container failed first
         for container in self._containers():
             container.close_if_exited()
         self._reap_orphans()
