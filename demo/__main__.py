@@ -93,7 +93,7 @@ def parse_args() -> argparse.Namespace:
         help="run the jobs as pods of this cluster; without a file: of %(const)s",
     )
     parser.add_argument("--image", default=CLUSTER_IMAGE, help="the digits image there (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="where runs keep their things")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="folder of the runs")
     return parser.parse_args()
 
 

@@ -96,7 +96,7 @@ def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m demo.kfp", description=__doc__)
     parser.add_argument("--pipeline", default="digits", help="of pipelines/ (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="where runs keep their things")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="folder of the runs")
     return parser.parse_args()
 
 

@@ -201,7 +201,7 @@ def summarize(models: list[Retrained], folder: Folder, console: Console) -> int:
     console.print(table(models))
     latest = Folder(path=folder.path.parent / "latest")
     picture(models, folder.path / "accuracy.svg")
-    console.print(f"\n{CONSUMER} was told by the asset's event that champion {models[-1].generation} is in service")
+    console.print(f"\n{CONSUMER} learned from the asset's event that champion {models[-1].generation} is in service")
     console.print(f"[dim]the picture[/]        {latest.shown}/accuracy.svg")
     console.print(f"[dim]the champion[/]       {latest.shown}/jobs/claims/default/digits/champion/current.json")
     console.print(f"[dim]what arrived[/]       {latest.shown}/incoming")
@@ -212,7 +212,7 @@ def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m demo.retraining", description=__doc__)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT") or 0), help="of the page; 0: a free one")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="where runs keep their things")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="folder of the runs")
     return parser.parse_args()
 
 

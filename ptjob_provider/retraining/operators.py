@@ -177,7 +177,7 @@ class ClaimBatchesOperator(BaseOperator):
                 claimed = self._claim(store, _claimant(context["ti"], self.training_task_id))
         self._log_result(claimed)
         if not claimed.handover.new:
-            raise AirflowSkipException("Nothing is new: every batch has been had, or is another run's")
+            raise AirflowSkipException("No new batches: every batch was trained or is reserved by another run")
         return self._hand_over(claimed.handover)
 
     def _record(self, store: LedgerStore, context: Any) -> None:
@@ -212,7 +212,7 @@ class ClaimBatchesOperator(BaseOperator):
         for claim, state in claimed.settled:
             self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, state)
         new, earlier = claimed.handover.new, claimed.handover.earlier
-        self.log.info("%d batches are new in this training; %d were had by earlier ones", len(new), len(earlier))
+        self.log.info("%d batches are new in this training; %d were in earlier ones", len(new), len(earlier))
 
     def _hand_over(self, handover: Handover) -> dict[str, Any]:
         if self.manifest:

@@ -318,7 +318,7 @@ def _check_page(page: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -
     if declared != len(objects):
         raise CutOffListing(f"a page says that it has {declared} keys, and has {len(objects)}")
     if page.get("IsTruncated") and not page.get("NextContinuationToken"):
-        raise CutOffListing("a page says that more follow, and not where")
+        raise CutOffListing("a page of the listing has no continuation token although more follow")
 
 
 def _in_store(files: Any, url: str) -> Iterator[StoredFile]:

@@ -64,7 +64,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 def test_a_run_without_new_batches_is_skipped(story: Story, name: str) -> None:
     """Before anything has arrived; after a training has had everything; and no training begins."""
     assert story.states(name) == ["skipped", "skipped"]
-    assert "Nothing is new" in story.log(name)
+    assert "No new batches" in story.log(name)
 
 
 def test_the_first_training_gets_what_has_arrived(story: Story) -> None:

@@ -97,7 +97,7 @@ def test_arriving_data_is_trained_on_and_what_is_worse_is_refused(tmp_path: Path
     accuracies = [float(accuracy) for *_, accuracy, _ in told]
     assert accuracies[2] < accuracies[1] < accuracies[3]
     assert re.search(r"^train deferred │ .*epoch 1/", said, re.MULTILINE)
-    assert "digits_champion was told by the asset's event that champion 3 is in service" in said
+    assert "digits_champion learned from the asset's event that champion 3 is in service" in said
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink())
     current = json.loads((folder / "jobs/claims/default/digits/champion/current.json").read_text())
     assert current["accuracy"] == pytest.approx(accuracies[3], abs=1e-4)

@@ -264,5 +264,5 @@ def test_a_retraining_for_which_nothing_is_new_is_skipped(airflow: Airflow, retr
     ended = airflow.run("digits_retraining")
 
     assert ended.returncode == 0, ended.stdout
-    assert "Nothing is new" in ended.stdout
+    assert "No new batches" in ended.stdout
     assert "was submitted" not in ended.stdout

@@ -29,4 +29,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'config')}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

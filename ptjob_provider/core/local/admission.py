@@ -102,7 +102,7 @@ _CONTAINER: Rule = {
     **dict.fromkeys(
         ("livenessProbe", "startupProbe"), Refused("nothing probes a container here, so it would not be restarted")
     ),
-    "restartPolicy": Refused("an init container that goes on running is not supported here"),
+    "restartPolicy": Refused("an init container that keeps running (a sidecar) is not supported here"),
 }
 _POD: Rule = {
     **_honoured("terminationGracePeriodSeconds"),

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.history.peak_usage import PeakUsage
-    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig, Setup
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs.contract import ResolvedOutputs
@@ -100,7 +99,7 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
     validate(manifest)
     given = {key: value for key, value in manifest["metadata"].items() if key != "deletionTimestamp"}
     if not given.get("name"):
-        raise InvalidSpec.of("metadata.name", given.get("name"), "allowed: a name; none is made up here")
+        raise InvalidSpec.of("metadata.name", given.get("name"), "allowed: a name; generateName is not supported here")
     meta = {
         **given,
         "namespace": given.get("namespace") or "default",

@@ -67,7 +67,7 @@ class Supervisor:
         while True:
             if self._stopped_by:
                 signum = signal.Signals(self._stopped_by).name
-                raise PTJobError(f"the process that supervised the job was told to end ({signum})")
+                raise PTJobError(f"the process that supervised the job got signal {signum}")
             self._read_object()
             self._collect()
             self._decide()
