@@ -1,1 +1,1 @@
-"""The use case, once for all adapters: submit, follow, judge, clean up, resume."""
+"""Submit a job, follow it, decide its outcome, clean up and resume; the same code for all adapters."""

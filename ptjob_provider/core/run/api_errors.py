@@ -1,8 +1,9 @@
 """Retry requests about an existing job while the API server refuses them.
 
-Refusals are usually temporary: a credential expires, RBAC is reapplied, a gateway answers for the server. The job runs
-on meanwhile. A refusal therefore ends following only after `[ptjob] api_error_timeout`, and never ends the job. The
-task's log records when refusals begin and end. Requests to a server that does not answer are retried without limit.
+Refusals are usually temporary: a credential has expired, RBAC is being reapplied, a gateway answers instead of the
+server. The job continues meanwhile. Refusals therefore never end the job, and they end following only after `[ptjob]
+api_error_timeout`. The task's log says when refusals begin and end. Requests that get no answer at all are retried
+without limit.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 900.0
-"""Default for the seconds of uninterrupted refusals after which following is given up."""
+"""Default number of seconds of uninterrupted refusals after which following is given up."""
 
 _AWAY = 2.0
-"""Seconds between requests to a back-end that has exhausted its own retries."""
+"""Seconds to wait before a repeated request when the server did not answer; the back-end has retried before."""
 
 _PAUSE = (1.0, 5.0)
-"""Minimum and maximum seconds between retries of refused requests; shorter than a back-end caches a job without
-followers."""
+"""Minimum and maximum seconds between retries of refused requests. The maximum is shorter than the time for which a
+back-end keeps its cache of a job without followers."""
 
 
 class ApiErrors:
-    """Retry policy for requests about one job.
+    """Retries requests about one job.
 
     Args:
         job: namespace and name of the job.
-        tell: called with sentences for the task's log.
+        tell: writes a sentence to the task's log.
         timeout: seconds of uninterrupted refusals after which an error is raised.
     """
 
@@ -46,15 +47,15 @@ class ApiErrors:
         self._began: dict[object, float] = {}
 
     async def answer(self, request_once: Callable[[], Awaitable[T]], *, though_away: bool = True) -> T:
-        """Retry a request until it is answered, and return the answer.
+        """Make a request, repeat it while it is refused, and return the answer.
 
         Args:
             request_once: makes the request.
-            though_away: also retry while the server does not answer.
+            though_away: also repeat the request while the server does not answer.
 
         Raises:
             JobNotFound: the job does not exist.
-            ClusterUnavailable: refused for too long, or unanswered without `though_away`.
+            ClusterUnavailable: the server refused for too long, or did not answer and `though_away` is False.
         """
         request = object()
         try:
@@ -76,11 +77,11 @@ class ApiErrors:
             self._began.pop(request, None)
 
     async def stream(self, open_: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-        """Yield the items of a stream, and reopen a stream that ends with a refusal.
+        """Yield the items of a stream; if a refusal ends the stream, open it again.
 
         Raises:
             JobNotFound: the job does not exist.
-            ClusterUnavailable: refused for too long.
+            ClusterUnavailable: the server refused for too long.
         """
         request = object()
         clock = asyncio.get_running_loop().time
@@ -95,7 +96,7 @@ class ApiErrors:
                 except JobNotFound:
                     raise
                 except PTJobError as error:
-                    if clock() - opened > _PAUSE[1]:  # the stream was open
+                    if clock() - opened > _PAUSE[1]:  # the stream was open: refusals have ended
                         self._answered(request)
                     await self._wait(request, error)
                 else:

@@ -1,7 +1,7 @@
-"""Decide which attempt comes next, and whether an existing job belongs to it. Pure.
+"""Decide which attempt a try works on, and whether an existing job belongs to that attempt. Pure.
 
-Attempts are numbered by this package; they are not the orchestrator's try numbers. A restarted worker is a new try of
-the same attempt and adopts the running job.
+This package numbers the attempts; an attempt's number is not the orchestrator's try number. A restarted worker is a
+new try of the same attempt, and adopts the running job.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class AttemptRecord(Record):
         attempt: 1 for the first job of a task instance.
         name: the object's name.
         namespace: where it was created.
-        uid: the object's uid; None while the create is not known to have happened (an open intent).
-        ended: the attempt failed; the next try starts a new one.
-        clear_number: a record with another number is obsolete: the task has been cleared since.
-        delivered_by: the try that delivered the success of the attempt's job; 0 for none.
+        uid: the object's uid; None as long as the job may not have been created (an open intent).
+        ended: the attempt failed; the next try starts a new attempt.
+        clear_number: the task's clear number; a record whose number differs is obsolete.
+        delivered_by: number of the try that delivered the result of the attempt's job; 0 if none did.
         kind: the object's kind.
         first_started_at: RFC 3339 creation time of the first attempt since the last clear; older outputs are rejected.
     """
@@ -51,7 +51,7 @@ class AttemptStore(Protocol):
     """Persistent store of the attempt record, such as Airflow's task_state_store."""
 
     def load(self) -> AttemptRecord | None:
-        """Return the last saved record; None if there is none, or no store."""
+        """Return the last saved record; None if nothing was saved, or if there is no store."""
 
     def save(self, record: AttemptRecord) -> None:
         """Persist the record for later processes."""
@@ -61,11 +61,11 @@ class Plan(StrEnum):
     """First action of a try."""
 
     START = "start"
-    """Create a job: none of this owner is recorded."""
+    """Create a job: no attempt of this owner is recorded."""
     RESUME = "resume"
-    """Continue the recorded attempt: adopt its job, or repeat a create that never arrived."""
+    """Continue the recorded attempt: adopt its job, or repeat a create request that never arrived."""
     REPLACE = "replace"
-    """Start the next attempt: stop the recorded job, wait until its pods are gone, then create."""
+    """Start the next attempt: stop the recorded job, wait until its pods are gone, then create a job."""
 
 
 def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
@@ -78,37 +78,38 @@ def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
 
 
 def is_delivered(record: AttemptRecord | None, *, tries_before_clear: int) -> bool:
-    """Return whether the recorded attempt's success was delivered before the task was cleared.
+    """Return whether the result of the recorded attempt was delivered before the task was cleared.
 
-    A clear may leave `clear_number` unchanged. A finished job that was delivered earlier is obsolete; a live one is
-    still adopted, because a higher try number is no reason to stop it.
+    A clear may leave `clear_number` unchanged. A finished job whose result was delivered before the clear is obsolete.
+    A running job is adopted nevertheless, because a higher try number is no reason to stop it.
     """
     return record is not None and 0 < record.delivered_by <= tries_before_clear
 
 
 class Ownership(StrEnum):
-    """Relation of an object with our name to this attempt."""
+    """Relation between this attempt and an existing object that has the attempt's name."""
 
     ADOPT = "adopt"
-    """This attempt's job: follow it, or conclude it if it has finished."""
+    """The object is this attempt's job: follow it, or report its outcome if it has finished."""
     HISTORY = "history"
-    """This task's job, but being deleted, or finished and obsolete: take the next attempt."""
+    """The object is an earlier job of this task, being deleted or finished and obsolete: start the next attempt."""
     FOREIGN = "foreign"
-    """Another owner's object: leave it unchanged."""
+    """The object belongs to another owner: leave it unchanged."""
 
 
 def ownership_of(
     job: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None, intent: str = ""
 ) -> Ownership:
-    """Decide whether an object with our name is this attempt's job.
+    """Decide whether an existing object that has the attempt's name is the attempt's job.
 
     Args:
         job: the object.
         phase: its phase.
         owner: the owner to compare with.
-        record: the store's record when this try began; a finished job is ours only if the record holds its uid or the
-            open intent to create it.
-        intent: written by this try on what it creates: a short job may end before its create is answered.
+        record: the store's record when this try began; a finished job is this attempt's only if the record has its uid,
+            or the open intent to create it.
+        intent: id that this try writes on the jobs that it creates; a short job may end before its create request is
+            answered.
     """
     if not is_owned_by(job, owner):
         return Ownership.FOREIGN

@@ -1,4 +1,4 @@
-"""Clean up after a job: stop or delete what still runs, and decide what becomes of the job's object."""
+"""Clean up after a job: stop or delete what still runs, then delete the job's object or keep it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 SETTLE_TIMEOUT = 3.0
-"""Seconds to wait for the replicas of an ended job to end by themselves: stopping them removes their logs, and one of
-them may hold the first cause of a failure."""
+"""Seconds to wait until the replicas of an ended job end by themselves. Stopping replicas removes their logs, and one
+of the logs may show the cause of the failure."""
 
 _SETTLE_INTERVAL = 0.2
 
 
 async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
-    """Delete a job that would not end by itself, and log it."""
+    """Delete a job that would not end by itself, and log the deletion."""
     await errors.answer(lambda: backend.delete(ref))
     sink.notice(f"{ref} was deleted: it would not have ended by itself; only this message remains of it")
 
@@ -42,7 +42,7 @@ def leave(ref: JobRef, sink: Sink) -> None:
 
 
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
-    """Stop the replicas that outlive an ended job, and log it; some kinds leave none."""
+    """Stop the replicas that still run after the job's end, and log that; does nothing for kinds that stop them."""
     change = kinds.named(ref.kind).STOP_RUNNING_PODS
     if change is None or await settled(backend, ref, errors):
         return
@@ -55,7 +55,7 @@ async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> 
 
 
 async def settled(backend: Backend, ref: JobRef, errors: ApiErrors) -> bool:
-    """Wait a moment until nothing of an ended job runs any more, and return whether that is so."""
+    """Wait up to SETTLE_TIMEOUT for the replicas of an ended job to end, and return whether all have ended."""
     waited = 0.0
     while not await errors.answer(lambda: backend.pods_gone(ref)):
         if waited >= SETTLE_TIMEOUT:
@@ -66,12 +66,12 @@ async def settled(backend: Backend, ref: JobRef, errors: ApiErrors) -> bool:
 
 
 STOP_TIMEOUT = 300.0
-"""Seconds that a new attempt waits for the old one's pods; pods on a lost node never go, and a person must
-intervene."""
+"""Maximum seconds that a new attempt waits for the pods of the previous attempt. Pods on a lost node stay until a
+person intervenes."""
 
 _STOP_INTERVAL = 0.2
 _QUIET = 3.0
-"""Seconds without pods after which an object kept by a foreign finalizer also counts as stopped."""
+"""Seconds without running pods after which a job counts as stopped although a finalizer still keeps its object."""
 
 _LONGEST_STOP_INTERVAL = 2.0
 _OBSERVE_TIMEOUT = 5.0
@@ -84,10 +84,10 @@ async def stop_and_wait(
     timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Delete the job and return when nothing of it runs any more.
+    """Delete the job, and return when none of its pods runs any more.
 
     Raises:
-        ClusterUnavailable: its pods did not go within `timeout` seconds.
+        ClusterUnavailable: pods still ran after `timeout` seconds.
     """
     await backend.delete(ref)
     waited, quiet, pause = 0.0, 0.0, _STOP_INTERVAL
@@ -107,7 +107,7 @@ async def stop_and_wait(
 
 
 async def _is_removed(backend: Backend, ref: JobRef) -> bool:
-    """Return whether the object is gone, too: an operator slow to observe the deletion then creates no more pods."""
+    """Return whether the job's object is gone: from then on even a slow operator creates no more pods."""
     try:
         return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
     except JobNotFound:
@@ -115,24 +115,24 @@ async def _is_removed(backend: Backend, ref: JobRef) -> bool:
 
 
 async def _where(backend: Backend, ref: JobRef) -> str:
-    """Return the names of the remaining pods and their nodes, where the back-end has nodes."""
+    """Return the names and nodes of the remaining pods, as text for an error; "" on a back-end without nodes."""
     try:
         async with asyncio.timeout(_OBSERVE_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
             observation = await anext(watch)
     except (TimeoutError, ClusterError):
         return ""
-    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in observation.pods]
-    named = [f"{name} on {node}" for name, node in places if node]
+    nodes = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in observation.pods]
+    named = [f"{name} on {node}" for name, node in nodes if node]
     return f" ({', '.join(named)})" if named else ""
 
 
 async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:
-    """Delete a job that is running or pending, and return whether there was one; a finished job is kept.
+    """Delete the job unless it has finished, and return whether it was deleted.
 
     Args:
         backend: the back-end.
         ref: the job.
-        unless_left_since: keep a job that a last try left running at this instant or later, see `leave_running`.
+        unless_left_since: keep the job if a last try left it running at this instant or later, see `leave_running`.
     """
     try:
         job = await backend.get(ref.kind, ref.namespace, ref.name)
@@ -148,7 +148,7 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_sin
 
 
 async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
-    """Return the job of the stored attempt, even if its create was in progress; None if there is none."""
+    """Return the job of the stored attempt, even if its create request was in progress; None if there is none."""
     record = store.load()
     if record is None or record.ended:
         return None
@@ -161,19 +161,21 @@ async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobR
 
 
 def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
-    """Return whether the job keeps running after a try that ends with this error, because the next try adopts it."""
+    """Return whether a try that ends with this error leaves its job running, because the next try will adopt it."""
     return may_retry and bool(getattr(error, "retryable", True))
 
 
 async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None, why: str) -> str:
-    """Delete the unfinished job that nothing will follow, and return a sentence about it; "" for nothing.
+    """Delete an unfinished job that no task will follow any more, and return a sentence about the deletion.
+
+    Returns "" if there is no such job.
 
     Args:
         backend: the back-end.
         owner: the job's owner.
-        store: the try's store, used if `ref` is unknown.
-        ref: the job.
-        why: reason why nothing follows the job.
+        store: the try's store, used if `ref` is None.
+        ref: the job; None if the try ended before it knew the job.
+        why: reason why no task follows the job, for the sentence.
     """
     try:
         ref = ref or await known_job(backend, owner, store)
@@ -185,15 +187,16 @@ async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: J
 
 
 async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None) -> str:
-    """Mark the unfinished job that could not be followed, and return a sentence about it; "" for nothing.
+    """Mark an unfinished job that could not be followed any more, and return a sentence about the job.
 
-    The job itself may be healthy, so it is not stopped; the orphan search spares marked jobs for a longer grace.
+    The job may be healthy, so it is not stopped; the orphan search gives marked jobs a longer grace period. Returns ""
+    if there is no such job.
 
     Args:
         backend: the back-end.
         owner: the job's owner.
-        store: the last try's store, used if `ref` is unknown.
-        ref: the job.
+        store: the last try's store, used if `ref` is None.
+        ref: the job; None if the try ended before it knew the job.
     """
     record = store.load()
     name = str(ref) if ref else f"{record.namespace}/{record.name}" if record else "the job"
@@ -216,13 +219,13 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
 
 
 async def what_stays(backend: Backend, submission: Submission) -> str:
-    """Return a sentence about what remains of an orphaned job and must be deleted by hand; "" for nothing."""
+    """Return a sentence about parts of a job without a follower that must be deleted by hand; "" if there are none."""
     ref = submission.ref
     if not submission.tensorboard_url:
         return ""
     try:
         job = await backend.get(ref.kind, ref.namespace, ref.name)
-    except ClusterError:  # the job exists nevertheless
+    except ClusterError:  # the submission has succeeded: a failed read must not hide that
         return ""
     if kinds.kind_of(job).expires(job):
         return ""
@@ -230,7 +233,7 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
 
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
-    """Delete an ended job, or set its TTL, according to the action; return whether it was deleted here."""
+    """Delete an ended job, or give it a TTL, as the action says; return whether this call deleted the job."""
     try:
         job = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
@@ -244,7 +247,7 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
     try:
         if change is not None:
             await backend.patch(ref, change)
-    finally:  # the TensorBoard stays only if the job's TTL removes it
+    finally:  # deletes the TensorBoard unless the job's TTL will delete it
         if TensorBoardPlan.of(job) is not None:
             await backend.ensure_tensorboard(ref)
     return False

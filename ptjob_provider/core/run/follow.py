@@ -1,7 +1,7 @@
-"""Follow one job to its end: stream its log, decide when it ends, verify its outputs.
+"""Follow one job to its end: copy its log, end it if it cannot progress, diagnose its failure, inspect its outputs.
 
-This module only sequences: `progress` accumulates observations; `kinds`, `history`, `diagnosis` and `outputs` interpret
-statuses, pods and outputs.
+This module only has the sequence. `progress` accumulates observations; `kinds`, `history`, `diagnosis` and `outputs`
+interpret statuses, pods and outputs.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST = 600.0
-"""Maximum seconds between clock checks when nothing changes and nothing is due: the clock may have been set."""
+"""Maximum seconds between looks at the clock while nothing changes and nothing is due; the clock may be set."""
 
 _DRAIN_TIMEOUT = 30.0
 """Seconds to wait for the end of rank 0's log after the job's end."""
 
 _STOPPED_DRAIN_TIMEOUT = 10.0
-"""The same after we deleted the job: the task's own time is over."""
+"""Seconds to wait for the end of rank 0's log after this follower has deleted the job; its task is out of time."""
 
 _WAKE_INTERVAL = timedelta(seconds=30)
-"""Interval for waking the operator for a job past its own deadline."""
+"""Interval between the changes that make the operator reconcile a job past its own deadline."""
 
 _REASON = 200
-"""Maximum characters of the reason why an annotation failed: a server quotes its webhook's whole address."""
+"""Maximum characters of an error about an annotation; servers quote the whole address of a webhook."""
 
 _MOMENT = timedelta(milliseconds=100)
-"""Time for the operator to notice by itself that a job is past its deadline."""
+"""Time that the operator has to notice by itself that a job is past its deadline."""
 
 
 async def follow(
@@ -83,29 +83,30 @@ async def follow(
     api_error_timeout: float = TIMEOUT,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> JobOutcome:
-    """Follow the job until it has ended, and return its conclusion; cancelling leaves the job unchanged.
+    """Follow the job until it has ended, and return the result; cancelling leaves the job unchanged.
 
-    On return nothing of the job runs, except replicas of a deleted job within their grace period, or with `leave_stuck`
-    a job that cannot progress.
+    On return nothing of the job runs, except for the replicas of a deleted job within their grace period and, with
+    `leave_stuck`, a job that cannot progress.
 
     Args:
         backend: the back-end.
         submission: the job.
         sink: takes rank 0's lines, each once, and sentences about the job's progress.
-        cursor: the last line that a sink has received, or a function that looks it up; following resumes after it. The
-            lookup waits until rank 0 has started: most followed jobs have no log yet.
+        cursor: cursor of the last line that a sink has received, or a function that looks up this cursor. The log is
+            read from there on. The function is called once rank 0 has started: most followed jobs have no log yet.
         deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None for no deadline.
-        limits: when a job that cannot progress is given up and deleted.
+        limits: maximum waits after which a job that cannot progress is given up and deleted.
         keep_running_pods: keep the replicas that the operator leaves running after the job's end.
-        leave_stuck: do not delete a job that is given up; only the deadline does.
-        hands_off: read only: the job is neither changed nor stopped, and its outputs are not inspected.
+        leave_stuck: do not delete a job that is given up; only the deadline deletes it.
+        hands_off: only read: the job is neither changed nor stopped, and its outputs are not inspected.
         curves: include the points of the scalars in the result, not only their last values.
         mask: removes known secrets from program output before it is quoted, shortened or written on the job.
-        api_error_timeout: seconds of uninterrupted refusals of requests about the job.
+        api_error_timeout: seconds of uninterrupted refusals of requests about the job after which following is given
+            up.
         clock: the wall clock.
 
     Raises:
-        ClusterUnavailable: requests were refused for longer; the job is unchanged.
+        ClusterUnavailable: requests were refused for `api_error_timeout`; the job is unchanged.
     """
     errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
     follower = _Follower(
@@ -131,8 +132,8 @@ class _End:
     """Reason to end following.
 
     Attributes:
-        outcome: of following.
-        diagnosis: the cause, if the job has not ended by itself.
+        outcome: the outcome of following.
+        diagnosis: the cause, if the job did not end by itself.
         stop: the job must be deleted.
         leave: the job is given up and left in place.
     """
@@ -145,7 +146,13 @@ class _End:
 
 @dataclass(kw_only=True)
 class _Follower:
-    """One call of `follow`; accumulates its observations in `known`."""
+    """One call of `follow`.
+
+    Attributes:
+        known: the observations so far.
+        woken_at: when the operator was last made to reconcile the overdue job.
+        kept_wait: the (replica, reason) pairs that the recorded history shows as waiting.
+    """
 
     backend: Backend
     sink: Sink
@@ -173,7 +180,7 @@ class _Follower:
 
     async def run(self) -> JobOutcome:
         try:
-            # The watch stays open: its cache answers later questions about the job without requests.
+            # The watch stays open, because its cache answers later reads of the job without requests.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
                 end = await self._until_end(watch)
                 if end.stop or end.leave:
@@ -189,7 +196,7 @@ class _Follower:
         return self.backend.watch(self.ref)
 
     async def _settle(self, end: _End) -> None:
-        """Wait until nothing runs any more, the log is complete and the pods' ends are recorded."""
+        """Wait until nothing of the job runs, its log is complete and the ends of its pods are recorded."""
         if end.leave:
             cleanup.leave(self.ref, self.sink)
             return
@@ -209,7 +216,7 @@ class _Follower:
                 await self._observe_others()
 
     async def _is_read(self) -> bool:
-        """Return whether rank 0 has written nothing that is unread and does not run."""
+        """Return whether rank 0 does not run and all lines of its log were read."""
         return self.submission.rank0 not in self.known.pods.running and await self.log.is_read()
 
     # --- watching -----------------------------------------------------------------------------------------------------
@@ -219,10 +226,10 @@ class _Follower:
         try:
             while True:
                 following = following or asyncio.ensure_future(_next(watch))
-                await asyncio.wait({following}, timeout=self._patience())
+                await asyncio.wait({following}, timeout=self._until_due())
                 if following.done():
                     await self._take(following.result())
-                    following = None  # releases the observation: ten thousand may wait here
+                    following = None  # frees the observation: ten thousand followers may wait here
                 await self._report_wait(self.clock())
                 if end := self._end():
                     return end
@@ -242,8 +249,8 @@ class _Follower:
                 self.sink.notice(f"{self.ref} waits: {text}")
             await self._keep_wait()
 
-    def _patience(self) -> float:
-        """Return the seconds until something is due without a change."""
+    def _until_due(self) -> float:
+        """Return the seconds until the next deadline, notice or limit, if no observation comes first."""
         if self.known.record is None:
             return _LONGEST
         now = self.clock()
@@ -261,7 +268,7 @@ class _Follower:
             await self._keep_record()
 
     async def _report(self, observation: Observation) -> bool:
-        """Log what is new, and return whether containers have ended."""
+        """Log what is new in the observation, and return whether containers have ended."""
         update = self.known.take(observation, now=self.clock())
         for text in update.sentences:
             self.sink.notice(text)
@@ -280,14 +287,14 @@ class _Follower:
             await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.pods)})
 
     async def _keep_wait(self) -> None:
-        """Annotate the reason for waiting for lists, while nothing has run and no record is written."""
+        """Store the history for `ptjob list` when a pending job waits for other reasons than the stored ones."""
         held = diagnoses.held_back(self.known.pods)
         if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
             self.kept_wait = held
             await self._keep_record()
 
     async def _annotate(self, texts: Mapping[str, str]) -> None:
-        """Write annotations for later readers; if the write fails, only they are lost."""
+        """Write annotations on the job for later readers; a failure is logged, and following continues."""
         try:
             await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
         except ClusterError as error:
@@ -296,21 +303,21 @@ class _Follower:
             logger.debug("%s: %s: %s", self.ref, ", ".join(texts), error)
 
     async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
-        """Write them in one request with the usage so far; no request if there is nothing to write."""
+        """Write annotations and the usage so far in one request; make no request if there is nothing to write."""
         await self._measure()
         used = peak_usage.to_text(self.known.used, rank0=self.submission.rank0)
         if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
             await self._annotate(all_texts)
 
     async def _measure(self) -> None:
-        """Take the usage that the back-end has measured; makes no request."""
+        """Add the usage that the back-end has measured; makes no request."""
         self.known.used = peak_usage.together(self.known.used, await self.backend.usage(self.ref))
 
     async def _wake_operator(self) -> None:
-        """Change a job that is past its activeDeadlineSeconds, so that the operator reconciles it.
+        """Annotate a job that is past its activeDeadlineSeconds, so that the operator reconciles it.
 
-        The operator requeues it by itself, but into a queue that nothing reads (training-operator #3358): a hanging job
-        without any changes would run on for hours.
+        The operator itself puts the job into a queue that nothing reads (training-operator #3358). Without a change, a
+        job that hangs would therefore run on for hours.
         """
         now, due = self.clock(), self._wakes_operator_at()
         if due is not None and now >= due:
@@ -328,12 +335,12 @@ class _Follower:
             return self._end_of_gone(self.known.pods, self.clock())
         if phase.is_terminal:
             return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
-        if self.hands_off or not is_observed:  # a job that was never observed may have ended
+        if self.hands_off or not is_observed:  # before the first observation, the job may have ended
             return None
         return self._end_by_us(self.known.pods, self.clock())
 
     def _end_of_gone(self, record: history.PodHistory, now: datetime) -> _End:
-        """Return the end of a deleted job: after the deadline, most likely deleted by an earlier follower."""
+        """Return the end of a deleted job; after the deadline, most likely an earlier follower has deleted the job."""
         ranks = self.submission.ranks
         if self.deadline is not None and now >= self.deadline and not self.hands_off:
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=diagnoses.timed_out(record, ranks=ranks, is_gone=True))
@@ -372,7 +379,7 @@ class _Follower:
         return JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
 
     async def _observe_ends(self) -> None:
-        """Observe how the other replicas ended: the first observed end may be a consequence of the real cause."""
+        """Observe how all replicas ended; the end that was observed first may be a consequence of another."""
         await cleanup.settled(self.backend, self.ref, self.errors)
         async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
             observation = await anext(watch)
@@ -383,7 +390,7 @@ class _Follower:
                 await self._take(replace(observation, events=[*observation.events, *reasons]))
 
     async def _observe_others(self) -> None:
-        """Observe replicas that still ran when rank 0 ended, which alone decides: one may fail just after it."""
+        """Observe the replicas that still ran when rank 0 succeeded; some may fail shortly afterwards."""
         before = self.known.pods
         with contextlib.suppress(TimeoutError):
             async with (
@@ -396,10 +403,13 @@ class _Follower:
                         break
         ranks, after = self.submission.ranks, self.known.pods
         if diagnoses.failed_replicas(after, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
-            await self._keep_record()  # a replica that was only stopped is not worth a request
+            await self._keep_record()  # only then: replicas that were merely stopped are not worth a request
 
     async def _diagnose_and_note(self) -> Diagnosis:
-        """Diagnose once and annotate the job: later readers have neither its pods nor their logs."""
+        """Return the diagnosis on the job; if it has none, diagnose it and write the diagnosis on the job.
+
+        Later readers have neither the pods nor their logs.
+        """
         if self.known.noted is not None:
             return self.known.noted
         diagnosis = self._with_tail(await self._diagnose())
@@ -408,7 +418,7 @@ class _Follower:
         return diagnosis
 
     async def _diagnose(self) -> Diagnosis:
-        """Read more of the relevant log than the record holds, if readable."""
+        """Diagnose the failure; first read more of the failed replica's log than its termination message has."""
         tails = {self.submission.rank0: self.log.tail}
         record, ranks = self.known.pods, self.submission.ranks
         first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)

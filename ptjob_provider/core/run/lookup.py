@@ -1,4 +1,4 @@
-"""Find jobs by name alone, of any kind: people and sensors know only the name."""
+"""Find jobs of any kind by name or labels; people and sensors know a job's name, but not its kind."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 async def find_job(
     backend: Backend, namespace: str, name: str, *, kind: str | None = None, preferred: str | None = None
 ) -> Manifest:
-    """Return the job of this name: of the given kind, or of the first kind that has one, the preferred kind first.
+    """Return the job of this name and kind; without `kind`, of the first kind that has such a job, `preferred` first.
 
     Raises:
-        JobNotFound: no job has the name; the text lists the kinds searched and the forbidden ones.
-        PermissionDenied: for the requested kind, or for every served kind.
+        JobNotFound: no job has the name; the text lists the kinds that were searched and those that were forbidden.
+        PermissionDenied: the requested kind, or every kind that the cluster serves, is forbidden.
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:
@@ -54,10 +54,10 @@ async def find_job(
 async def list_jobs(
     backend: Backend, namespace: str, labels: Mapping[str, str], *, kind: str | None = None
 ) -> list[Manifest]:
-    """Return the jobs with all these labels, of the kind or of all kinds, oldest first.
+    """Return the jobs that have all these labels, oldest first; without `kind`, of all kinds that are readable.
 
     Raises:
-        PermissionDenied: for the requested kind, or for every kind; one readable kind is enough.
+        PermissionDenied: the requested kind is forbidden, or no kind is readable.
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:

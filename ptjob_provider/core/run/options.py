@@ -1,6 +1,6 @@
-"""Read an installation's options for running jobs from texts, independent of where the adapter stores them.
+"""Parse an installation's options for running jobs; each adapter supplies the options as texts.
 
-Importing this module loads no back-end; its functions load what they need.
+Importing this module loads no back-end; its functions import what they need.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Options:
     title: Callable[[str], str]
 
     def backend(self) -> str:
-        """Return one of BACKENDS.
+        """Return the back-end, one of BACKENDS.
 
         Raises:
-            InvalidSpec: unknown back-end.
+            InvalidSpec: there is no such back-end.
         """
         word = self.text("backend").lower()
         if word not in BACKENDS:
@@ -54,26 +54,26 @@ class Options:
         return word
 
     def kind(self) -> str | None:
-        """Return the kind of jobs that name none; None if any kind will do.
+        """Return the kind of jobs that name no kind; None if the option is unset.
 
         Raises:
-            InvalidSpec: unknown kind.
+            InvalidSpec: there is no such kind.
         """
         text = self.text("kind")
         return kind_name(self.title("kind"), text) if text else None
 
     def job_template(self) -> TrainingJob | None:
-        """Return the template for every job; None if there is none.
+        """Return the template with defaults for every job; None if the option is unset.
 
         Raises:
-            InvalidSpec: it is unreadable, or has a field that is specific to one job.
+            InvalidSpec: the template is unreadable, or has a field that is specific to one job.
         """
         if not self.text("job_template"):
             return None
         return read_template(self._document("job_template"), field=self.title("job_template"))
 
     def installation(self, *, change_pod: Callable[[Manifest], Manifest] | None = None) -> Installation:
-        """Return the installation's settings for every job; `change_pod` is a hook for the pods of its own.
+        """Return the installation's settings for every job; `change_pod` is its hook that changes pods.
 
         Raises:
             InvalidSpec: a setting cannot be read.
@@ -117,7 +117,7 @@ class Options:
         return self._seconds("api_error_timeout", "seconds, 0 or more")
 
     def orphan_grace(self) -> timedelta:
-        """Return how long the orphan search spares a job that could not be followed any more.
+        """Return the grace period of the orphan search for a job that could not be followed any more.
 
         Raises:
             InvalidSpec: it is neither 0 nor a number of seconds.
@@ -142,7 +142,7 @@ class Options:
 
         Args:
             default_root: directory of local jobs if no option sets it.
-            environ: of this process; jobs inherit paths and the language from it.
+            environ: variables of this process; jobs inherit its paths and its language.
 
         Raises:
             InvalidSpec: an option is invalid; the text names it.
@@ -152,7 +152,7 @@ class Options:
         return LocalConfig(
             root=self._path("local_root") or default_root,
             claims=self._path("local_claims"),
-            images={image: self._stand_in(image, value) for image, value in self._document("local_images").items()},
+            images={image: self._replacement(image, value) for image, value in self._document("local_images").items()},
             python=self.text("local_python") or None,
             gpus=_gpus(self.text("local_gpus")),
             secrets=self._tables("local_secrets"),
@@ -163,15 +163,15 @@ class Options:
     def _seconds(self, name: str, allowed: str) -> float:
         text = self.text(name)
         with contextlib.suppress(ValueError):
-            if 0 <= (found := float(text)) < math.inf:
-                return found
+            if 0 <= (number := float(text)) < math.inf:
+                return number
         raise InvalidSpec.of(self.title(name), text, f"allowed: {allowed}")
 
     def _path(self, name: str) -> Path | None:
         text = self.text(name)
         return Path(text).expanduser() if text else None
 
-    def _stand_in(self, image: str, value: Any) -> ImageReplacement:
+    def _replacement(self, image: str, value: Any) -> ImageReplacement:
         from ptjob_provider.core.local import ImageReplacement  # noqa: PLC0415 - as above
 
         fields = {"context": value} if isinstance(value, str) else value
@@ -188,7 +188,7 @@ class Options:
         return {table: {key: str(value) for key, value in entries.items()} for table, entries in tables.items()}
 
     def _document(self, name: str) -> Mapping[str, Any]:
-        """Read JSON, or a JSON or YAML file. Its values may be secret: errors do not repeat them."""
+        """Return an option's map, given as JSON or the path of a file. Errors quote no values, which may be secret."""
         text = self.text(name) or "{}"
         try:
             document = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())

@@ -1,18 +1,19 @@
 """Find orphaned jobs: jobs that still run although no Airflow task waits for them.
 
-Airflow has no object in the cluster that could own a job. A worker killed on its last try, or a task marked while no
-triggerer runs, leaves its job behind. The search classifies each job:
+Airflow has no object in the cluster that could own a job, so Kubernetes does not delete jobs with their task. If a
+worker is killed on its last try, or a task is marked while no triggerer runs, its job runs on. The search classifies
+each job:
 
-    the task instance waits    a later job of the same task    the job is
+    its task instance waits    a later job of the same task    the job is
     -----------------------    ----------------------------    ---------------------------------------
     yes                        no                              followed
     yes                        yes                             orphaned: its task follows the later one
     no, or it is gone          -                               orphaned
     no answer                  -                               kept, and reported as unknown
 
-Also kept: jobs of another installation, of no Airflow task, younger than the grace, or left running on request
-(`LeaveRunning`). A job whose last try could no longer follow it, and which may be healthy, gets a longer grace. Of an
-ended job only the replicas that still run are stopped.
+The search ignores jobs of other installations, jobs that no Airflow task created, jobs younger than the grace period,
+and jobs left running on request (`LeaveRunning`). A job that its last try could not follow any more may be healthy, and
+has a longer grace period. Of an ended job, only the replicas that still run are stopped.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobPhase
 
 GRACE = timedelta(minutes=10)
-"""Default minimum age: a job may exist for a moment before Airflow's API reports its task as running."""
+"""Default minimum age of an orphan: a new job may exist before Airflow's API reports its task as running."""
 
 UNFOLLOWED_GRACE = timedelta(days=1)
-"""Default grace of a job that could not be followed any more."""
+"""Default grace period of a job that could not be followed any more."""
 
 WAITING_STATES = frozenset(
     {"running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"}
 )
-"""Airflow states of a task instance that follows its job, or whose next try will."""
+"""Airflow states of a task instance that follows its job, or whose next try will follow it."""
 
 LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
 
@@ -51,12 +52,12 @@ _AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
 
 
 class LeaveRunning(StrEnum):
-    """Parts of a job that its creator lets run without a follower."""
+    """Parts of a job that its creator allows to run although no task follows the job."""
 
     JOB = "job"
     """The whole job: its task only submits it."""
     PODS = "pods"
-    """Replicas that run on after the job's end."""
+    """The replicas that still run after the job's end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +67,10 @@ class LiveJob:
     Attributes:
         ref: the job.
         instance: the installation that created it; "" if unknown.
-        owner: the ids that it was created for.
-        phase: the object's phase.
+        owner: the ids of the task instance that it was created for.
+        phase: the job's phase.
         created_at: its creation time.
-        leave_running: one of `LeaveRunning`, or "".
+        leave_running: a value of `LeaveRunning`, or "".
         unfollowed_since: the time at which the last try gave up following it; None if none did.
     """
 
@@ -83,7 +84,7 @@ class LiveJob:
 
     @classmethod
     def of(cls, job: Manifest) -> LiveJob:
-        """Build it from the object."""
+        """Build a LiveJob from the job's object."""
         meta, owner = job["metadata"], owner_in(job)
         return cls(
             ref=JobRef.of(job),
@@ -102,24 +103,24 @@ class LiveJob:
 
     @property
     def is_left_by_wish(self) -> bool:
-        """Return whether the creator lets run what still runs of the job."""
+        """Return whether the job's creator allows the parts of the job that still run to run."""
         return self.leave_running == (LeaveRunning.PODS if self.phase.is_terminal else LeaveRunning.JOB)
 
     def is_followed_by(self, other: LiveJob) -> bool:
-        """Return whether the other is a later job of the same task."""
+        """Return whether the other job is a later job of the same task."""
         same = (self.instance, self.owner) == (other.instance, other.owner)
         return same and self.created_at < other.created_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orphan:
-    """An orphaned job, or one whose task's state is unknown.
+    """An orphaned job, or a job whose task's state is unknown.
 
     Attributes:
         job: the job.
-        why: reason why nothing waits for it; "" if unknown.
-        stopped: it was stopped by this search.
-        error: error of the query or of the stop.
+        why: reason why no task waits for the job; "" if unknown.
+        stopped: this search has stopped the job.
+        error: error of the query for the task's state, or of the stop; "" for none.
     """
 
     job: LiveJob
@@ -133,25 +134,25 @@ class Orphan:
 
 
 class Waiters(Protocol):
-    """Source of task instance states: an Airflow."""
+    """Source of the states of task instances, such as Airflow's API."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Return the state of the task instance with these ids; None if it or its run no longer exists.
 
         Raises:
-            ClusterError: there was no answer.
+            ClusterError: the source did not answer.
         """
 
 
 def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
-    """Return the job annotated with what may run without a follower."""
+    """Return the job, annotated with the parts of it that may run although no task follows the job."""
     if leave is None:
         return job
     return replace(job, annotations={**(job.annotations or {}), LEAVE_RUNNING_ANNOTATION: leave.value})
 
 
 async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
-    """Return the jobs of the namespace that an orchestrator created and that use resources, oldest first."""
+    """Return the jobs of the namespace that this package created and of which something still runs, oldest first."""
     jobs = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
     return [LiveJob.of(job) for job in jobs if await _uses_something(backend, job)]
 
@@ -164,7 +165,7 @@ def candidates(
     now: datetime,
     unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
 ) -> list[LiveJob]:
-    """Return the jobs of this installation's tasks that are old enough to check."""
+    """Return the jobs of this installation's tasks that are older than their grace period."""
     return [
         job
         for job in jobs
@@ -177,11 +178,11 @@ def candidates(
 
 
 def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
-    """Return why nothing waits for the job; "" if its task does.
+    """Return the reason why no task waits for the job; "" if its task does.
 
     Args:
         job: the job.
-        state: of its task instance; None if that no longer exists.
+        state: the state of its task instance; None if the task instance no longer exists.
         jobs: all live jobs.
     """
     if state is None:
@@ -203,20 +204,23 @@ async def sweep(
     stop: bool = False,
     now: datetime | None = None,
 ) -> AsyncIterator[Orphan]:
-    """Yield the orphaned jobs of one namespace; with `stop`, each is stopped first.
+    """Yield the orphaned jobs of one namespace; with `stop`, stop each job before it is yielded.
 
-    An error with one job is reported in its finding, and the search continues.
+    An error with one job is reported in its `Orphan`, and the search continues.
     """
     jobs = await live_jobs(backend, namespace)
     now = now or datetime.now(UTC)
     for job in candidates(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
-        finding = await _judge(waiters, job, jobs)
-        if finding is not None:
-            yield await _stopped(backend, finding) if stop and finding.why else finding
+        orphan = await _judge(waiters, job, jobs)
+        if orphan is not None:
+            yield await _stopped(backend, orphan) if stop and orphan.why else orphan
 
 
 async def _uses_something(backend: Backend, job: Manifest) -> bool:
-    """Return whether the job is unfinished, or replicas run on after its end; a policy other than None stops them."""
+    """Return whether the job is unfinished, or replicas still run after its end.
+
+    Makes no request about the pods if the job's clean-up policy makes the operator stop them.
+    """
     if job["metadata"].get("deletionTimestamp"):
         return False
     if not kinds.read_status(job).phase.is_terminal:
@@ -232,14 +236,14 @@ async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orp
     return Orphan(job=job, why=why) if why else None
 
 
-async def _stopped(backend: Backend, finding: Orphan) -> Orphan:
-    ref = finding.job.ref
+async def _stopped(backend: Backend, orphan: Orphan) -> Orphan:
+    ref = orphan.job.ref
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS
-        if finding.job.phase.is_terminal and change is not None:
+        if orphan.job.phase.is_terminal and change is not None:
             await backend.patch(ref, change)
         else:
             await backend.delete(ref)
     except PTJobError as error:
-        return replace(finding, error=f"it could not be stopped: {error}")
-    return replace(finding, stopped=True)
+        return replace(orphan, error=f"it could not be stopped: {error}")
+    return replace(orphan, stopped=True)

@@ -1,4 +1,4 @@
-"""The end of following a job: one value that crosses processes, and the errors that it raises."""
+"""The result of following a job, which is passed between processes, and the error that is raised for it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """Result of following a job, as one value that crosses processes.
+    """Result of following a job; can be passed between processes.
 
     Attributes:
         outcome: the outcome.
-        status: the last status of the object.
-        diagnosis: the cause, unless it succeeded.
-        result: the value of `result.build_result`; None when the outputs could not be inspected.
-        cursor: the last log line passed to the sink; None for none.
-        detail: the obstacle, for UNVERIFIED.
+        status: the last status of the job's object.
+        diagnosis: the cause of the failure; None if the job succeeded.
+        result: the value of `result.build_result`; None if the outputs could not be inspected.
+        cursor: cursor of the last log line that was passed to the sink; None if there was none.
+        detail: for UNVERIFIED, the reason why the outputs could not be inspected.
     """
 
     outcome: Outcome
@@ -62,7 +62,7 @@ class JobOutcome:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; a missing key raises KeyError, an unknown outcome ValueError."""
+        """Rebuild the outcome from `to_dict`'s value; a missing key raises KeyError, an unknown outcome ValueError."""
         return cls(
             outcome=Outcome(fields["outcome"]),
             status=JobStatus.from_dict(fields["status"]),
@@ -74,17 +74,17 @@ class JobOutcome:
 
 
 def raise_for(ref: JobRef, conclusion: JobOutcome, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
-    """Return if the job succeeded with valid outputs, else raise its error.
+    """Raise the error for a job's outcome; return if the job succeeded with valid outputs.
 
     Args:
         ref: the job.
-        conclusion: its conclusion.
+        conclusion: the result of following the job.
         deletes: a failed job is about to be deleted together with its log.
-        shown: lines already printed above the error; last lines among them are left out.
+        shown: lines already printed above the error; the error does not repeat last lines that are among them.
 
     Raises:
-        OutputsNotVerified: it succeeded, but its outputs could not be inspected.
-        JobFailed, JobTimedOut, JobDeleted: it did not succeed.
+        OutputsNotVerified: the job succeeded, but its outputs could not be inspected.
+        JobFailed, JobTimedOut, JobDeleted: the job did not succeed.
     """
     if conclusion.outcome is Outcome.SUCCEEDED:
         return
@@ -100,16 +100,16 @@ def raise_for(ref: JobRef, conclusion: JobOutcome, *, deletes: bool = False, sho
 
 
 def success_text(ref: JobRef, result: Mapping[str, Any]) -> str:
-    """Return the closing sentence for a job that succeeded by rank 0; it names the replicas that failed.
+    """Return the last sentence about a job that succeeded; it names the replicas that failed, as rank 0 alone decides.
 
     Args:
         ref: the job.
-        result: the value of `result.build_result`, of this or an older version.
+        result: the value of `result.build_result`, written by this version of the package or an older one.
     """
     failed = failed_replicas_text(result.get("failed_replicas") or ())
     return f"{ref} succeeded, but {failed}" if failed else f"{ref} succeeded"
 
 
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
-    """Return the deadline of a timeout that began at `started_at`; None if either is unknown."""
+    """Return the instant at which a timeout that began at `started_at` ends; None if either is None."""
     return started_at + timeout if started_at and timeout else None

@@ -1,6 +1,6 @@
-"""Progress of a followed job: accumulates observations and its replica count, and reports what is new for people.
+"""Accumulate the observations of a followed job, and return sentences about what is new.
 
-Pure. The runner decides when to observe and when following ends.
+Pure. `follow` decides when to observe the job and when to stop.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Size:
-    """Last known size of a job.
+    """Counts a job's replicas again when its spec has changed.
 
     Attributes:
-        generation: the object's generation when its replicas were counted; it grows with each change of the spec.
+        generation: the object's generation when the replicas were last counted; each change of the spec increments it.
     """
 
     generation: int | None = None
 
     def of(self, job: Manifest, submission: Submission) -> Submission:
-        """Return the submission with the job's current replicas; the same object if unchanged.
+        """Return the submission with the job's current replicas; the same object if they have not changed.
 
-        Replicas are recounted only when the generation changes. If the object gives no count, nothing changes.
+        Replicas are counted only when the generation has changed. An object without replicas changes nothing.
         """
         generation = job["metadata"].get("generation")
         if generation == self.generation:
@@ -53,18 +53,18 @@ class Size:
 
 
 _TRIES = 2
-"""Tries to read the log of one run: it may be unavailable while its container restarts."""
+"""Maximum tries to read the log of one run; the log may be unavailable while the container restarts."""
 
 _AT_ONCE = 8
-"""Runs whose log is read per observation: the cause of a failure is among the first that ended."""
+"""Maximum runs whose log is read per observation; the cause of a failure is among the first runs that ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressUpdate:
-    """Changes found by one observation.
+    """Changes since the previous observation.
 
     Attributes:
-        sentences: for people, about the job.
+        sentences: sentences about the changes, for the log.
         has_ends: containers have ended since the previous observation.
     """
 
@@ -74,19 +74,20 @@ class ProgressUpdate:
 
 @dataclass(kw_only=True, slots=True)
 class JobProgress:
-    """Accumulated state of one followed job; kept small, since one process may follow ten thousand.
+    """Accumulated state of one followed job; kept small, because one process may follow ten thousand jobs.
 
     Attributes:
-        submission: the job, with the replicas of the last observation.
+        submission: the job, with its replicas as last observed.
         mask: removes known secrets from the output of programs.
         record: the pod history so far; None before the first observation.
-        status: as of the last observation.
+        status: the job's status at the last observation.
         noted: the diagnosis written on the job, if any.
         used: the replicas' usage so far.
         deleted: the job has been deleted.
-        runs: a replica ran at the last observation; `record.running` keeps what ran until the job's end.
-        due: end of the job's own deadline; None if it has none, has not started or has ended.
-        waiting: the reason for waiting.
+        runs: a replica ran at the last observation; for an ended job, `record.running` has the replicas that ran until
+            its end.
+        due: instant at which the job's own deadline passes; None if it has none, has not started or has ended.
+        waiting: the reason why the job waits, and which reasons were reported.
     """
 
     submission: Submission
@@ -109,12 +110,12 @@ class JobProgress:
 
     @property
     def pods(self) -> history.PodHistory:
-        """Return the record; an empty one before the first observation."""
+        """Return the pod history; an empty one before the first observation."""
         return self.record or history.PodHistory()
 
     @property
     def has_begun(self) -> bool:
-        """Return whether any pod may have run; a job that was suspended to its end has no log."""
+        """Return whether any pod may have run; a job that stayed suspended until its end has no log."""
         return self.status.started_at is not None or bool(self.pods.placed)
 
     @property
@@ -125,7 +126,7 @@ class JobProgress:
         return rank0 in pods.running or rank0 in pods.finished or rank0 in ended
 
     def take(self, observation: Observation, *, now: datetime) -> ProgressUpdate:
-        """Add an observation, and return what is new."""
+        """Add an observation, and return the changes since the previous one."""
         if observation.job is None:
             self.deleted, self.runs = True, False
             return ProgressUpdate()
@@ -144,18 +145,18 @@ class JobProgress:
         )
         has_ends = after.terminations != before.terminations
         self.runs = bool(after.running)
-        if status.phase.is_terminal:  # these ran until the end; the operator stops them at the same moment
+        if status.phase.is_terminal:  # the operator stops the replicas at the end; keep those that ran until then
             after = replace(after, running=before.running or after.running)
         self.record, self.status = after, status
         return ProgressUpdate(sentences=sentences, has_ends=has_ends)
 
     def silent(self) -> tuple[history.Termination, ...]:
-        """Return the failed runs whose log should be read now: the pods' status lacks it, the pods may go soon."""
+        """Return the failed runs without a termination message: their logs must be read before the pods are deleted."""
         ends = () if self.deleted else self.pods.silent_ends()
         return tuple(end for end in ends if self._tries.get(end.key, 0) < _TRIES)[:_AT_ONCE]
 
     def add_messages(self, ends: Sequence[history.Termination], messages: Sequence[str]) -> tuple[str, ...]:
-        """Add the masked last lines of the requested runs, "" for none; return what is new for people."""
+        """Add the masked last lines of these runs, "" for none, and return sentences about the unreported ends."""
         for end in ends:
             self._tries[end.key] = self._tries.get(end.key, 0) + 1
         self.record = self.pods.with_messages({end.key: text for end, text in zip(ends, messages, strict=True)})
@@ -169,16 +170,16 @@ class JobProgress:
         return (f"{self.submission.ref}: {text}" for text in words)
 
     def _changes(self, before: history.PodHistory, after: history.PodHistory, status: JobStatus) -> Iterator[str]:
-        ref, known = self.submission.ref, set(before.notices)
-        yield from (f"{ref}: {text}" for text in after.notices if text not in known)
+        ref, reported = self.submission.ref, set(before.notices)
+        yield from (f"{ref}: {text}" for text in after.notices if text not in reported)
         new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
         self._unreported |= silent & {end.key for end in new}
         yield from self._end_texts((end for end in new if end.key not in silent), status)
-        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # its reason follows, a moment later
-            message = "" if status.phase is JobPhase.FAILED else status.message  # so does the diagnosis
+        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # a suspended job's wait is reported separately
+            message = "" if status.phase is JobPhase.FAILED else status.message  # a failed job's diagnosis follows
             yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")
 
     def _masked(self, record: history.PodHistory) -> history.PodHistory:
-        """Mask termination messages before they are shortened: a truncated secret is no longer recognised."""
+        """Mask the termination messages before they are shortened, because a truncated secret cannot be recognized."""
         ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
         return replace(record, terminations=ends)

@@ -1,4 +1,4 @@
-"""Stream rank 0's log into the sink while its job is followed, from the stored cursor, at the sink's pace."""
+"""Copy rank 0's log to the sink while the job is followed: from the stored cursor on, as fast as the sink accepts."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 200
 TAIL_WIDTH = 500
-"""Lines, and characters per line, kept from the end of a replica's log for the diagnosis."""
+"""Number of lines, and of characters per line, that are kept from the end of a replica's log for the diagnosis."""
 
-_LAST_WORDS = timedelta(seconds=60)
-"""Seconds before a run's end at which its last lines begin: after one process has raised, torchrun waits up to 30 s for
-the others."""
+_LAST_LINES_SPAN = timedelta(seconds=60)
+"""Span before a run's end whose lines are read as its last lines. After an exception in one process, torchrun waits
+up to 30 s for the other processes."""
 
 _WHOLE_SECOND = timedelta(seconds=1)
-"""Container end times have whole seconds: the container may still have written within that second."""
+"""Added to a container's end time, which has whole seconds: the container may have written later in that second."""
 
 _READING_TIMEOUT = 10.0
-"""Time limit for reading them, in seconds; the job is not observed meanwhile."""
+"""Maximum seconds for reading the last lines of a run; the job is not observed meanwhile."""
 
 
 class Sink(Protocol):
@@ -51,22 +51,23 @@ class Sink(Protocol):
         """Take one sentence about the job."""
 
     async def room(self) -> None:
-        """Wait until more lines can be taken; only the log reader waits."""
+        """Wait until the sink can take more lines; called by the log reader only."""
 
 
 class Rank0Log:
-    """A reader of rank 0's log.
+    """Background reader of rank 0's log.
 
     Args:
         backend: the back-end.
         submission: the job.
         sink: takes the lines.
         errors: retries refused requests.
-        start: the last line that a sink has received, or a function that looks it up once the log is read.
+        start: cursor of the last line that a sink has received, or a function that looks up this cursor when reading
+            starts.
         mask: removes known secrets from the kept lines.
 
     Attributes:
-        cursor: the last line passed to a sink, if known; None for none.
+        cursor: cursor of the last line that was passed to a sink; None if unknown or if there was none.
     """
 
     def __init__(
@@ -95,13 +96,14 @@ class Rank0Log:
         return tuple(self._tail.lines)
 
     def begin(self) -> None:
-        """Start reading unless already reading."""
+        """Start reading the log, unless it is being read already."""
         self._reading = self._reading or asyncio.create_task(self._read())
 
     async def drain(self, seconds: float, *, is_read: bool = False) -> None:
-        """Wait for the end of the log while lines arrive; the timeout starts once the cursor is known.
+        """Wait for the end of the log; give up after `seconds` without a new line, counted once the cursor is known.
 
-        Without an end, log a notice about missing lines, unless `is_read`: then there were none to come.
+        Logs a notice that lines may be missing if the end was not reached, unless `is_read`: the caller knows that
+        there were no more lines.
         """
         self.begin()
         assert self._reading is not None  # noqa: S101 - begin() was called
@@ -118,7 +120,7 @@ class Rank0Log:
             )
 
     async def is_read(self) -> bool:
-        """Return whether the log has no line after the cursor now; False if it is unreadable."""
+        """Return whether the log has no lines after the cursor at this moment; False if the log is unreadable."""
         ref, rank0 = self._submission.ref, self._submission.rank0
         try:
             async with contextlib.aclosing(self._backend.logs(ref, rank0, since=self.cursor, follow=False)) as lines:
@@ -153,12 +155,12 @@ class Rank0Log:
 
 
 def run_of(line: LogLine) -> tuple[str, int]:
-    """Return the run and pod that wrote a line, as far as known when it was read."""
+    """Return the pod uid and restart count of the run that wrote a line, as known when the line was read."""
     return line.cursor.pod_uid, line.cursor.restart_count
 
 
 class Tail:
-    """Last lines of a replica's last run that wrote any, masked."""
+    """Collects the last lines, masked, of a replica's last run that has written lines."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
@@ -176,7 +178,7 @@ class Tail:
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the last lines of a replica's last run, masked, for the diagnosis; as many as are readable."""
+    """Return the last lines of a replica's last run, masked, for the diagnosis; fewer or none if a read fails."""
     tail = Tail(mask)
     with contextlib.suppress(PTJobError):
         async for line in backend.logs(ref, replica, follow=False):
@@ -185,26 +187,26 @@ async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Calla
 
 
 async def last_lines_of_run(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
-    """Return the end of one run's log, masked, like a termination message; "" if it is no longer readable.
+    """Return the end of one run's log, masked and cut like a termination message; "" if it is no longer readable.
 
-    Some kinds do not let pods put it into their status, and a node keeps a previous run's log only as long as the
-    current run lasts. Lines after the run's end belong to the next run and are ignored.
+    Replaces the termination message for kinds whose pods have no FallbackToLogsOnError. A node keeps the log of a
+    previous run only as long as the current run lasts. Lines after the run's end are of the next run and are ignored.
     """
-    begin, over = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (end.ended_at - _LAST_WORDS, end.ended_at + _WHOLE_SECOND))
+    begin, over = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (end.ended_at - _LAST_LINES_SPAN, end.ended_at + _WHOLE_SECOND))
     run, tail = (end.pod_uid, end.restart_count), Tail(mask)
-    place = LogCursor(
+    since = LogCursor(
         pod_uid=end.pod_uid, container=end.container, restart_count=end.restart_count, timestamp=begin, ordinal=-1
     )
     try:
         async with (
             asyncio.timeout(_READING_TIMEOUT),
-            contextlib.aclosing(backend.logs(ref, end.replica, since=place, follow=False)) as lines,
+            contextlib.aclosing(backend.logs(ref, end.replica, since=since, follow=False)) as lines,
         ):
             async for line in lines:
                 if run_of(line) != run or nanoseconds(line.timestamp) >= nanoseconds(over):
                     break
                 tail.take(line)
-    except TimeoutError:  # these are not its last lines
+    except TimeoutError:  # the lines read so far are not the last ones
         return ""
     except PTJobError:
         pass
@@ -214,9 +216,10 @@ async def last_lines_of_run(backend: Backend, ref: JobRef, end: Termination, *, 
 async def with_last_lines(
     backend: Backend, ref: JobRef, why: Diagnosis | None, *, mask: Callable[[str], str]
 ) -> Diagnosis | None:
-    """Return the diagnosis with the last lines of its replica, if it lacks them.
+    """Return the diagnosis; adds the last lines of its replica if the diagnosis has none.
 
-    Some kinds do not let pods put the end of their log into their status; after the job's deletion it is unreadable.
+    Called before the job is deleted: its logs are unreadable afterwards, and for some kinds the pods' status does not
+    contain the end of their logs.
     """
     if why is None or not why.replica or why.log_tail:
         return why
@@ -224,7 +227,7 @@ async def with_last_lines(
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
-    """Pass the existing lines after the cursor to the sink; log a notice if they are no longer readable."""
+    """Pass all existing lines after the cursor to the sink; log a notice if the log is no longer readable."""
     try:
         async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
             sink.line(line)

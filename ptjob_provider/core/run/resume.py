@@ -1,7 +1,7 @@
-"""Resume a task without a persistent store, from its earlier jobs and the result that each attempt left.
+"""Rebuild the attempt record of a task that has no persistent store, from its jobs and from notes of earlier tries.
 
-The owner's newest attempt decides (each row has a test): its job shows the outcome or, if the job is gone, an earlier
-try's note does.
+The owner's newest attempt decides (each row has a test). Its job shows the outcome; if the job is gone, the note that
+an earlier try has left shows it.
 
     the newest attempt                          a repeated try         any other try
     -----------------------------------------   --------------------   --------------------
@@ -17,7 +17,7 @@ try's note does.
     its job is gone, but replicas still run     the next attempt, once they have ended
 
 A repeated try is an automatic retry that the orchestrator identifies as one. Any other try was started by a person, who
-may have corrected something, or replaces a lost try, whose outcome nobody has read.
+may have corrected something, or replaces a lost try, whose outcome was not reported.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptResult:
-    """Outcome of a try's job.
+    """Outcome of a try's job, as noted for later tries.
 
     Attributes:
         ref: the job.
-        attempt: its attempt number.
+        attempt: the number of the job's attempt.
         first_started_at: RFC 3339 creation time of the first attempt.
-        conclusion: its conclusion, shortened to the size of an annotation: without curves, with the last lines.
+        conclusion: the result of following the job, shortened to fit an annotation: without curves, with last lines.
     """
 
     ref: JobRef
@@ -68,7 +68,7 @@ class AttemptResult:
 
     @classmethod
     def of(cls, submission: Submission, conclusion: JobOutcome) -> Self:
-        """Build the note from the end of a try's job."""
+        """Build the note from the result of following a try's job."""
         return cls(
             ref=submission.ref,
             attempt=submission.attempt,
@@ -84,7 +84,7 @@ class AttemptResult:
         return self.conclusion.diagnosis is None or self.conclusion.diagnosis.retryable
 
     def record(self, *, ended: bool) -> AttemptRecord:
-        """Return the attempt as a store record."""
+        """Return the attempt as a record of the attempt store."""
         return AttemptRecord(
             attempt=self.attempt,
             name=self.ref.name,
@@ -103,7 +103,7 @@ class AttemptResult:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Parse the value of `to_text`; None if it is unreadable."""
+        """Rebuild a note from its text; None if the text is unreadable."""
         try:
             fields = json.loads(text)
             return cls(
@@ -126,14 +126,15 @@ def _shortened(conclusion: JobOutcome) -> JobOutcome:
 
 
 REPORTED = "told"
-"""Written on a job, as its TRY_ANNOTATION, by a try that is about to report its failure."""
+"""Value of the TRY_ANNOTATION that a try writes on its job before it reports the job's failure."""
 
 
 class ResumedAttempts:
-    """In-process `AttemptStore` that starts with the state found in the cluster.
+    """`AttemptStore` in memory that starts with the record that `resume` has rebuilt.
 
     Attributes:
-        to_report: the outcome to report again or deliver, where there is no job to read it from and nothing to train.
+        to_report: an earlier try's outcome that this try reports again, because its job is gone and no training is
+            needed; None if there is none.
     """
 
     def __init__(self, record: AttemptRecord | None, *, to_report: AttemptResult | None = None) -> None:
@@ -141,11 +142,11 @@ class ResumedAttempts:
         self.to_report = to_report
 
     def load(self) -> AttemptRecord | None:
-        """Return the resumed or last saved record."""
+        """Return the rebuilt record, or the record that was saved last."""
         return self._record
 
     def save(self, record: AttemptRecord) -> None:
-        """Keep the record until this process ends; the next process reads it from the job."""
+        """Keep the record until this process ends; the next process rebuilds it from the job."""
         self._record = record
 
 
@@ -158,16 +159,16 @@ async def resume(
     notes: Sequence[str] = (),
     replicas: Sequence[Manifest] = (),
 ) -> ResumedAttempts:
-    """Rebuild the attempt record from the owner's jobs and other traces.
+    """Rebuild the attempt record from the owner's jobs, their unfinished pods and the notes of earlier tries.
 
     Args:
         backend: the back-end.
-        namespace: of the jobs.
-        owner: of the jobs.
+        namespace: namespace of the jobs.
+        owner: owner of the jobs.
         is_repeated: this try is an automatic retry.
-        notes: of earlier tries, see `AttemptResult`.
-        replicas: unfinished pods of the owner's jobs; listed before this call, so that they reveal a job that is
-            deleted meanwhile.
+        notes: notes of earlier tries, see `AttemptResult`.
+        replicas: unfinished pods of the owner's jobs. The caller lists them before this call, so that the pods of a job
+            that is deleted in between are not overlooked.
 
     Raises:
         ClusterError: the jobs cannot be listed.
@@ -184,14 +185,14 @@ async def resume(
 
 
 def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
-    """Return whether the noted attempt is the newest one, and its job is deleted or being deleted."""
+    """Return whether the noted attempt is the newest attempt, and its job is deleted or being deleted."""
     if newest is None or attempt_of(newest) < note.attempt:
         return True
     return JobRef.of(newest) == note.ref and bool(newest["metadata"].get("deletionTimestamp"))
 
 
 def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
-    """Return the newest attempt with running replicas but no job: the next attempt waits for them."""
+    """Return the newest attempt that has unfinished pods but no job; the next attempt waits for these pods."""
     records = [
         AttemptRecord(
             attempt=attempt_of(pod),
@@ -222,9 +223,9 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
 
 
 def _is_settled(job: Manifest) -> bool:
-    """Return whether the job has failed for good."""
+    """Return whether the job has failed, or has succeeded with invalid outputs."""
     phase = kinds.read_status(job).phase
-    return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
+    return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _has_invalid_outputs(job))
 
 
 def _is_unreported(job: Manifest) -> bool:
@@ -232,11 +233,11 @@ def _is_unreported(job: Manifest) -> bool:
 
 
 def _retry_may_help(job: Manifest) -> bool:
-    noted = Diagnosis.stored_in(job)
-    return kinds.read_status(job).phase is JobPhase.FAILED and (noted is None or noted.retryable)
+    diagnosis = Diagnosis.stored_in(job)
+    return kinds.read_status(job).phase is JobPhase.FAILED and (diagnosis is None or diagnosis.retryable)
 
 
-def _is_wanting(job: Manifest) -> bool:
+def _has_invalid_outputs(job: Manifest) -> bool:
     """Return whether the job's outputs were inspected and found invalid."""
     report = read_report((job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, ""))
     submission = Submission.of(job)

@@ -1,7 +1,7 @@
-"""One try with a job, once for all adapters: submit or adopt it, follow it, report its outcome and clean up.
+"""Run one try of a job, the same way for all adapters: submit or adopt, follow, report the outcome, clean up.
 
-Adapters differ in the arguments: who owns the job, where attempts are recorded, who takes sentences and the result.
-Each decides by itself what becomes of the job of a try that is stopped or cannot follow it.
+Adapters differ in their arguments: the job's owner, the store of attempts, the functions that take sentences and the
+result. Each adapter decides by itself what happens to the job if its try is stopped or cannot follow the job.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One try with a job.
+    """One try of a job.
 
     Attributes:
         backend: where the job runs.
-        owner: of the job.
-        store: records the owner's attempts.
-        on_finish_action: what to do with the object of a finished job.
+        owner: the owner of the job.
+        store: the store of the owner's attempts.
+        on_finish_action: says whether a finished job's object is deleted.
         api_error_timeout: seconds for which requests about the job may be refused.
-        tell: takes sentences about the job.
-        warn: takes sentences about what a person should check; None: `tell` does.
+        tell: called with sentences about the job.
+        warn: called with sentences about something that a person should check; None: `tell` is called.
     """
 
     backend: Backend
@@ -52,7 +52,7 @@ class Session:
     warn: Callable[[str], None] | None = None
 
     async def submit(self, job: TrainingJob, **options: Any) -> Submission:
-        """Create the job or adopt the existing one; the options are those of `ensure_submitted`."""
+        """Create the job or adopt the existing job; the options are those of `ensure_submitted`."""
         return await ensure_submitted(
             self.backend, job, owner=self.owner, store=self.store, api_error_timeout=self.api_error_timeout, **options
         )
@@ -62,7 +62,7 @@ class Session:
         return await follow(self.backend, submission, api_error_timeout=self.api_error_timeout, **options)
 
     def report_submitted(self, submission: Submission, *, advice: str) -> None:
-        """Report the submission, with an advice for an adopted job of another specification."""
+        """Report the submission; the advice is for an adopted job that was created from another specification."""
         ref, how = submission.ref, "adopted" if submission.adopted else "submitted"
         self.tell(f"{ref} was {how}: {ref.kind}, uid {ref.uid}, attempt {submission.attempt}")
         if submission.spec_changed:
@@ -77,18 +77,18 @@ class Session:
         hands_off: bool = False,
         shown: Collection[str] = (),
     ) -> T:
-        """Deliver the result of a job that succeeded, then delete or keep the job.
+        """Deliver the result of a job that succeeded, then delete the job or keep it, as `on_finish_action` says.
 
         Args:
             ref: the job.
-            conclusion: its conclusion.
-            deliver: takes the result, and returns what this returns; its failure keeps the job.
-            hands_off: leave the job as it is.
+            conclusion: the result of following the job.
+            deliver: takes the job's result; its return value is returned, and if it raises, the job is kept.
+            hands_off: do not change or delete the job.
             shown: lines already printed, see `raise_for`.
 
         Raises:
             JobFailed: the job failed; the next try starts a new attempt.
-            OutputsNotVerified: the outputs could not be inspected; the job is kept, and the next try only verifies.
+            OutputsNotVerified: the outputs could not be inspected; the job is kept, and a retry only inspects them.
         """
         try:
             raise_for(ref, conclusion, deletes=self.on_finish_action.deletes(succeeded=False), shown=shown)

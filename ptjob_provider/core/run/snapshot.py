@@ -1,4 +1,4 @@
-"""Read a job's current state for one-off reads; changes nothing and waits for nothing."""
+"""Read a job's current state once, without changing the job or waiting for it."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class Snapshot:
 
     Attributes:
         submission: the job, its replicas and its declared outputs.
-        owner: its owner, see `owner_of`.
+        owner: the ids that it was created for, see `owner_of`.
         instance: the installation that created it; "" if unknown.
-        status: the object's status.
+        status: the job's status.
         priority: a priority class or a number; "" if unset.
-        pods: its current pods; those of an ended job may be gone.
+        pods: its current pods; the pods of an ended job may be gone.
         replica_of: returns the replica name of a pod.
         record: the recorded pod history.
-        waiting: the reason why it does not run yet; "" if it does.
+        waiting: the reason why it does not run yet; "" if it runs.
         diagnosis: the cause of its failure; None if it has not failed.
-        report: facts about its outputs; None unless it succeeded and has some.
-        unverified: what prevented their inspection; "" for nothing.
-        used: measured usage of its replicas, as far as reported.
+        report: facts about its outputs; None unless it succeeded and declares outputs.
+        unverified: what prevented the inspection of its outputs; "" for nothing.
+        used: measured usage of its replicas.
         conditions: the object's conditions, unchanged.
         replica_statuses: replica counts by role and state, from the object.
         trainer_status: the progress that a TrainJob's program reports, from the object; {} if it reports none.
-        now: time of the snapshot.
+        now: the time of the snapshot.
     """
 
     submission: Submission
@@ -109,12 +109,12 @@ async def look(
 
     Args:
         backend: the back-end.
-        namespace: its namespace.
-        name: its name.
-        kind: its kind; None: the first kind with a job of this name.
-        preferred: the kind to look for first if `kind` is None.
-        inspect: inspect its outputs if no report is recorded; in a cluster this starts a pod.
-        now: time of the snapshot.
+        namespace: the job's namespace.
+        name: the job's name.
+        kind: the job's kind; None: the first kind that has a job of this name.
+        preferred: the kind to search first if `kind` is None.
+        inspect: inspect the job's outputs if no report is recorded; in a cluster this starts a pod.
+        now: the time of the snapshot; None: the current time.
 
     Raises:
         JobNotFound: no job has that name.
@@ -170,7 +170,7 @@ async def look(
 def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
     """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it has none.
 
-    For a job created by Arena, its user.
+    For a job created by Arena, return its user.
     """
     owner = owner_in(job)
     if owner.ids:
@@ -180,13 +180,13 @@ def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _replica_statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the counts of each role; a TrainJob's are a list."""
+    """Return the replica counts by role; a TrainJob has them as a list, other kinds as a map."""
     listed = {str(each["name"]): each for each in status.get("jobsStatus") or ()}
     return {**listed, **(status.get("replicaStatuses") or {})}
 
 
 def _priority_class(pods: Sequence[Manifest]) -> str:
-    """Return the pods' priority class if the job names none: a runtime's, or the cluster's default."""
+    """Return the priority class of the pods, which a runtime or the cluster's default may have set."""
     return next((name for pod in pods if (name := (pod.get("spec") or {}).get("priorityClassName"))), "")
 
 
@@ -199,7 +199,7 @@ async def _first(backend: Backend, ref: JobRef) -> Observation:
 
 
 async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputReport | None, str]:
-    """Return the facts about the outputs, or why they are unavailable."""
+    """Return the report about the outputs, or None and the reason why they could not be inspected."""
     try:
         return await inspect_outputs(backend, submission), ""
     except OutputsNotVerified as error:
@@ -216,5 +216,5 @@ def _diagnose(
         has_log = diagnosis.replica in left if diagnosis.replica else bool(left)
         return diagnosis if has_log else diagnosis.without_log("its pod")
     not_before = parse_instant(submission.first_started_at)
-    problems_found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
-    return diagnoses.outputs_failed(problems_found, replica=submission.rank0) if problems_found else None
+    defects = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
+    return diagnoses.outputs_failed(defects, replica=submission.rank0) if defects else None

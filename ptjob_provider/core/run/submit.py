@@ -1,29 +1,30 @@
-"""Submit or adopt: the only way to create a job. Afterwards exactly one job of this owner exists and is ours to follow.
+"""Create an owner's job or adopt the existing one, so that exactly one job of this owner exists afterwards.
 
-The store and the object with the name decide (each row has a test):
+All jobs are created here. The store's record and the object that has the job's name decide (each row has a test; "ours"
+is a job of this owner):
 
-    store          under the name             what happens
+    store          object with the name       what happens
     ------------   ------------------------   --------------------------------------------------------------
     nothing        nothing                    attempt 1 is created
-    nothing        ours, live                 adopted (a lost store must not train twice)
+    nothing        ours, unfinished           adopted (a lost store must not train twice)
     nothing        ours, finished             the next attempt is created
-    nothing        ours, of this very try     adopted: it ended before its create was answered
-    nothing        ours, being deleted        after nothing of it runs, the next attempt is created
+    nothing        ours, of this very try     adopted: it ended before its create request was answered
+    nothing        ours, being deleted        once nothing of it runs, the next attempt is created
     nothing        another owner's            the next attempt is created, under another name
-    nothing        another owner's, and the   JobAlreadyExists that says whose
+    nothing        another owner's, and the   JobAlreadyExists, which names the owner
                    name is given exactly
-    open intent    nothing                    the create never arrived: it is repeated
-    open intent    ours                       the create did arrive: adopted, finished or not
+    open intent    nothing                    the create request never arrived: it is repeated
+    open intent    ours                       the create request did arrive: adopted, finished or not
     open intent    another owner's            the next attempt is created
     uid            that uid                   adopted, finished or not
-    delivered      that uid, live             adopted (a task that only submits)
-    delivered      that uid, finished         it is stopped, the next attempt created
+    delivered      that uid, unfinished       adopted (a task that only submits)
+    delivered      that uid, finished         the job is stopped, the next attempt is created
     uid            nothing, or another uid    the job is gone: the next attempt is created
-    ended          whatever                   the old job is stopped, its pods waited for, the next attempt created
-    cleared        whatever                   the same
+    ended          anything                   the old job is stopped and, after its last pod, the next one created
+    cleared        anything                   the same
     uid            that uid, another owner's  nothing is stopped, the next attempt is created
 
-"Delivered": a try has delivered the attempt's success before the task was cleared; see `attempts.is_delivered`.
+"Delivered": a try delivered the result of the attempt before the task was cleared; see `attempts.is_delivered`.
 """
 
 from __future__ import annotations
@@ -71,25 +72,25 @@ logger = logging.getLogger(__name__)
 _STOP_INTERVAL = 0.2
 
 _MOST_NAMES = 5
-"""Maximum attempt names of others that one call skips: more are not a collision of hashes."""
+"""Maximum number of taken names that one call skips; more of them are no coincidence of hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """An existing job with all that another process needs to follow it: JSON-safe, without secrets.
+    """An existing job, with everything that another process needs to follow the job: JSON-safe, without secrets.
 
     Attributes:
         ref: the job.
-        attempt: which attempt of its owner.
+        attempt: the number of its owner's attempt.
         adopted: the job existed before this try.
         spec_changed: the adopted job was created from a different specification than the requested one.
         ranks: pod name → rank, of all replicas.
-        gpus_of: pod name → requested GPUs.
+        gpus_of: pod name → number of requested GPUs.
         outputs: the declared outputs.
-        first_started_at: RFC 3339; outputs must not be older.
+        first_started_at: RFC 3339 creation time of the first attempt; outputs must not be older.
         tensorboard_url: address of the job's TensorBoard; "" if there is none or it is unknown.
         instance: the installation that created it; "" if unknown.
-        code_revision: {digest, commit, dirty} of the folder that travels with it; None if there is none.
+        code_revision: {digest, commit, dirty} of the folder that was submitted with the job; None if there is none.
     """
 
     ref: JobRef
@@ -106,18 +107,18 @@ class Submission:
 
     @property
     def rank0(self) -> str:
-        """Return the pod whose log is the job's log."""
+        """Return the name of rank 0's pod, whose log is the job's log."""
         return min(self.ranks, key=lambda name: self.ranks[name])
 
     @classmethod
     def of(cls, job: Mapping[str, Any], *, adopted: bool = True, spec_hash: str = "", since: str | None = None) -> Self:
-        """Build it from the job's object, whoever created that.
+        """Build a submission from the job's object; the job may have been created by another program.
 
         Args:
             job: the object from the back-end.
-            adopted: it existed before.
-            spec_hash: of the requested specification; "" skips the comparison.
-            since: creation of the first attempt; default this job's creation.
+            adopted: the job existed before this try.
+            spec_hash: hash of the requested specification; "" skips the comparison.
+            since: creation time of the first attempt; None: this job's creation time.
         """
         meta = job["metadata"]
         annotations = meta.get("annotations") or {}
@@ -145,7 +146,7 @@ class Submission:
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned, in this version or another."""
+        """Rebuild a submission from the value of `to_dict`, of this version of the package or another."""
         values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
         return cls(ref=ref, outputs=outputs, **values)
@@ -164,15 +165,16 @@ async def ensure_submitted(
     api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Submission:
-    """Create the job or adopt the existing one, per the module's table; safe to repeat after any failure.
+    """Create the job or adopt the existing one, as in the module's table; safe to repeat after any failure.
 
-    The record is saved before the create, so that a later process knows after a kill what may exist. A refused create
-    is final; other refused requests about a job that may exist are retried for `api_error_timeout` seconds.
+    The record is saved before the create request, so that after a kill a later process knows which job may exist. A
+    refused create request is final. Other refused requests about a job that may exist are repeated for
+    `api_error_timeout` seconds.
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
-        JobAlreadyExists: another owner has the exactly given name, or the names of five attempts.
-        ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from here.
+        JobAlreadyExists: another owner's job has the exact name, or the names of five attempts are taken.
+        ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from there.
     """
     submitter = _Submitter(
         backend=backend,
@@ -196,14 +198,14 @@ class _Submitter:
 
     Attributes:
         record: the store's record when this try began; None if its finished job is obsolete.
-        first_started_at: creation of the first attempt since the last clear, once known.
-        spec_hash: of the requested specification; the same for all attempts.
+        first_started_at: creation time of the first attempt since the last clear, once known.
+        spec_hash: hash of the requested specification; the same for all attempts.
         kind: the kind of the job to create.
-        not_made: why it is not created as an earlier kind.
-        tried: the kinds that it was to be created as.
-        intent: distinguishes this call's objects from existing ones of the same name.
+        not_made: reasons why the job could not be created as the kinds tried so far.
+        tried: the kinds tried so far.
+        intent: random id written on the objects that this call creates, to recognize them.
         rendered: the rendered specification, by kind and attempt.
-        taken: number of names that others have.
+        taken: number of names that turned out to belong to other owners.
         secret_name: the name of the Secret that the adopted job refers to.
     """
 
@@ -233,7 +235,7 @@ class _Submitter:
         return self.installation.kind if self.installation else None
 
     async def run(self) -> Submission:
-        """Create or adopt the job and what it needs; an earlier try may have created only the job itself."""
+        """Create or adopt the job, and create its Secret if an interrupted try has created only the job."""
         submission = await self._submitted()
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None and self._has_same_folder(submission):
@@ -244,9 +246,9 @@ class _Submitter:
         return submission
 
     def _has_same_folder(self, submission: Submission) -> bool:
-        """Return whether the job was created with the same folder: no other archive is of use to its pods."""
-        ours, theirs = self.job.code, submission.code_revision or {}
-        return not isinstance(ours, PackedCode) or ours.code_revision["digest"] == theirs.get("digest")
+        """Return whether the job was created with the same folder; its pods accept no other archive."""
+        requested, existing = self.job.code, submission.code_revision or {}
+        return not isinstance(requested, PackedCode) or requested.code_revision["digest"] == existing.get("digest")
 
     async def _submitted(self) -> Submission:
         self.kind = self.record.kind if self.record else self._preferred or kinds.DEFAULT.KIND
@@ -338,10 +340,10 @@ class _Submitter:
         return await self._start(attempt + 1)
 
     def _pass_over(self, job: Manifest) -> None:
-        """Skip another owner's job, and log it.
+        """Log that the name belongs to another owner's job; the next attempt has another name.
 
         Raises:
-            JobAlreadyExists: no further attempt of this call gets another name.
+            JobAlreadyExists: the name is given exactly, or too many names are taken.
         """
         self.taken += 1
         text = f"{JobRef.of(job)}: the name belongs to a {job['kind']} that this task did not create: {_whose(job)}"
@@ -355,12 +357,12 @@ class _Submitter:
         raise JobAlreadyExists(f"{text}; {advice}", code=409, reason="AlreadyExists")
 
     async def _stop(self, ref: JobRef) -> None:
-        """Stop a job; if the next one has the same name, wait until the name is free."""
+        """Stop a job; if the next job must have the same name, wait until the name is free."""
         errors = self._errors(ref.namespace, ref.name)
         await errors.answer(lambda: stop_and_wait(self.backend, ref, sleep=self.sleep), though_away=False)
         waited = 0.0
-        while self.exact_name and (found := await self._find(ref.kind, ref.namespace, ref.name)):
-            if JobRef.of(found) != ref:
+        while self.exact_name and (current := await self._find(ref.kind, ref.namespace, ref.name)):
+            if JobRef.of(current) != ref:
                 return
             if waited >= STOP_TIMEOUT:
                 raise ClusterUnavailable(f"{ref}: deleted {waited:.0f} s ago and still there; look at its finalizers")
@@ -394,7 +396,7 @@ class _Submitter:
         )
 
     def _rendered_otherwise(self, attempt: int, error: KindNotServed) -> kinds.Rendered:
-        """Return the job rendered as the next kind; a job that names its kind, or a manifest, has no other."""
+        """Return the job rendered as the next kind; raise the error for a job that names its kind or is a manifest."""
         if self.job.named_kind is not None:
             raise error
         self.not_made.append(str(error))
@@ -404,8 +406,8 @@ class _Submitter:
             self.tried.add(kind)
             try:
                 rendered = self._render(attempt)
-            except InvalidSpec as refused:
-                self.not_made.append(f"as a {kind} it cannot be made: {refused}")
+            except InvalidSpec as invalid:
+                self.not_made.append(f"as a {kind} it cannot be made: {invalid}")
             else:
                 self.spec_hash = rendered.spec_hash
                 return rendered
@@ -418,7 +420,7 @@ class _Submitter:
             return None
 
     async def _get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return a job that exists or may exist."""
+        """Return a job that exists or may exist; repeat refused requests."""
         errors = self._errors(namespace, name)
         return await errors.answer(lambda: self.backend.get(kind, namespace, name), though_away=False)
 
@@ -426,7 +428,7 @@ class _Submitter:
         return ApiErrors(f"{namespace}/{name}", logger.warning, timeout=self.api_error_timeout)
 
     def _render(self, attempt: int) -> kinds.Rendered:
-        """Return the rendered job; rendered only once, because an installation's own code may take part."""
+        """Return the job rendered for an attempt; renders only once, because the installation's hook may take part."""
         rendered = self.rendered.get((self.kind, attempt))
         if rendered is None:
             rendered = kinds.named(self.kind).render(
@@ -452,9 +454,9 @@ def _whose(job: Manifest) -> str:
 
 
 async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
-    """Create the TensorBoard that a job requests, and return the submission with its address.
+    """Create the TensorBoard that a job requests, and return the submission with the TensorBoard's address.
 
-    Separate from submitting, since it may take longer: the caller already knows the job and can stop it.
+    This is separate from submitting because it may take longer: meanwhile the caller knows the job and can stop it.
     """
     if job.tensorboard is None:
         return submission
@@ -462,10 +464,10 @@ async def with_tensorboard(backend: Backend, submission: Submission, job: Traini
 
 
 async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:
-    """Inspect the declared outputs, with curves on request; None if there are none.
+    """Inspect the declared outputs, with curves on request, and return the report; None if none are declared.
 
     Raises:
-        OutputsNotVerified: they could not be inspected.
+        OutputsNotVerified: the outputs could not be inspected.
     """
     outputs = submission.outputs
     if outputs.model is None and outputs.tfevents is None:
@@ -475,14 +477,14 @@ async def inspect_outputs(backend: Backend, submission: Submission, *, curves: b
 
 
 def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:
-    """Record which try delivers the success of the recorded attempt: after a clear its finished job is obsolete."""
+    """Record which try delivers the result of the recorded attempt; after a clear, its finished job is obsolete."""
     record = store.load()
     if record is not None:
         store.save(replace(record, delivered_by=by_try))
 
 
 def conclude_attempt(store: AttemptStore) -> None:
-    """Mark the recorded attempt as ended: the next try starts a new one instead of adopting it."""
+    """Mark the recorded attempt as ended, so that the next try starts a new attempt instead of adopting the job."""
     record = store.load()
     if record is not None:
         store.save(replace(record, ended=True))
