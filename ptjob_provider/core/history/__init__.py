@@ -1,7 +1,7 @@
 """Pod history: the recorded state and ends of a job's pods, kept after the pods are deleted.
 
-Takes pods and events as the API server wrote them, and returns a `PodHistory`. `diagnosis` interprets it; the back-end
-stores it (in an annotation, a file).
+`observe` takes pods and events as the API server has them, and returns a `PodHistory`. `diagnosis` interprets this
+history, and the job's object stores it as an annotation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Serialize the history to bounded JSON for an annotation or a file."""
+"""Convert the pod history to JSON of bounded size, for an annotation or a file, and back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIMIT = 16 * 1024
-"""Maximum bytes of the annotation: etcd, every client's watch and `kubectl get -o yaml` carry it."""
+"""Maximum bytes of the annotation; etcd, every client's watch and `kubectl get -o yaml` carry it."""
 MAX_TERMINATIONS = 64
 _FIRST_FAILURES = 4
-"""Number of first failures to keep: the first by the cluster's clocks may be a consequence, the cause is among
-these."""
+"""Number of first failures to keep. The first by the nodes' clocks may be a consequence; the cause is among these."""
 _SHORT = 400
+"""Characters to which a long message is cut before it is dropped."""
 _LISTS = ("waiting", "held_up", "restart_counts", "removals", "operator_deleted", "notices", "leaving")
 
 _T = TypeVar("_T")
@@ -36,9 +36,9 @@ _T = TypeVar("_T")
 def to_text(history: PodHistory, limit: int = LIMIT) -> str:
     """Return the history as JSON of at most `limit` bytes.
 
-    The current state is not kept: the next observation restores it. If the rest does not fit, it is dropped in this
-    order: the oldest restarts, the messages of ends other than the first failures and the last end, those ends
-    themselves, and only then parts of the rest. `dropped` counts the missing ends.
+    The current state is left out, because the next observation restores it. If the rest is too large, parts of it are
+    dropped in this order: the ends of the oldest restarts, the messages of ends other than the first failures and the
+    last end, these ends themselves, and only then parts of the rest. `dropped` counts the missing ends.
     """
     text = _dump(history)
     while len(text.encode()) > limit and (smaller := _smaller(history)) != history:
@@ -51,7 +51,7 @@ def from_text(text: str) -> PodHistory:
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return PodHistory()  # edited by hand: the history is lost, the job goes on
+        return PodHistory()  # somebody has edited the text: the history is lost, the job continues
 
 
 def bounded(history: PodHistory) -> PodHistory:
@@ -65,7 +65,7 @@ def bounded(history: PodHistory) -> PodHistory:
 
 
 def _smaller(history: PodHistory) -> PodHistory:
-    """Return the history with one item less or shorter, or the same history when nothing can be dropped."""
+    """Return the history with one item fewer or shorter; an equal history if nothing can be dropped."""
     if spare := _spare(history):
         longest, end = _longest(spare), _droppable(history)
         if _has_successor(history, end) or not longest.message:
@@ -83,34 +83,34 @@ def _smaller(history: PodHistory) -> PodHistory:
 
 
 def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
-    return tuple(replace(one, message=one.message[:_SHORT]) for one in waits)
+    return tuple(replace(wait, message=wait.message[:_SHORT]) for wait in waits)
 
 
 def _spare(history: PodHistory) -> list[Termination]:
-    """Return the ends that may be dropped, oldest first: all but the first failures and the last end."""
-    ends = sorted(history.terminations, key=lambda one: one.ended_at)
-    failures = [one for one in ends if one.failed and not one.stopped]
-    kept = {one.key for one in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
-    return [one for one in ends if one.key not in kept]
+    """Return the ends that may be dropped, oldest first: all except the first failures and the last end."""
+    ends = sorted(history.terminations, key=lambda end: end.ended_at)
+    failures = [end for end in ends if end.failed and not end.stopped]
+    kept = {end.key for end in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
+    return [end for end in ends if end.key not in kept]
 
 
 def _has_successor(history: PodHistory, end: Termination) -> bool:
-    mine = (end.replica, end.container)
-    return any((one.replica, one.container) == mine and one.run > end.run for one in history.terminations)
+    container = (end.replica, end.container)
+    return any((other.replica, other.container) == container and other.run > end.run for other in history.terminations)
 
 
 def _droppable(history: PodHistory) -> Termination:
     spare = _spare(history)
-    return next((one for one in spare if _has_successor(history, one)), spare[0])
+    return next((end for end in spare if _has_successor(history, end)), spare[0])
 
 
 def _without(history: PodHistory, end: Termination) -> PodHistory:
-    kept = tuple(one for one in history.terminations if one.key != end.key)
+    kept = tuple(other for other in history.terminations if other.key != end.key)
     return replace(history, terminations=kept, dropped=history.dropped + 1)
 
 
 def _longest(ends: Sequence[Termination]) -> Termination:
-    return max(ends, key=lambda one: len(one.message))
+    return max(ends, key=lambda end: len(end.message))
 
 
 def _with_message(history: PodHistory, end: Termination, length: int) -> PodHistory:
@@ -118,22 +118,23 @@ def _with_message(history: PodHistory, end: Termination, length: int) -> PodHist
     if len(end.message) <= length:
         return history
     short = replace(end, message=end.message[-length:] if length else "")
-    return replace(history, terminations=tuple(short if one.key == end.key else one for one in history.terminations))
+    ends = tuple(short if other.key == end.key else other for other in history.terminations)
+    return replace(history, terminations=ends)
 
 
 # --- JSON
 
 
 def _dump(history: PodHistory) -> str:
-    counts = tuple(one for one in history.restart_counts if one.total or one.settled)
+    counts = tuple(entry for entry in history.restart_counts if entry.total or entry.settled)
     lasting = replace(history, running=(), finished=(), placed=(), restart_counts=counts)
     return json.dumps({"version": 1, **_plain(lasting)}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any) -> dict[str, Any]:
     """Return a value's fields that differ from their defaults."""
-    pairs = ((one, getattr(value, one.name)) for one in fields(value))
-    return {one.name: _json(item) for one, item in pairs if item != _default(one)}
+    pairs = ((field, getattr(value, field.name)) for field in fields(value))
+    return {field.name: _json(item) for field, item in pairs if item != _default(field)}
 
 
 def _default(field: Field[Any]) -> object:
@@ -144,7 +145,7 @@ def _json(item: object) -> object:
     if isinstance(item, datetime):
         return item.isoformat()
     if isinstance(item, tuple):
-        return [one if isinstance(one, str) else _plain(one) for one in item]
+        return [each if isinstance(each, str) else _plain(each) for each in item]
     return item
 
 
@@ -159,7 +160,7 @@ _PARTS: Mapping[str, type[Any]] = {
 
 def _read(plain: Mapping[str, Any]) -> PodHistory:
     parts = {
-        name: tuple(_value(_PARTS[name], one) if name in _PARTS else one for one in items)
+        name: tuple(_value(_PARTS[name], item) if name in _PARTS else item for item in items)
         for name, items in plain.items()
         if isinstance(items, list)
     }

@@ -1,4 +1,4 @@
-"""Merge one observation into the history. Idempotent except for the clocks."""
+"""Update the pod history with one observation. Repeating an observation changes nothing but the clocks of waits."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 _MESSAGE_BYTES = 4096
-"""The kubelet's own limit for one termination message."""
+"""The kubelet's limit for one termination message."""
 _LASTING = timedelta(minutes=10)
-"""A run of this length resets the kubelet's back-off; failures before and after it belong to different crash loops."""
+"""Length of a run that resets the kubelet's back-off; failures before and after it are of different crash loops."""
 _MAX_NOTICES = 20
 _PASSING = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
 """Waits that cannot block another pod."""
@@ -67,25 +67,25 @@ def observe(
     replica_named: Callable[[str], str] = str,
     replicas: int = 0,
 ) -> PodHistory:
-    """Return the history updated with these pods and events; terminations of deleted pods are kept.
+    """Return the history updated with these pods and events; the ends of deleted pods are kept.
 
     Args:
         history: the previous history; not changed.
         pods: the job's current pods, including terminating ones.
         events: core/v1 Events about the job and its pods that the server still has.
-        now: our clock at the time of the observation.
-        container: the name of the training container; the pod's first one if none has this name.
+        now: the time of the observation by this process's clock.
+        container: the name of the training container; if a pod has none of this name, its first container is used.
         replica_of: returns the replica name of a pod.
         replica_named: returns the replica name for a pod name.
-        replicas: the number of pods that the job requests; 0: the existing ones are all.
+        replicas: the number of pods that the job requests; 0: as many as exist.
     """
     before = history
-    parsed = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
+    parsed = sorted((read_pod(pod, container, replica_of) for pod in pods), key=_created)
     history = _with_removals(history, parsed, events, now)
     newest = {pod.name: pod for pod in parsed}
     for pod in parsed:
         if newest[pod.name] is not pod and _is_recorded(history, pod):
-            continue  # a newer pod has taken its place, and that one's restarts are counted
+            continue  # a newer pod has replaced this one, and its restarts were counted
         history = _with_restarts(history, pod)
         history = _with_returned(_with_revision(_with_terminations(history, pod, now), pod), pod)
     for end in reported_ends(events, container):
@@ -107,11 +107,11 @@ def _created(pod: Pod) -> str:
 
 
 def _is_recorded(history: PodHistory, pod: Pod) -> bool:
-    return pod.is_over and any(one.pod_uid == pod.uid for one in history.terminations)
+    return pod.is_over and any(end.pod_uid == pod.uid for end in history.terminations)
 
 
 def _with_present(history: PodHistory, pods: Sequence[Pod]) -> PodHistory:
-    """Record which replicas are placed, terminating, running and finished now."""
+    """Return the history with the replicas that are scheduled, terminating, running and finished now."""
     return replace(
         history,
         placed=tuple(pod.name for pod in pods if pod.is_placed),
@@ -131,12 +131,12 @@ def _notices(history: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]
 
 
 def _queue_message(events: Sequence[Manifest]) -> str:
-    reasons = (one for one in events if (one.get("involvedObject") or {}).get("kind") == WORKLOAD)
-    return next((_last_bytes(text_of(one, "message"), _MESSAGE_BYTES) for one in reasons), "")
+    events_of_queue = (event for event in events if (event.get("involvedObject") or {}).get("kind") == WORKLOAD)
+    return next((_last_bytes(text_of(event, "message"), _MESSAGE_BYTES) for event in events_of_queue), "")
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """Return the container's text in a form that UTF-8 can encode."""
+    """Return a field's text without characters that UTF-8 cannot encode; such texts come from containers."""
     return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -145,10 +145,10 @@ def text_of(fields: Mapping[str, Any], name: str) -> str:
 
 def _with_restarts(history: PodHistory, pod: Pod) -> PodHistory:
     known = [entry.container for entry in history.restart_counts if entry.replica == pod.name]
-    counts = {**dict.fromkeys(known, 0), **{one.name: one.restart_count for one in pod.containers}}
-    mine = tuple(_restarts(history, pod, name, count) for name, count in counts.items())
+    counts = {**dict.fromkeys(known, 0), **{each.name: each.restart_count for each in pod.containers}}
+    own = tuple(_restarts(history, pod, name, count) for name, count in counts.items())
     others = tuple(entry for entry in history.restart_counts if entry.replica != pod.name)
-    return replace(history, restart_counts=others + mine)
+    return replace(history, restart_counts=others + own)
 
 
 def _restarts(history: PodHistory, pod: Pod, container: str, count: int) -> Restarts:
@@ -156,10 +156,10 @@ def _restarts(history: PodHistory, pod: Pod, container: str, count: int) -> Rest
     if before is not None and before.pod_uid == pod.uid:
         return replace(before, count=max(before.count, count))
     crashes = [
-        one.run + 1
-        for one in history.terminations
-        if (one.replica == pod.name and one.pod_uid != pod.uid and one.container in {container, ""})
-        and (one.failed and not one.stopped)
+        end.run + 1
+        for end in history.terminations
+        if (end.replica == pod.name and end.pod_uid != pod.uid and end.container in {container, ""})
+        and (end.failed and not end.stopped)
     ]
     settled = before.settled if before else 0
     earlier = max(crashes, default=before.earlier if before else 0)
@@ -178,8 +178,10 @@ def _with_terminations(history: PodHistory, pod: Pod, now: datetime) -> PodHisto
 
 
 def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
-    """Record the code revision that the pod has fetched."""
-    ends = (one.state("terminated") or {} for one in pod.containers if one.name == sync_code.CONTAINER)
+    """Return the history with the code revision that the pod has fetched."""
+    ends = (
+        container.state("terminated") or {} for container in pod.containers if container.name == sync_code.CONTAINER
+    )
     fetched = {sync_code.revision_in(text_of(end, "message")) for end in ends} - {""}
     revisions = {revision: name for name, _, revision in (entry.partition(" ") for entry in history.revisions)}
     for revision in fetched:
@@ -190,7 +192,7 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
 
 
 def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
-    """Record the return value of the pod's function; only rank 0 reports one."""
+    """Return the history with the return value of the pod's function; only rank 0 reports a value."""
     ended = (pod.training.state("terminated") if pod.training else None) or {}
     message = text_of(ended, "message")
     history = replace(history, returned=return_value_in(message) or history.returned)
@@ -199,15 +201,15 @@ def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
 
 
 def _explains_failure(pod: Pod) -> bool:
-    """Return whether a container's end explains the pod's failure; an evicted pod or a lost node may leave none."""
-    return any((one.state("terminated") or {}).get("exitCode") for one in pod.containers)
+    """Return whether a container has failed; after an eviction or a node's loss, the pod may fail without any."""
+    return any((container.state("terminated") or {}).get("exitCode") for container in pod.containers)
 
 
 def _ends(history: PodHistory, pod: Pod, container: Container) -> Iterator[Termination]:
-    """Yield the previous end and the current one.
+    """Yield the ends of the container's previous and current runs, if they have ended.
 
-    The kubelet numbers the previous end one lower than the current run, but with the same number while the container
-    waits for its next start (`convertToAPIContainerStatuses` moves the end to lastState and keeps the count).
+    The number of the previous run is the restart count minus 1. While the container waits for its next start, it is the
+    restart count itself: `convertToAPIContainerStatuses` then moves the end to lastState and keeps the count.
     """
     count = container.restart_count
     previous = container.last_terminated
@@ -256,8 +258,8 @@ def _pod_end(history: PodHistory, pod: Pod) -> Termination:
 def _was_stopped(history: PodHistory, pod: Pod, finished_at: datetime | None) -> bool:
     """Return whether the pod was already being deleted when it ended.
 
-    Either it was observed terminating before, or it ended after the deletion. In the same second, the end may have
-    caused the deletion.
+    That is so if the pod was observed terminating before, or has ended later than its deletion was requested. An end in
+    the same second does not count: it may have caused the deletion.
     """
     requested_at = pod.deletion_requested_at
     return requested_at is not None and (
@@ -266,10 +268,10 @@ def _was_stopped(history: PodHistory, pod: Pod, finished_at: datetime | None) ->
 
 
 def _with_end(history: PodHistory, end: Termination, now: datetime) -> PodHistory:
-    known = {one.key: one for one in history.terminations}
+    known = {other.key: other for other in history.terminations}
     before = known.get(end.key)
     if before is not None:
-        # A pod-level reason may follow the container's end; a deletion after it changes nothing.
+        # The pod's own reason may be written after the container's end. Everything else of an end stays as it was.
         known[end.key] = replace(before, disruption=end.disruption or before.disruption)
         return replace(history, terminations=tuple(known.values()))
     if end.container and end.failed:
@@ -287,9 +289,10 @@ def _held_up(
     *,
     replica_named: Callable[[str], str],
 ) -> tuple[Waiting, ...]:
-    """Keep the other pods' waits when the first init container failed, since it may have waited for one of them.
+    """Return the waits of the other pods when an init container first failed, which may have waited for one of them.
 
-    On a first observation, uses their current waits and the events of deleted pods.
+    If the failure is in the first observation, return the pods' current waits, or the waits that events report of
+    deleted pods.
     """
     failed = {end.replica: end for end in after.terminations if _gave_up(end)}
     if before.held_up or not failed:
@@ -300,8 +303,8 @@ def _held_up(
     if before == PodHistory():
         waits = ((pod, wait) for pod in pods if (wait := wait_of(pod, events)))
         waiting = tuple(_timed(before, pod.name, pod.uid, wait, now=now, blocked=False) for pod, wait in waits)
-    if is_new and (found := [one for one in waiting if one.replica not in failed and one.kind not in _PASSING]):
-        return tuple(found)
+    if is_new and (others := [wait for wait in waiting if wait.replica not in failed and wait.kind not in _PASSING]):
+        return tuple(others)
     gone = waits_of_gone(events, {name_of(pod.manifest) for pod in pods})
     reported = ((replica_named(name), wait) for name, wait in gone.items())
     return tuple(
@@ -316,12 +319,14 @@ def _gave_up(end: Termination) -> bool:
 
 
 def _settled(history: PodHistory, end: Termination) -> PodHistory:
-    """Restart the count of a crash loop after a run that lasted."""
+    """Return the history with a new crash loop begun, if this end is of a long run."""
     if end.started_at is None or end.ended_at - end.started_at < _LASTING:
         return history
-    mine = (end.replica, end.container)
+    container = (end.replica, end.container)
     restarts = tuple(
-        replace(entry, settled=max(entry.settled, end.run + 1)) if (entry.replica, entry.container) == mine else entry
+        replace(entry, settled=max(entry.settled, end.run + 1))
+        if (entry.replica, entry.container) == container
+        else entry
         for entry in history.restart_counts
     )
     return replace(history, restart_counts=restarts)
@@ -336,15 +341,20 @@ def _last_bytes(text: str, limit: int) -> str:
 
 
 def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
-    """Record running pods that are deleted; the operator's events name its own deletions, sometimes later."""
+    """Return the history with the deletions of running pods, except those that the operator's events report as its own.
+
+    These events may be observed later than the deletions.
+    """
     if not history.hears_operator and not created_pods(events):
         return history
-    known = {one.pod_uid: one for one in history.removals}
-    for one in [*_leaving(pods), *_gone(history, pods, now)]:
-        known[one.pod_uid] = replace(one, asked_at=known.get(one.pod_uid, one).asked_at)
+    known = {removal.pod_uid: removal for removal in history.removals}
+    for removal in [*_leaving(pods), *_gone(history, pods, now)]:
+        known[removal.pod_uid] = replace(removal, asked_at=known.get(removal.pod_uid, removal).asked_at)
     deleted, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
-    removals = (one for one in known.values() if present.get(one.replica, one.pod_uid) == one.pod_uid)
-    removals = (one for one in removals if one.replica not in deleted)
+    removals = (
+        removal for removal in known.values() if present.get(removal.replica, removal.pod_uid) == removal.pod_uid
+    )
+    removals = (removal for removal in removals if removal.replica not in deleted)
     return replace(history, hears_operator=True, removals=tuple(removals), operator_deleted=tuple(sorted(deleted)))
 
 
@@ -366,7 +376,7 @@ def _ended_after(pod: Pod, requested_at: datetime) -> bool:
 
 
 def _gone(history: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
-    """Yield the pods that ran at the last observation and no longer exist: deleted without a grace period."""
+    """Yield the removals of pods that ran at the last observation and are gone: deleted without a grace period."""
     present = {pod.uid for pod in pods}
     uids = {entry.replica: entry.pod_uid for entry in history.restart_counts}
     for name in history.running:
@@ -385,7 +395,7 @@ def _waits(
     replica_named: Callable[[str], str],
     replicas: int,
 ) -> list[tuple[str, str, Wait]]:
-    """Return each replica's wait, with the uid of its pod if it has one."""
+    """Return (replica, uid of its pod or "", wait) for each replica that waits."""
     waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
     present = {pod.name for pod in pods} | {entry.replica for entry in history.restart_counts}
     complete = len(pods) >= max(replicas, 1)
@@ -396,13 +406,14 @@ def _waits(
 def _waiting(history: PodHistory, waits: Sequence[tuple[str, str, Wait]], *, now: datetime) -> tuple[Waiting, ...]:
     blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
     timed = (_timed(history, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
-    return tuple(sorted(timed, key=lambda one: one.replica))
+    return tuple(sorted(timed, key=lambda wait: wait.replica))
 
 
 def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
-    """Set a wait's clock: the first observation of this kind of wait of this pod.
+    """Return a wait with its clock, which starts when this kind of wait of this pod is first observed.
 
-    A running init container usually waits for another replica: while that one is blocked, its own clock stands at 0.
+    A running init container usually waits for another replica; while that replica is blocked, the init container's
+    clock stands at 0.
     """
     new = Waiting(
         replica=name,
@@ -413,7 +424,7 @@ def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetim
         message=_last_bytes(text_of({"": wait.message}, ""), _MESSAGE_BYTES),
         since=now,
     )
-    before = next((one for one in history.waiting if (one.replica, one.pod_uid) == (name, uid)), None)
+    before = next((earlier for earlier in history.waiting if (earlier.replica, earlier.pod_uid) == (name, uid)), None)
     if before is None or (wait.kind is WaitKind.INIT and blocked):
         return new
     return _continued(before, new)
@@ -421,7 +432,7 @@ def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetim
 
 def _continued(before: Waiting, new: Waiting) -> Waiting:
     if (before.kind, new.kind) == (WaitKind.PULLING, WaitKind.STARTING):
-        return before  # the event has expired, and the kubelet's reason is still vague
+        return before  # the event about the pull has expired, and the kubelet's own reason is vague
     if before.kind is new.kind and _is_vaguer(new, before):
         return before
     clock = {WaitKind.STARTING, WaitKind.STUCK}
@@ -429,7 +440,7 @@ def _continued(before: Waiting, new: Waiting) -> Waiting:
 
 
 def _is_vaguer(new: Waiting, before: Waiting) -> bool:
-    """Return whether the new reason is vaguer: the kubelet alternates between reason and back-off; one is enough."""
+    """Return whether the new reason is the back-off after the old one; the kubelet alternates between the two."""
     return before.container == new.container and (before.reason, new.reason) == ("ErrImagePull", "ImagePullBackOff")
 
 
@@ -447,9 +458,9 @@ def _with_clocks(history: PodHistory, pods: Sequence[Pod], *, now: datetime, rep
 
 
 def _starts(pod: Pod) -> list[datetime]:
-    """Return the starts of the training container's last two runs, as far as the kubelet still reports them.
+    """Return when the training container's last two runs started, as far as the kubelet reports them.
 
-    A container that waits for its next start in a crash loop has the previous run alone.
+    For a container that waits for its next start in a crash loop, that is the previous run only.
     """
     if pod.training is None:
         return []
@@ -458,19 +469,19 @@ def _starts(pod: Pod) -> list[datetime]:
 
 
 def _instant(text: str | None) -> datetime | None:
-    """Parse an instant; the runtime writes 1970 as the start of a container that it could not start."""
+    """Parse an instant; None for 1970, the start time of a container that the runtime could not start."""
     instant = parse_instant(text)
     return instant if instant and instant.timestamp() > 0 else None
 
 
 def reported_key(replica: str) -> str:
-    """Return the key of a reported end; an observed one replaces it."""
+    """Return the key of a replica's end that was reported, not observed; an observed end replaces it."""
     return f"told/{replica}"
 
 
 def with_reported_end(history: PodHistory, end: Termination) -> PodHistory:
-    """Return the history with the reported end of a replica whose failure was not observed."""
-    if any(one.replica == end.replica and one.failed for one in history.terminations):
+    """Return the history with a reported end, unless a failure of this replica is recorded already."""
+    if any(other.replica == end.replica and other.failed for other in history.terminations):
         return history
     return replace(history, terminations=(*history.terminations, replace(end, key=reported_key(end.replica))))
 
@@ -480,8 +491,8 @@ def with_reported(history: PodHistory, ends: Iterable[Termination], *, restarts:
 
     Args:
         history: the observed history; not changed.
-        ends: failures of containers, one per replica; one without an instant gets `at`.
-        restarts: reported restarts; the observed number is used if it is higher.
+        ends: failures of containers, one per replica; `at` is used for those without an instant.
+        restarts: number of reported restarts; the observed number is used if it is higher.
         at: the job's end, or the time of the observation before it.
     """
     for end in ends:

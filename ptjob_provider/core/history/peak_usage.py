@@ -1,6 +1,6 @@
-"""Measured peak usage of replicas, and bytes written. Pure.
+"""Combine measurements of the replicas' usage: peak CPU and memory, bytes written. Pure.
 
-The back-end decides how usage is sampled. Peaks between two samples are missed, so every figure is a lower bound.
+The back-end measures. Peaks between two measurements are missed, so every figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class PeakUsage(Record):
-    """Usage of one replica so far; None where it is not measured.
+    """Usage of one replica so far; None for figures that are not measured.
 
     Attributes:
-        peak_cpu: maximum cores.
-        peak_memory: maximum bytes.
+        peak_cpu: highest number of cores.
+        peak_memory: highest number of bytes.
         disk: bytes written; local back-end only.
-        samples: number of samples.
+        samples: number of measurements.
     """
 
     peak_cpu: float | None = None
@@ -40,14 +40,14 @@ class PeakUsage(Record):
     samples: int = 0
 
     def with_sample(self, measured: Mapping[str, Any]) -> PeakUsage:
-        """Add a sample of the same pod: `cpu`, `memory` and `disk`, as far as known."""
+        """Return the usage with another measurement of the same pod: `cpu`, `memory` and `disk`, as far as known."""
         now = PeakUsage(
             peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
         )
         return replace(self.also(now), samples=self.samples + 1)
 
     def also(self, other: PeakUsage) -> PeakUsage:
-        """Merge another observer's usage of the same pod: bytes written only grow."""
+        """Return the usage combined with another observer's usage of the same pod: the higher of each two figures."""
         return PeakUsage(
             peak_cpu=_most(self.peak_cpu, other.peak_cpu),
             peak_memory=_most(self.peak_memory, other.peak_memory),
@@ -56,7 +56,7 @@ class PeakUsage(Record):
         )
 
     def then(self, other: PeakUsage) -> PeakUsage:
-        """Add the usage of the replica's next pod: bytes written are summed."""
+        """Return the usage combined with that of the replica's next pod; bytes written are added."""
         samples = self.samples + other.samples
         return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
 
@@ -70,14 +70,14 @@ def of_pods(pods: Iterable[tuple[str, PeakUsage]]) -> dict[str, PeakUsage]:
 
 
 def together(one: Mapping[str, PeakUsage], other: Mapping[str, PeakUsage]) -> dict[str, PeakUsage]:
-    """Merge the usage that two observers measured of the same replicas."""
+    """Return the usage by replica, combined from two observers of the same pods."""
     return {name: one.get(name, PeakUsage()).also(other.get(name, PeakUsage())) for name in {**one, **other}}
 
 
 def shown(uses: Mapping[str, PeakUsage], *, rank0: str) -> dict[str, Any] | None:
     """Return {replicas: {name: fields of a `PeakUsage`}, left_out} as plain JSON; None without measurements.
 
-    For many replicas, includes rank 0 and those with the most memory; `left_out` counts the others.
+    Of more than 64 replicas, includes rank 0 and the replicas with the most memory; `left_out` counts the others.
     """
     known = [name for name, use in uses.items() if use.samples]
     if not known:
@@ -94,7 +94,7 @@ def to_text(uses: Mapping[str, PeakUsage], *, rank0: str) -> str:
 
 
 def stored_in(job: Manifest) -> dict[str, PeakUsage]:
-    """Parse the usage annotation of a job; empty if it is missing or unreadable."""
+    """Return the usage that is annotated on a job; {} if the annotation is missing or unreadable."""
     text = (job["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION) or "{}"
     try:
         return {str(name): PeakUsage(**known_fields(PeakUsage, fields)) for name, fields in json.loads(text).items()}

@@ -1,4 +1,4 @@
-"""Value types of the pod history: ends, waits, running replicas. Reads no pods and no clock."""
+"""Types of the pod history: ends, waits, removals, restarts. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WORKLOAD = "Workload"
-"""Kind of the involved object in a queue's events about a job."""
+"""Kind of the object that a queue's events about a job are about (Kueue)."""
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 """Sorts before every real instant."""
 
 
 _WITHOUT_START = {None, 128, 137}
-"""Exit codes of containers that may never have started: unknown; the runtime could not start it; the kubelet did not
-find it when its pod was deleted."""
+"""Exit codes that a container may have without having started. None: unknown; 128: the runtime could not start the
+container; 137: the kubelet did not find the container when its pod was deleted."""
 
 
 class ContainerKind(StrEnum):
@@ -34,17 +34,17 @@ class WaitKind(StrEnum):
     """Kind of a wait; each has its own clock and its own limit, see `diagnosis.ending`."""
 
     QUEUED = "queued"
-    """No node yet: unschedulable, gated, or its claim is not bound."""
+    """The pod has no node yet: it is unschedulable or gated, or its claim is not bound."""
     REFUSED = "refused"
     """The pod could not be created: the namespace's quota is used up."""
     FORBIDDEN = "forbidden"
     """The pod may not be created: PodSecurity, a webhook, a missing service account."""
     BROKEN = "broken"
-    """It can never start: the image's name is invalid, the program is missing."""
+    """The container can never start: the image's name is invalid, or the program is missing."""
     STUCK = "stuck"
-    """The kubelet keeps retrying: image pull, missing secret, mount errors."""
+    """The kubelet retries: the image cannot be pulled, a Secret is missing, a volume cannot be mounted."""
     STARTING = "starting"
-    """Scheduled, with no known problem."""
+    """The pod is scheduled and starts, without a known problem."""
     PULLING = "pulling"
     """The image is being pulled."""
     INIT = "init"
@@ -52,7 +52,7 @@ class WaitKind(StrEnum):
     CRASH_LOOP = "crash-loop"
     """The container failed and will be restarted."""
     SIDECAR = "sidecar"
-    """The training container exited with 0, another container of the pod still runs."""
+    """The training container has exited with 0, and another container of the pod still runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +62,14 @@ class Termination:
     Attributes:
         replica: the pod's name.
         pod_uid: distinguishes a pod from its replacement of the same name.
-        key: identifies the run and container; repeated observations of one end have the same key.
-        container: its name; "" when the pod ended as a whole (evicted before it ran, node lost).
-        run: counts the starts of this replica's container from 0, recreated pods included.
+        key: identifies the container and its run; the same in all observations of one end.
+        container: the container's name; "" if the pod ended as a whole (evicted before it ran, node lost).
+        run: number of this run of the replica's container, from 0; counts runs in earlier pods of this name, too.
         exit_code: None if unknown.
-        signal: reported by the runtime; most runtimes only report 128 + signal as the exit code.
-        message: the termination message: the end of the log where the pod has FallbackToLogsOnError, else what could be
-            read of it in time.
-        disruption: why the pod as a whole was ended from outside, `Reason: message`; "" if it was not.
+        signal: the signal that the runtime reports; most runtimes only report 128 + signal as the exit code.
+        message: the termination message. With FallbackToLogsOnError it is the end of the log; otherwise it is the part
+            of the log that could be read in time.
+        disruption: why something outside ended the whole pod, as `Reason: message`; "" if nothing did.
         stopped: the pod was already being deleted when this container ended.
     """
 
@@ -91,22 +91,22 @@ class Termination:
 
     @property
     def failed(self) -> bool:
-        """Return whether it ended in any way but exit code 0."""
+        """Return whether the end is anything but exit code 0."""
         return self.exit_code != 0
 
     @property
     def has_run(self) -> bool:
         """Return whether the container is known to have started.
 
-        An end that the operator reports has no start: its exit code is the program's own, unless it is one that is
-        also written for a container that never started.
+        An end that only the operator reports has no start time. Its container has started if its exit code is the
+        program's own, not one of `_WITHOUT_START`.
         """
         is_reported = not self.pod_uid and self.exit_code not in _WITHOUT_START
         return self.started_at is not None or is_reported
 
     @property
     def ended_at(self) -> datetime:
-        """Return the instant to sort by."""
+        """Return the instant of the end, for sorting; EARLIEST if unknown."""
         return self.finished_at or EARLIEST
 
 
@@ -115,11 +115,11 @@ class Waiting:
     """A pod that does not run, with its reason.
 
     Attributes:
-        replica: the pod's name; "" where the server refused to create a pod and did not name it.
-        container: the container that blocks it; "" for the pod as a whole.
-        reason: of the kubelet, scheduler or operator.
-        since: first observation of this kind of wait of this pod, by our clock, never the cluster's.
-        in_vain: why waiting cannot help, reported instead of the message; "" where it may.
+        replica: the pod's name; "" if the server refused to create a pod without naming it.
+        container: the container that blocks the pod; "" if the whole pod waits.
+        reason: the reason that the kubelet, scheduler or operator gives.
+        since: when this process, by its own clock, first observed this kind of wait of this pod.
+        in_vain: why waiting cannot help, reported instead of the message; "" if it may help.
     """
 
     replica: str
@@ -134,12 +134,12 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """A running pod deleted by something other than the operator: a person, or an eviction from its node.
+    """Deletion of a running pod by something other than the operator: a person, or an eviction from its node.
 
     Attributes:
         replica: the pod's name.
-        asked_at: when its deletion was requested; our clock if the pod was gone at once.
-        disruption: the pod's own reason, `Reason: message`: evicted, preempted; else "".
+        asked_at: when its deletion was requested; by our clock if the pod was gone at once.
+        disruption: the reason on the pod, `Reason: message`, such as an eviction or preemption; "" for none.
     """
 
     replica: str
@@ -153,9 +153,9 @@ class Restarts:
     """Restarts of one replica's container.
 
     Attributes:
-        count: restarts inside the current pod, as the kubelet counts.
+        count: restarts inside the current pod, as the kubelet counts them.
         earlier: runs in earlier failed pods of this name.
-        settled: restarts up to the last run that lasted; only those after it form a crash loop.
+        settled: restarts up to the last long run; only the restarts after it form a crash loop.
     """
 
     replica: str
@@ -167,12 +167,12 @@ class Restarts:
 
     @property
     def total(self) -> int:
-        """Return all restarts, recreated pods included."""
+        """Return the number of all restarts, including those by new pods."""
         return self.earlier + self.count
 
     @property
     def in_a_row(self) -> int:
-        """Return the restarts since the last run that lasted."""
+        """Return the number of restarts since the last long run."""
         return self.total - self.settled
 
 
@@ -188,19 +188,20 @@ class PodHistory:
         finished: replicas whose training container has exited and will not restart.
         placed: replicas that have a node now.
         leaving: uids of the pods that are being deleted now.
-        held_up: waits of other pods when an init container failed that may have waited for them.
+        held_up: waits of the other pods at the time when an init container failed, which may have waited for them.
         removals: deletions of running pods that the operator has not reported as its own.
         operator_deleted: replicas whose pods the operator reports to have deleted.
         hears_operator: the operator's events are visible, so that a missing one is meaningful.
-        restart_counts: per replica and container.
-        restarts_told: restarts reported by the job's own status; 0 where it does not count.
+        restart_counts: restarts of each replica's containers.
+        restarts_told: number of restarts that the job's own status reports; 0 if it reports none.
         notices: settings that the back-end does not apply, in its words.
         queue: why the job's queue keeps it waiting, in the queue's words; "" if unknown.
-        revisions: of the code that replicas have fetched, each once: `replica revision`, the first replica by name.
+        revisions: revisions of the code that replicas have fetched, each once, as `replica revision` with the first
+            replica by name.
         returned: what rank 0's function returned, as JSON; "" for nothing.
-        queued_since: first observation of the current wait for nodes; None while every pod has one.
+        queued_since: first observation of the current wait for nodes; None while every pod has a node.
         first_running_at: when the first training container started.
-        all_running_at: when the last of the replicas started, once all of them run.
+        all_running_at: when the last training container started, once all of them run.
     """
 
     terminations: tuple[Termination, ...] = ()
@@ -226,47 +227,47 @@ class PodHistory:
 
     @property
     def restarts(self) -> int:
-        """Return the observed or reported container restarts of all replicas."""
+        """Return the number of container restarts of all replicas, as observed or, if higher, as reported."""
         return max(sum(entry.total for entry in self.restart_counts), self.restarts_told)
 
     def revision_of(self, replica: str) -> str:
-        """Return the revision that a replica trained, by default the common one; "" if unknown.
+        """Return the code revision of a replica; "" if unknown.
 
-        Where replicas differ, the named one's, else that of the first by name.
+        For a replica without an entry, return the revision of the first entry: replicas with one revision share it.
         """
         entries = [entry.partition(" ") for entry in self.revisions]
         own = (revision for name, _, revision in entries if name == replica)
         return next(own, entries[0][2] if entries else "")
 
     def had_pod(self, replica: str) -> bool:
-        """Return whether a replica's pod, or all replicas' pods, were ever observed."""
+        """Return whether a pod of this replica was ever observed; True once all replicas have run."""
         observed: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
         return self.all_running_at is not None or any(entry.replica == replica for entry in observed)
 
     def is_blank(self, ended_at: datetime | None) -> bool:
-        """Return whether nothing of the pods was observed of a job that ended at `ended_at`: nobody followed it.
+        """Return whether no pod of a job that ended at `ended_at` was ever observed, because nothing followed the job.
 
-        An observed wait without pods, before the end, is an observation; the first one after the end is none.
+        A wait without pods counts as an observation only if it was observed before the job's end.
         """
         was_queued = self.queued_since is not None and ended_at is not None and self.queued_since < ended_at
         return not (self.terminations or self.restart_counts or self.removals or self.waiting or was_queued)
 
     def has_run(self, replica: str) -> bool:
-        """Return whether a replica's training container is known to have run."""
-        ends = (one for one in self.terminations if one.replica == replica and one.kind is ContainerKind.TRAINING)
-        return replica in self.running or any(one.has_run for one in ends)
+        """Return whether the training container of a replica is known to have run."""
+        ends = (end for end in self.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING)
+        return replica in self.running or any(end.has_run for end in ends)
 
     def lost_seconds(self) -> dict[str, float]:
-        """Return per replica the seconds its training container ran before it had to be restarted."""
+        """Return, by replica, the total seconds of the training container's runs that were followed by another run."""
         lost: dict[str, float] = {}
-        for one in self.terminations:
-            if one.kind is ContainerKind.TRAINING and one.started_at and self.is_superseded(one):
-                seconds = (one.ended_at - one.started_at).total_seconds()
-                lost[one.replica] = lost.get(one.replica, 0.0) + max(seconds, 0.0)
+        for end in self.terminations:
+            if end.kind is ContainerKind.TRAINING and end.started_at and self.is_superseded(end):
+                seconds = (end.ended_at - end.started_at).total_seconds()
+                lost[end.replica] = lost.get(end.replica, 0.0) + max(seconds, 0.0)
         return lost
 
     def new_terminations_since(self, earlier: PodHistory) -> tuple[Termination, ...]:
-        """Return the ends after the earlier history; a history with new ends is worth storing."""
+        """Return the ends that an earlier history does not have; a history with new ends is worth storing."""
         known = {termination.key for termination in earlier.terminations}
         return tuple(termination for termination in self.terminations if termination.key not in known)
 
@@ -275,26 +276,26 @@ class PodHistory:
 
         A node keeps the log of the newest run in a pod and of the previous one.
         """
-        failed = (one for one in self.terminations if one.kind is ContainerKind.TRAINING and one.failed)
-        silent = (one for one in failed if one.started_at and one.finished_at and not one.stopped and not one.message)
-        return tuple(sorted((one for one in silent if self._is_kept(one)), key=lambda one: one.ended_at))
+        failed = (end for end in self.terminations if end.kind is ContainerKind.TRAINING and end.failed)
+        silent = (end for end in failed if end.started_at and end.finished_at and not end.stopped and not end.message)
+        return tuple(sorted((end for end in silent if self._is_kept(end)), key=lambda end: end.ended_at))
 
     def _is_kept(self, end: Termination) -> bool:
         entry = self.restarts_of(end.replica, end.container)
         return entry is not None and entry.pod_uid == end.pod_uid and entry.count - end.restart_count <= 1
 
     def with_messages(self, messages: Mapping[str, str]) -> Self:
-        """Return the history with these messages added, by key, to ends without one."""
-        ends = (replace(one, message=one.message or messages.get(one.key, "")) for one in self.terminations)
+        """Return the history with these messages, by the key of the end, added to ends without a message."""
+        ends = (replace(end, message=end.message or messages.get(end.key, "")) for end in self.terminations)
         return replace(self, terminations=tuple(ends))
 
     def restarts_of(self, replica: str, container: str) -> Restarts | None:
-        """Return the counts of one container; None if it was never observed."""
+        """Return the restarts of one container; None if the container was never observed."""
         entries = (entry for entry in self.restart_counts if (entry.replica, entry.container) == (replica, container))
         return next(entries, None)
 
     def is_superseded(self, termination: Termination) -> bool:
-        """Return whether a later run of the container was observed; for a pod that ended as a whole, a later pod."""
+        """Return whether a later run of the container (a later pod, if the pod ended as a whole) was observed."""
         if not termination.container:
             entries = [entry for entry in self.restart_counts if entry.replica == termination.replica]
             return any(entry.pod_uid != termination.pod_uid for entry in entries)

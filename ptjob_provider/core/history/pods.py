@@ -1,4 +1,4 @@
-"""Parse one pod as the API server wrote it: its containers, its end, its reason for waiting."""
+"""Parse one pod as the API server has it: its containers, its state, the reason why it waits."""
 
 from __future__ import annotations
 
@@ -35,17 +35,23 @@ _NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
 _NOT_MADE = {"FailedCreatePod", "FailedCreate"}
 """Event reasons for pods that training-operator, or the batch Job under a TrainJob, could not create."""
 _NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
-"""Event reasons for objects that Trainer or JobSet could not create, and which would create pods."""
+"""Event reasons for objects that Trainer or JobSet could not create and that would have created pods."""
 _MAKES = {"FailedCreate", "SuccessfulCreate"}
-"""Event reasons of a batch Job: they show that it exists and creates pods."""
+"""Event reasons of a batch Job, which show that the batch Job exists and creates pods."""
 _CONFLICT = "the object has been modified"
-"""Error of a controller that lost a race: it retries at once, and mostly reports it as an event."""
+"""Error of a controller whose update conflicts with another; it retries at once, and mostly emits an event about it."""
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """One container of a pod: its purpose and status, and whether the kubelet may restart it."""
+    """One container of a pod.
+
+    Attributes:
+        kind: its purpose.
+        status: its entry in the pod's status.
+        restarts: the kubelet may restart it.
+    """
 
     name: str
     kind: ContainerKind
@@ -53,7 +59,7 @@ class Container:
     restarts: bool = True
 
     def state(self, name: str) -> Mapping[str, Any] | None:
-        """Return the container's state waiting, running or terminated; None if it is in another."""
+        """Return the details of the state waiting, running or terminated; None if the container is in another state."""
         return (self.status.get("state") or {}).get(name)
 
     @property
@@ -63,16 +69,16 @@ class Container:
 
     @property
     def restart_count(self) -> int:
-        """Return the kubelet's restart count within this pod.
+        """Return the kubelet's restart count of the container in this pod; 0 if the kubelet may not restart it.
 
-        It also counts a lost container, such as an evicted one, which is not started again.
+        The kubelet also counts the loss of a container, such as by eviction, that it does not start again.
         """
         return int(self.status.get("restartCount") or 0) if self.restarts else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One parsed pod; its name is its replica's."""
+    """One parsed pod; `name` is the name of its replica."""
 
     name: str
     uid: str
@@ -88,7 +94,7 @@ class Pod:
     @property
     def training(self) -> Container | None:
         """Return the training container, once the kubelet has reported it."""
-        return next((one for one in self.containers if one.kind is ContainerKind.TRAINING), None)
+        return next((container for container in self.containers if container.kind is ContainerKind.TRAINING), None)
 
     @property
     def is_leaving(self) -> bool:
@@ -97,7 +103,7 @@ class Pod:
 
     @property
     def deletion_requested_at(self) -> datetime | None:
-        """Return when its deletion was requested: deletionTimestamp minus the grace, which the kubelet sets to 0."""
+        """Return when its deletion was requested: deletionTimestamp minus the grace period, if not yet set to 0."""
         leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
         grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
         return leaves_at - timedelta(seconds=grace) if leaves_at else None
@@ -108,13 +114,13 @@ class Pod:
         return self.phase in {"Succeeded", "Failed"}
 
     def condition(self, name: str) -> Mapping[str, Any]:
-        """Return one condition; empty if the pod lacks it."""
-        conditions = (one for one in self.status.get("conditions") or () if one.get("type") == name)
+        """Return the pod's condition of this type; {} if the pod has none."""
+        conditions = (condition for condition in self.status.get("conditions") or () if condition.get("type") == name)
         return next(conditions, {})
 
     @property
     def is_placed(self) -> bool:
-        """Return whether it is scheduled to a node."""
+        """Return whether the pod is scheduled to a node."""
         scheduled = self.condition("PodScheduled").get("status")
         if scheduled:
             return bool(scheduled == "True")
@@ -122,7 +128,7 @@ class Pod:
 
     @property
     def disruption(self) -> str:
-        """Return why it was ended from outside, `Reason: message`; "" if it was not."""
+        """Return why something outside ended the pod, as `Reason: message`; "" if nothing did."""
         reason, message = self.status.get("reason") or "", self.status.get("message") or ""
         target = self.condition("DisruptionTarget")
         if not reason and target.get("status") == "True":
@@ -141,7 +147,7 @@ def read_pod(manifest: Manifest, training: str, replica_of: Callable[[Manifest],
     Args:
         manifest: the pod.
         training: the name of the training container; the first one if none has this name.
-        replica_of: returns its replica name.
+        replica_of: returns the pod's replica name.
     """
     meta, status = manifest["metadata"], manifest.get("status") or {}
     return Pod(
@@ -155,23 +161,27 @@ def read_pod(manifest: Manifest, training: str, replica_of: Callable[[Manifest],
 
 def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-    native_sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    native_sidecars = {
+        container["name"]
+        for container in spec.get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    }
     restarts = spec.get("restartPolicy") != "Never"
-    for one in status.get("initContainerStatuses") or ():
-        is_sidecar = one["name"] in native_sidecars
+    for container in status.get("initContainerStatuses") or ():
+        is_sidecar = container["name"] in native_sidecars
         kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
-        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts or is_sidecar)
+        yield Container(name=container["name"], kind=kind, status=container, restarts=restarts or is_sidecar)
     statuses = status.get("containerStatuses") or ()
-    names = [one["name"] for one in spec.get("containers") or statuses]
+    names = [container["name"] for container in spec.get("containers") or statuses]
     trainer = training if training in names else next(iter(names), "")
-    for one in statuses:
-        kind = ContainerKind.TRAINING if one["name"] == trainer else ContainerKind.SIDECAR
-        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts)
+    for container in statuses:
+        kind = ContainerKind.TRAINING if container["name"] == trainer else ContainerKind.SIDECAR
+        yield Container(name=container["name"], kind=kind, status=container, restarts=restarts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Reason why a pod does not run now; a `Waiting` without its clock."""
+    """Reason why a pod does not run now: a `Waiting` without the time of its first observation."""
 
     container: str = ""
     kind: WaitKind
@@ -180,7 +190,7 @@ class Wait:
 
 
 def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
-    """Return what blocks the pod; None if it runs or is over, or is being deleted after it ran."""
+    """Return why the pod waits; None if it runs, has ended, or is being deleted after it has run."""
     if pod.is_over:
         return None
     if pod.is_leaving:
@@ -189,7 +199,7 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
         condition = pod.condition("PodScheduled")
         reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
         return Wait(kind=WaitKind.QUEUED, reason=reason, message=_placement(message))
-    waits = [wait for one in pod.containers if (wait := _container_wait(one))]
+    waits = [wait for container in pod.containers if (wait := _container_wait(container))]
     specific = [wait for wait in waits if wait.reason not in _GENERIC]
     if specific:
         return specific[0]
@@ -200,7 +210,7 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 
 def _leaving(pod: Pod) -> Wait | None:
-    """Return the wait of a pod deleted before it ran: if its node is silent, it stays for ever, and so does the job."""
+    """Return the wait of a pod that is deleted before it has run; if its node is lost, pod and job stay for ever."""
     if pod.training is not None and pod.training.state("waiting") is None:
         return None
     return Wait(kind=WaitKind.STARTING, reason="Terminating", message=pod.disruption)
@@ -209,7 +219,14 @@ def _leaving(pod: Pod) -> Wait | None:
 def refusals(
     events: Sequence[Manifest], present: set[str], *, complete: bool, replica_named: Callable[[str], str] = str
 ) -> Iterator[tuple[str, Wait]]:
-    """Yield (replica, reason) for each missing pod that the server refused to create."""
+    """Yield (replica, wait) for each missing pod that the server refused to create.
+
+    Args:
+        events: events about the job, oldest first.
+        present: the replicas that have a pod.
+        complete: all pods of the job exist.
+        replica_named: returns the replica name for a pod name.
+    """
     for index, event in enumerate(events):
         reason, message = event.get("reason") or "", event.get("message") or ""
         if reason in _NOTHING_MADE and any(later.get("reason") in _MAKES for later in events[index + 1 :]):
@@ -225,7 +242,7 @@ def refusals(
 
 
 def is_program_missing(reason: str, message: str) -> bool:
-    """Return whether a container failed to start because its image lacks the program."""
+    """Return whether the reason and message say that a container could not start because its program is missing."""
     return reason in _RUN_ERRORS and bool(_NO_PROGRAM.search(message))
 
 
@@ -253,10 +270,10 @@ def _kind(container: Container, reason: str, message: str) -> WaitKind:
 
 
 def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
-    mine = [one for one in events if _is_about(one, pod) and one.get("reason") in _START_EVENTS]
-    if not mine:
+    starts = [event for event in events if _is_about(event, pod) and event.get("reason") in _START_EVENTS]
+    if not starts:
         return None
-    newest = max(mine, key=event_time)
+    newest = max(starts, key=event_time)
     reason = newest["reason"]
     if reason == "Pulling":
         return Wait(kind=WaitKind.PULLING, reason=reason, message=newest.get("message") or "")
@@ -266,7 +283,7 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 
 def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
-    """Return the waits of deleted pods by name: the last event that explains why each did not start."""
+    """Return the waits of deleted pods by pod name, each from the last event that says why the pod did not start."""
     waits: dict[str, Wait] = {}
     for event in sorted(events, key=event_time):
         about = event.get("involvedObject") or {}
@@ -277,7 +294,7 @@ def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wa
 
 
 def _wait_in(event: Manifest) -> Wait | None:
-    """Parse an event as its pod's wait; None if it reports none, or only that one continues."""
+    """Return the wait that an event reports; None if it reports none, or only that a wait continues."""
     reason, message = event.get("reason") or "", event.get("message") or ""
     if reason == "FailedScheduling":
         return Wait(kind=WaitKind.QUEUED, reason="Unschedulable", message=_placement(message))
@@ -296,9 +313,9 @@ def _is_about(event: Manifest, pod: Pod) -> bool:
 
 
 def event_time(event: Manifest) -> datetime:
-    """Return the event's sort key: old servers fill lastTimestamp, new ones series or eventTime.
+    """Return the instant of an event: series.lastObservedTime, lastTimestamp or eventTime; EARLIEST if all are missing.
 
-    Only the first has whole seconds, so their texts do not sort. EARLIEST if all are missing.
+    Servers fill different fields, and only lastTimestamp has whole seconds, so the texts themselves cannot be sorted.
     """
     series = event.get("series") or {}
     text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
@@ -309,12 +326,16 @@ def _lingering(pod: Pod) -> Wait | None:
     ended = (pod.training.state("terminated") if pod.training else None) or {}
     if ended.get("exitCode") != 0:
         return None
-    native = {one["name"] for one in pod.status.get("initContainerStatuses") or ()}
-    still = [one.name for one in pod.containers if one.state("running") is not None and one.name not in native]
+    native = {container["name"] for container in pod.status.get("initContainerStatuses") or ()}
+    still = [
+        container.name
+        for container in pod.containers
+        if container.state("running") is not None and container.name not in native
+    ]
     return Wait(container=still[0], kind=WaitKind.SIDECAR, reason="SidecarRunning") if still else None
 
 
 def _placement(message: str) -> str:
-    """Return why the nodes do not fit, without the scheduler's further attempts (preemption, claims)."""
+    """Return the scheduler's reason why no node fits, without its notes on preemption and claims."""
     match = _NODES.match(message)
     return match[0] if match else message.partition(" preemption:")[0]
