@@ -1,6 +1,7 @@
 """Diagnose why a job failed, why it does not run yet, and when waiting has become pointless. Pure.
 
-Turns records into sentences, independent of back-ends and orchestrators; the runner decides when to diagnose.
+Takes a pod history and a job's status, and returns causes and sentences, the same for all back-ends and orchestrators.
+`run.follow` decides when to diagnose.
 """
 
 from __future__ import annotations

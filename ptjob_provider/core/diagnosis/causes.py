@@ -1,28 +1,28 @@
-"""The diagnosis type and, for each cause, the next step and whether a retry helps.
+"""Define the diagnosis of a failed job and, for each cause, the advice and whether a retry may help.
 
 cause               retry   because
 -----------------   -----   -------------------------------------------------------------------------
 python_exception    both    no when it is on the list of `hints`: errors of code, image, settings and names that
-                            recur on the next try; else yes, for it may come from anywhere
+                            recur on the next try; else yes: it may have many reasons
 exit_code           both    no when the program prints its usage, or its last lines are on that list; else yes
 program_missing     no      the image does not change between two tries
 out_of_memory       no      the same batch needs the same memory against the same limit
 gpu_out_of_memory   both    likewise; yes when another process held most of the GPU
 shared_memory       no      /dev/shm is as small the next time
 crashed             yes     a segmentation fault or an abort may be a race, a node's driver or its hardware
-crash_loop          both    like the repeated failure
+crash_loop          both    as for the failure that recurs
 backoff_limit       yes     the cause was not observed
 killed              yes     SIGKILL comes from outside: a person, a node's memory killer, a lost parent
 terminated          yes     so does SIGTERM: a drained node, a stopped machine
 evicted             yes     another node, or a better moment; no when the pod exceeds a limit of its own
-preempted           yes     something more important took the place
+preempted           yes     a pod of higher priority took the place
 node_lost           yes     another node
-connection_lost     yes     only a lost connection is known: a network, or a node
-supervisor_lost     yes     the process that ran the replicas was ended from outside
+connection_lost     yes     no replica shows a cause: a network, or a node
+supervisor_lost     yes     something outside the job ended the process that ran the replicas
 cannot_start        yes     the runtime failed on this node, not the program
 image               both    no when the registry reports it missing or forbidden, else yes
 config              no      a secret or config map that the job names does not exist
-mount               both    no when the mounted object does not exist, else yes
+mount               both    no when the object to mount does not exist, else yes
 code                both    no when an address, a name or a credential is wrong, yes for a server or a folder
 init                yes     an init container waits for a name or a server, or gave up waiting
 start_timeout       yes     the cluster was slow
@@ -31,9 +31,9 @@ quota               both    no when it is smaller than the job, else yes: it may
 forbidden           no      the namespace's rules do not change between two tries
 queued              yes     the queue may move later
 sidecar             no      the sidecar will not end the next time either
-deadline            no      the job's own limit, which its author set; the next try has the same
-timed_out           yes     the waiting side's limit; orchestrators retry those, a hang is often a lost peer
-deleted             no      deliberate; creating it again would undo it
+deadline            no      the job's own limit, which its author set; the next try has the same limit
+timed_out           yes     the limit of the task that waits; a job that hangs has often lost a peer
+deleted             no      somebody deleted it on purpose; creating it again would undo that
 outputs             no      the program wrote elsewhere, or nothing
 unknown             yes     nothing points to the program
 """
@@ -60,7 +60,7 @@ _LISTS = ("collateral", "unstarted", "also_failed", "log_tail")
 
 
 class Cause(StrEnum):
-    """Stable codes for programs; the texts next to them may be reworded."""
+    """Stable codes of causes, for programs; the texts about a cause may change."""
 
     PYTHON_EXCEPTION = "python_exception"
     EXIT_CODE = "exit_code"
@@ -111,7 +111,7 @@ OF_THE_WHOLE_JOB = {
     Cause.TIMED_OUT,
     Cause.UNKNOWN,
 }
-"""Causes for which the diagnosis shows a replica's last lines, although none failed first."""
+"""Causes of the whole job's end: the replica in such a diagnosis did not fail first, it only has the last lines."""
 
 _MAY_COME_AGAIN = {
     Cause.PYTHON_EXCEPTION,
@@ -121,7 +121,7 @@ _MAY_COME_AGAIN = {
     Cause.BACKOFF_LIMIT,
     Cause.UNKNOWN,
 }
-"""Worth a retry, though they may not pass by themselves."""
+"""Causes that are worth a retry although they may not pass by themselves."""
 
 ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised", True),
@@ -175,7 +175,7 @@ _OF_DELETED = (
     ("See the log", "See its last lines", "Its log is gone with {}"),
     ("Look at the pod's events, or raise", "Raise", "Raise"),
 )
-"""Beginning of an advice, and its replacements once the log is deleted, with the replica's last lines and without."""
+"""Beginning of an advice, and its replacements once the log is deleted: with and without the replica's last lines."""
 _VERBS = {
     Cause.DELETED: "is gone",
     Cause.TIMED_OUT: "timed out",
@@ -187,18 +187,18 @@ class Diagnosis:
     """Cause of an unsuccessful job.
 
     Attributes:
-        cause: for programs.
-        summary: the failure without the job's name: which replica, its rank, what happened to it.
+        cause: the code of the cause, for programs.
+        summary: the failure without the job's name: the replica, its rank, what happened to it.
         resolution: what to do next.
-        retryable: whether the same job may succeed the next time.
-        passes: whether that is because its cause passes by itself, such as a lost node; False for a program's error.
-        exception: the type of the exception that ended it, as Python prints it; "" for none.
+        retryable: the same job may succeed at the next try.
+        passes: it may succeed because the cause passes by itself, such as a lost node; False for a program's error.
+        exception: the type of the exception that ended the program, as Python prints it; "" for none.
         replica: the pod that failed first; "" for none.
-        collateral: pods that ended because that one did.
-        unstarted: those of them whose training had not started.
-        also_failed: pods that failed for causes of their own.
-        log_tail: the last lines of that replica.
-        tail_of: the replica of those lines, if it is another one.
+        collateral: pods that ended because `replica` did.
+        unstarted: the pods in `collateral` whose training had not started.
+        also_failed: other pods that failed for causes of their own.
+        log_tail: the last lines of a replica's log.
+        tail_of: the replica that wrote `log_tail`; "" for `replica`.
     """
 
     cause: Cause
@@ -216,18 +216,18 @@ class Diagnosis:
 
     @classmethod
     def of(cls, cause: Cause, summary: str, **more: Any) -> Self:
-        """Build a diagnosis with its cause's default advice; `more` overrides any field."""
+        """Build a diagnosis with the default advice for its cause; `more` overrides any field."""
         resolution, retryable = ADVICE[cause]
         fields = {"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary}
         return cls(**{"passes": passes_by_itself(cause, retryable=fields["retryable"]), **fields})
 
     @classmethod
     def unknown(cls, summary: str = "it ended without success, for an unknown reason") -> Self:
-        """Return the diagnosis without any known cause."""
+        """Build the diagnosis of an unknown cause."""
         return cls.of(Cause.UNKNOWN, summary)
 
     def report(self, ref: JobRef, *, has_ended: bool = True) -> str:
-        """Return the text for a person: one line with the complete story, then the replica's last lines.
+        """Return the text for people: one line with the failure and the advice, then the replica's last lines.
 
         A job that has not ended was given up and left in place, see `left_in_place`.
         """
@@ -235,17 +235,17 @@ class Diagnosis:
         return "\n".join([f"{ref} {verb}: {self.in_one_line(ref)}", *self.details(ref)])
 
     def in_one_line(self, ref: JobRef) -> str:
-        """Return the failure and the next step, in one line."""
+        """Return the failure and the advice, in one line."""
         return f"{self.failure(ref)}. {self.resolution}."
 
     def failure(self, ref: JobRef) -> str:
-        """Return the summary with pods named as by `named`, without the job's name, their prefix."""
+        """Return the summary, with the job's name removed from the beginning of pod names that have a rank."""
         return re.sub(rf"{re.escape(ref.name)}-(\S+ \(rank \d+\))", r"\1", self.summary).rstrip(".")
 
     def details(self, ref: JobRef) -> list[str]:
-        """Return lines on the other replicas, and this one's last lines; [] if there are none."""
+        """Return lines about the other replicas, then the last lines of the log; [] if there are none."""
         prefix, lines = f"{ref.name}-", []
-        if failed := [one for one in self.collateral if one not in self.unstarted]:
+        if failed := [name for name in self.collateral if name not in self.unstarted]:
             lines.append(f"{_names(failed, prefix)} failed as a consequence.")
         if self.unstarted:
             lines.append(f"{_names(self.unstarted, prefix)} had not started.")
@@ -258,12 +258,12 @@ class Diagnosis:
         return lines
 
     def without_lines(self, shown: Collection[str]) -> Self:
-        """Return the diagnosis without the last lines if all of them are among these."""
+        """Return the diagnosis without its last lines if all of them are among the lines already shown."""
         tail = bounded_tail(self.log_tail)
         return replace(self, log_tail=()) if set(tail) <= set(shown) else self
 
     def _quotes(self, line: str) -> bool:
-        """Return whether the summary contains that line, or the part after its first colon."""
+        """Return whether the summary contains the line, or the part of the line after its first colon."""
         return (line.partition(": ")[2] or line) in self.summary
 
     def _tail_title(self) -> str:
@@ -272,7 +272,7 @@ class Diagnosis:
         return f"Last lines of {self.tail_of or self.replica or 'the log'}"
 
     def without_log(self, gone_with: str = "the job") -> Self:
-        """Return the diagnosis for a deleted job, or pod: its advice refers to nothing that was deleted with it."""
+        """Return the diagnosis with advice for a deleted job or pod, which does not refer to the deleted log."""
         has_lines = bool(self.log_tail) and self.tail_of in {"", self.replica}
         for before, with_lines, without in _OF_DELETED:
             if self.resolution.startswith(before):
@@ -282,7 +282,7 @@ class Diagnosis:
         return self
 
     def left_in_place(self) -> Self:
-        """Return the diagnosis for a job that was given up, but not deleted."""
+        """Return the diagnosis with advice for a job that was given up, but not deleted."""
         return replace(self, resolution=while_it_is_there(self.resolution))
 
     def to_dict(self) -> dict[str, Any]:
@@ -291,16 +291,16 @@ class Diagnosis:
         return {**asdict(self), **lists, "cause": self.cause.value}
 
     def to_text(self) -> str:
-        """Serialize the diagnosis for the job's annotation, without the deciding logs."""
+        """Return the diagnosis as text for the job's annotation, with its log shortened."""
         return json.dumps(self.bounded().to_dict(), separators=(",", ":"))
 
     def bounded(self) -> Self:
-        """Return the diagnosis with its log cut to the size that is stored on an object."""
+        """Return the diagnosis with its last lines cut to the size that is stored on an object."""
         return replace(self, log_tail=bounded_tail(self.log_tail))
 
     @classmethod
     def stored_in(cls, job: Mapping[str, Any]) -> Self | None:
-        """Parse the job's annotation; None if it is missing or unreadable."""
+        """Return the diagnosis that is annotated on a job; None if the annotation is missing or unreadable."""
         text = (job["metadata"].get("annotations") or {}).get(DIAGNOSIS_ANNOTATION, "")
         try:
             return cls.from_dict(json.loads(text))
@@ -309,43 +309,43 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; a cause of another version becomes UNKNOWN with that version's texts."""
+        """Rebuild a diagnosis from `to_dict`'s value; a cause that only another version knows becomes UNKNOWN."""
         cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
         lists = {name: tuple(fields.get(name, ())) for name in _LISTS}
         return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
 
 
 def while_it_is_there(advice: str) -> str:
-    """Return the advice for a job that still exists, without its part about a retry.
+    """Return the advice for a job that still exists: without the part about a retry, as the job may still start.
 
-    The operator and the kubelet look again for a missing object until they find it.
+    The operator and the kubelet repeat the search for a missing object until they find it.
     """
     step, _, rest = advice.partition("; ")
     return (step if rest.startswith("a retry") else advice).replace(_RENAMED, _CREATED)
 
 
 def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
-    """Return whether a cause passes without a change, judged by the cause alone; see `Diagnosis.passes`."""
+    """Return whether a cause passes by itself, as far as the cause alone shows; see `Diagnosis.passes`."""
     return retryable and cause not in _MAY_COME_AGAIN
 
 
 def named(replica: str, ranks: Mapping[str, int]) -> str:
-    """Return a replica's name with its rank, if known."""
+    """Return a replica's name, with its rank if the rank is known."""
     return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
 
 
 def first_few(texts: Sequence[str], limit: int = 3, *, more: str = "more") -> list[str]:
-    """Return the first texts, and how many more there are."""
+    """Return the first texts, and one text with the number of further ones, such as `2 more`."""
     return [*texts[:limit], *([f"{len(texts) - limit} {more}"] if len(texts) > limit else [])]
 
 
 def by_rank(names: Iterable[str], ranks: Mapping[str, int]) -> list[str]:
-    """Return the replicas' names, each once, by rank; those without a rank last, by name."""
+    """Return the replicas' names, each once, in the order of their ranks; names without a rank come last."""
     return sorted(set(names), key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the last lines, at most TAIL_LINES and TAIL_BYTES; a longer line keeps its end."""
+    """Return the last lines, at most TAIL_LINES and TAIL_BYTES; of a line that is longer, its end."""
     kept: list[str] = []
     room = TAIL_BYTES
     for line in reversed(lines[-TAIL_LINES:]):

@@ -1,8 +1,8 @@
 """Classify one container's end by itself, before it is compared with the other replicas' ends.
 
-A failure that is not on that list is retried: a useless retry costs minutes, a missing one may cost a night. The list
-therefore holds only errors that recur with the same code, image and arguments at any time and place, and is ignored
-where the context mentions a server, a disk or a race (`_PASSING`). `docs/explanation/failures.md` documents it.
+Only failures that match a hint in `_HOPELESS` are not retried: a useless retry costs minutes, a missing retry may cost
+a night. These hints are therefore errors that recur with the same code, image and arguments at any time and place. They
+are ignored where the log mentions a server, a disk or a race (`_PASSING`). `docs/explanation/failures.md` lists them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import Termination
 
 _SAME = "a retry would fail the same way"
-_LAST_WORDS = 15
-"""Number of last lines that are searched in a log without a traceback."""
+_SEARCHED_LINES = 15
+"""Number of last lines of a log without a traceback in which hints are searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """A pattern in an exception's text, and its meaning.
+    """Pattern in an exception's text, and the cause that it shows.
 
     Attributes:
         pattern: searched in the exception, `Type: first line of its text`.
-        cause: for programs.
-        in_chain: also applies when another exception followed from it.
-        resolution: overrides the cause's advice.
-        retryable: overrides the cause's default.
+        cause: the cause.
+        in_chain: also applies to an exception from which another exception followed.
+        resolution: replaces the cause's advice; "" does not.
+        retryable: replaces the cause's default; None does not.
     """
 
     pattern: re.Pattern[str]
@@ -60,18 +60,18 @@ _CODE = _hopeless(
     _types("SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"),
     _types("NotImplementedError", "RecursionError", "PicklingError"),
     _types("AttributeError", "TypeError", "IsADirectoryError", "NotADirectoryError"),
-    # torch on shapes, …
+    # PyTorch's errors about shapes,
     r"shapes cannot be multiplied|size mismatch(?:,| for)|must match the size of tensor|is invalid for input of size",
     r"Sizes of tensors must match|expected input\[.*\] to have|stack expects each tensor|[Ss]hape mismatch",
     r"Expected input batch_size|different to the input size|Expected \d(?:D|-dimensional) |[Ii]ncompatible shapes",
     r"could not be broadcast|could not broadcast|expanded size of the tensor|more than 1 value per channel",
     r"index out of range in self|Target \S+ is out of bounds|Dimension out of range|device-side assert triggered",
     r"greater than actual input size|view size is not compatible|inhomogeneous shape",
-    # … on types and devices, …
+    # about types and devices,
     r"Expected all tensors to be on the same device|Expected object of|expected (?:scalar type|m1 and m2)",
     r"type .* should be the same|must have the same dtype|not implemented for '\w+'|Found dtype .* but expected",
     r"expected (?:it|them) to be on (?:GPU|CPU)|CUDA error: invalid configuration argument",
-    # … on the graph, and on processes.
+    # about the graph and processes
     r"does not require grad|modified by an inplace operation|backward through the graph a second time",
     r"leaf Variable that requires grad|Expected to have finished reduction|Expected to mark a variable ready only once",
     r"unscale FP16 gradients|Cannot re-initialize CUDA in forked|start a new process before",
@@ -125,7 +125,7 @@ _NO_GPU = Hint(
     resolution="Ask for GPUs, or say that there are none with backend_without_gpu='gloo' "
     f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
 )
-_KILLED_LOADER = Hint(  # mostly out of memory; then the kubelet reports OOMKilled for the whole container
+_KILLED_LOADER = Hint(  # not OUT_OF_MEMORY: if the memory limit is the reason, the kubelet reports OOMKilled
     pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
     in_chain=True,
     resolution="Raise the memory limit or use fewer data loader workers if it happens again; a retry may help",
@@ -169,9 +169,9 @@ _PROGRAM_MISSING = Hint(
     resolution=_NO_PROGRAM,
 )
 _RELATIVE = re.compile(r'exec: "[^/"]+/')
-"""Start of a program by a path that begins in the working directory."""
+"""Runtime's error about a program whose path is relative to the working directory."""
 _SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
-"""So specific that a doubtful context does not count."""
+"""Hints so specific that they apply whatever else the log mentions."""
 _HOPELESS = (
     _OUT_OF_MEMORY,
     _GPU_OUT_OF_MEMORY,
@@ -205,10 +205,10 @@ _PASSING = re.compile(
     r"|Service Unavailable|Bad Gateway|Max retries exceeded|[Cc]ode:? 5\d\d\b"
     # disks and shared file systems
     r"|Input/output error|Stale file handle|Transport endpoint|No space left|is locked"
-    # caches that several processes fill at once, a node without its driver
+    # caches that several processes fill at once, and nodes without a driver
     r"|torch_extensions|transformers_modules|datasets_modules|libcuda\.so|libnvidia-"
-    # missing or unexpected objects of unknown origin. A data loader raises its worker's exception anew by type and text
-    # alone; for the types of many HTTP clients that is a TypeError (pytorch #30147)
+    # missing or unexpected objects of unknown origin. A data loader rebuilds the exception of its worker from type and
+    # text alone, which fails with a TypeError for the exceptions of many HTTP clients (pytorch #30147)
     r"|NoneType|'\w*(?:Response|Error|Exception)' object|__init__\(\) missing"
 )
 _NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
@@ -221,17 +221,19 @@ _KIB = {"K": 1, "M": 1024, "G": 1024**2}
 
 
 def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]) -> tuple[Hint, str]:
-    """Return the hint that matches one of the exceptions, and that exception; else the last exception.
+    """Return the hint that matches one of a program's exceptions, and that exception.
+
+    If none matches, return the hint for `rest`, or `_NO_HINT`, and the last exception.
 
     Args:
-        errors: the program's own, at least one, in order.
-        before: earlier ones that only refer to another replica.
-        rest: further lines of the last one's text.
+        errors: the program's own exceptions, at least one, in order.
+        before: earlier exceptions, which only report a lost connection to another replica.
+        rest: further lines of the last exception's text.
     """
     own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
     is_in_doubt = any(_PASSING.search(error) for error in (*before, *own, *rest))
     for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU):
-        match = next((one for one in reversed(own) if hint.pattern.search(one)), None)
+        match = next((error for error in reversed(own) if hint.pattern.search(error)), None)
         if match and (hint.in_chain or match == own[-1]):
             return _unless_held(hint, match), match
     hint, _ = hint_in(rest) or (_NO_HINT, "")
@@ -239,8 +241,8 @@ def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]
 
 
 def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
-    """Return the hint and the line by which no retry fixes an end without a traceback, if any."""
-    last = unmarked(lines[-_LAST_WORDS:])
+    """Return the hint that matches one of the last lines, and that line; None for no hint, or if `_PASSING` matches."""
+    last = unmarked(lines[-_SEARCHED_LINES:])
     if any(_PASSING.search(line) for line in last):
         return None
     for hint in (*_SURE, *_HOPELESS, _KILLED_FOR_MEMORY):
@@ -251,12 +253,12 @@ def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
 
 
 def memory_killer(lines: Sequence[str]) -> str:
-    """Return a launcher's line that the kernel killed the process for its memory; "" for none."""
-    return next((line for line in reversed(lines[-_LAST_WORDS:]) if _KILLED_FOR_MEMORY.pattern.search(line)), "")
+    """Return the line of a launcher which says that the kernel killed the process to free memory; "" for none."""
+    return next((line for line in reversed(lines[-_SEARCHED_LINES:]) if _KILLED_FOR_MEMORY.pattern.search(line)), "")
 
 
 def _unless_held(hint: Hint, text: str) -> Hint:
-    """Make a GPU memory error retryable if the process requested and held less than half of that memory."""
+    """Return the hint; for a GPU memory error, a retryable one if the process itself used up to half of the memory."""
     if hint is not _GPU_OUT_OF_MEMORY:
         return hint
     tried, total, held = (_kib(pattern, text) for pattern in (_TRIED, _TOTAL, _HELD))
@@ -302,14 +304,14 @@ class Classification:
     """Classification of one container's end.
 
     Attributes:
-        cause: for programs.
-        did: completes "worker-0 …".
-        exception: its type, if an exception ended it.
-        process: the rank of the failed process inside the pod; "" for the pod's own process.
-        detail: reported by the program, its runtime or its node.
-        is_vague: indistinguishable from an end that only follows another replica's.
-        resolution: overrides the cause's advice.
-        retryable: overrides the cause's default.
+        cause: the cause.
+        did: what the replica did; completes "worker-0 …".
+        exception: the type of the exception that ended the program; "" for none.
+        process: the rank of the process that failed inside the pod; "" for the pod's main process.
+        detail: what the program, its runtime or its node reports.
+        is_vague: the end may be a mere consequence of another replica's end.
+        resolution: replaces the cause's advice; "" does not.
+        retryable: replaces the cause's default; None does not.
     """
 
     cause: Cause
@@ -323,13 +325,13 @@ class Classification:
 
     @property
     def advice(self) -> tuple[str, bool]:
-        """Return the next step and whether a retry helps: its own, else its cause's."""
+        """Return the advice and whether a retry may help: this classification's own, else the cause's defaults."""
         resolution, retryable = ADVICE[self.cause]
         return self.resolution or resolution, retryable if self.retryable is None else self.retryable
 
     @property
     def passes(self) -> bool:
-        """Return whether its cause passes by itself; see `Diagnosis`."""
+        """Return whether the cause passes by itself; see `Diagnosis.passes`."""
         return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
 
     def text(self, more: str = "") -> str:
@@ -338,7 +340,7 @@ class Classification:
 
     @property
     def is_consequence(self) -> bool:
-        """Return whether an end like this usually follows from another replica's."""
+        """Return whether an end like this is usually the consequence of another replica's end."""
         return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
 
 
@@ -355,7 +357,7 @@ def classify(end: Termination, lines: Sequence[str]) -> Classification:
 
 
 def _by_kubelets_reason(end: Termination) -> Classification | None:
-    """Classify the kubelet's reasons that are more specific than an exit code."""
+    """Classify an end by the kubelet's reason, if the reason is more specific than an exit code."""
     if end.reason == "OOMKilled":
         return Classification(
             cause=Cause.OUT_OF_MEMORY, did=f"ran out of memory (OOMKilled, exit code {end.exit_code})"
@@ -370,7 +372,7 @@ def _by_kubelets_reason(end: Termination) -> Classification | None:
 
 
 def _unfetched(end: Termination, lines: Sequence[str]) -> Classification | None:
-    """Classify code that did not arrive, by the message of the program that was to bring it."""
+    """Classify an end because of code that could not be fetched or unpacked, by the message of the in-pod program."""
     if lines and lines[-1].startswith(unpack_code.FAILED):
         detail = last_lines.clip(lines[-1].removeprefix(unpack_code.FAILED))
         advice = "Look at what could not be written; a retry submits the folder again"
@@ -386,7 +388,7 @@ def _unfetched(end: Termination, lines: Sequence[str]) -> Classification | None:
 
 
 def disrupted(disruption: str) -> Classification:
-    """Classify a disruption of a whole pod, `Reason: message`."""
+    """Classify the disruption of a whole pod, given as `Reason: message`."""
     reason, _, message = disruption.partition(": ")
     detail = last_lines.clip(message)
     if reason == "SupervisorLost":
@@ -412,30 +414,30 @@ def _unstarted(end: Termination) -> Classification:
 
 
 def _process(root: last_lines.RootCause, lines: Sequence[str]) -> Classification:
-    """Classify the end of the process that torchrun blames, instead of torchrun's own exit code."""
+    """Classify the end of the process that torchrun names as the first to fail, instead of torchrun's own exit."""
     code = root.exit_code or 0
     own = last_lines.lines_of_rank(lines, root.rank)
     errors = (root.error,) if root.error else last_lines.python_errors(own)
     result = _exited(-code if code < 0 else 0, code, own, errors)
-    if result.is_vague:  # several processes write into one log: the last line may be another one's
+    if result.is_vague:  # several processes write into one log: the last line may be of another process
         result = replace(result, detail="", resolution=_SEE_LOG)
     return replace(result, process=root.rank)
 
 
 def signal_of(end: Termination) -> int:
-    """Return the number of the signal that ended it; 0 for none."""
+    """Return the number of the signal that ended the container; 0 for none."""
     return end.signal or _known_signal((end.exit_code or 0) - _SIGNAL_BASE)
 
 
 def _known_signal(number: int) -> int:
-    return number if number in {one.value for one in signal.Signals if one < signal.SIGRTMIN} else 0
+    return number if number in {each.value for each in signal.Signals if each < signal.SIGRTMIN} else 0
 
 
 def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str]) -> Classification:
-    """Classify by signal, exception and exit code, in order of precedence.
+    """Classify an end by signal, exception or exit code, in order of precedence.
 
-    SIGKILL beats everything printed before; a program's own exception beats any other signal (torch aborts in its
-    destructors after a Python exception: exit code 134).
+    SIGKILL has precedence over everything printed before. A program's own exception has precedence over any other
+    signal: after a Python exception, torch's destructors may abort the process (exit code 134).
     """
     did = _did(number, code)
     if number == signal.SIGKILL:
@@ -454,7 +456,7 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
 
 
 def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Classification:
-    """Classify the program's own exceptions: by a matching hint, else by the last of the chain."""
+    """Classify an end by the program's own exceptions: by a matching hint, else by the last exception."""
     rest = last_lines.rest_of(own[-1], lines)
     hint, error = hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
     place = last_lines.raised_in(lines)
@@ -469,7 +471,7 @@ def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence
 
 
 def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Classification:
-    """Classify an end without an exception, quoting the program's last line."""
+    """Classify an end without an exception, and quote the program's last line."""
     stated, last = last_lines.stated_error(lines), last_lines.clip(lines[-1], _LAST_LINE) if lines else ""
     cause = _cause_of(number, code)
     result = Classification(

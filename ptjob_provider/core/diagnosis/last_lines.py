@@ -1,4 +1,4 @@
-"""Parse the last lines of a training program: its Python exception, torchrun's verdict, a lost connection.
+"""Parse the last lines of a training program's log: Python exceptions, torchrun's report, lost connections.
 
 The input is usually 2 KiB or 80 lines (the kubelet's FallbackToLogsOnError), so a traceback may lack its beginning.
 """
@@ -49,9 +49,9 @@ NCCL_WITHOUT_GPU = re.compile(
     r"|Distributed package doesn't have NCCL|nccl.*no CUDA-capable device",
     re.IGNORECASE,
 )
-"""NCCL found no GPU, or this PyTorch has no NCCL (a CPU build)."""
+"""Errors that NCCL has found no GPU, or that PyTorch is a build without NCCL (for CPUs)."""
 NCCL_MISUSED = re.compile(r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument), NCCL|Duplicate GPU detected")
-"""The program made an invalid NCCL call, such as two ranks on one GPU."""
+"""Errors of NCCL about invalid use by the program, such as two ranks on one GPU."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 
 
@@ -60,9 +60,9 @@ class RootCause:
     """Torchrun's report of the process that failed first.
 
     Attributes:
-        rank: of the process, over all replicas; "" if unreadable.
-        exit_code: negative for a signal; None if unreadable.
-        error: the exception, if the program's entry point is decorated with `record`.
+        rank: the rank of the process among all processes of the job; "" if unreadable.
+        exit_code: the exit code, negative for a signal; None if unreadable.
+        error: the exception; "" unless the program's entry point is decorated with torch's `record`.
     """
 
     rank: str
@@ -71,15 +71,15 @@ class RootCause:
 
 
 def lines_of(message: str) -> tuple[str, ...]:
-    """Split a log's end into lines; a line that rewrote itself (a progress bar) keeps its last state."""
+    """Split the end of a log into lines; of a line that overwrites itself (a progress bar), keep the last text."""
     return tuple(line.rstrip("\r").rpartition("\r")[2] for line in message.rstrip("\n").split("\n") if message.strip())
 
 
 def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the exceptions that ended a traceback, in order, each as `Type: first line of its text`.
+    """Return the exceptions at the end of tracebacks, in order, each as `Type: first line of its text`.
 
-    A chain gives several; the last one ended the program. Torchrun's exceptions about its children are left out, and so
-    are those that only report a stop signal.
+    A chain of exceptions gives several, of which the last ended the program. Torchrun's exceptions about its child
+    processes are left out, and so are exceptions that only report a stop signal.
     """
     plain = unmarked(lines)
     errors = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
@@ -87,7 +87,7 @@ def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the further lines of an exception's text, up to an empty line: the first may be empty, or a headline."""
+    """Return the lines of an exception's text after the first line, up to an empty line or the end of the text."""
     plain = unmarked(lines)
     start = next((number for number in reversed(range(len(plain))) if clip(plain[number]) == error), len(plain))
     rest = itertools.takewhile(lambda line: line and not _RAISED_IN.match(line), plain[start + 1 :])
@@ -95,12 +95,12 @@ def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def raised_in(lines: Sequence[str]) -> str:
-    """Return the function that was run as a job, with the file and the line that it was left at; "" for a program."""
-    return next((found[1] for line in reversed(unmarked(lines)) if (found := _RAISED_IN.match(line))), "")
+    """Return the function that ran as a job, its file and the line where the exception left it; "" for a program."""
+    return next((match[1] for line in reversed(unmarked(lines)) if (match := _RAISED_IN.match(line))), "")
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:
-    """Return torchrun's root-cause block; None if there is none."""
+    """Return torchrun's report of the process that failed first; None if the lines contain none."""
     start = next((number for number, line in enumerate(lines) if _ROOT_CAUSE.match(line)), None)
     if start is None:
         return None
@@ -116,18 +116,18 @@ def torchrun_root(lines: Sequence[str]) -> RootCause | None:
 
 
 def lines_of_rank(lines: Sequence[str], rank: str) -> tuple[str, ...]:
-    """Return the lines before torchrun's own with this process's rank prefix (`[rank3]: …`), or with none."""
+    """Return the lines before torchrun's closing lines that have this rank's prefix (`[rank3]: …`) or no prefix."""
     return tuple(line for line in _before_agent(lines) if (mark := _RANK_PREFIX.match(line)) is None or mark[1] == rank)
 
 
 def without_agent_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Drop torchrun's closing lines if the exception precedes them: forty lines would hide it."""
+    """Return the lines without torchrun's closing lines, if there is an exception before them that they would hide."""
     own = _before_agent(lines)
     return own if python_errors(own) else tuple(lines)
 
 
 def stated_error(lines: Sequence[str]) -> str:
-    """Return the error of a program without a traceback: argparse's `prog: error: …`, C++'s `what():`; else ""."""
+    """Return an error printed without a traceback: argparse's `prog: error: …`, C++'s `what():`; "" for none."""
     for line in reversed(lines):
         what = _WHAT.match(line)
         if what:
@@ -138,17 +138,17 @@ def stated_error(lines: Sequence[str]) -> str:
 
 
 def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines without their process's rank prefix (`[rank3]: …`)."""
+    """Return the lines without the rank prefix of their process (`[rank3]: …`)."""
     return tuple(_RANK_PREFIX.sub("", line) for line in lines)
 
 
 def prints_usage(lines: Sequence[str]) -> bool:
-    """Return whether a program printed its usage, as argparse and click do for invalid arguments."""
+    """Return whether a program has printed its usage, as argparse and click do for invalid arguments."""
     return any(_USAGE.match(line) or _USAGE_ERROR.match(line) for line in lines)
 
 
 def type_of(error: str) -> str:
-    """Return the exception's type as Python prints it; "" if the text names none."""
+    """Return the type of an exception as Python prints it; "" if the text does not begin with a type."""
     name = error.partition(":")[0]
     return name if _ERROR.match(name) else ""
 
@@ -160,19 +160,19 @@ def is_connection_loss(error: str) -> bool:
 
 
 def logged_connection_loss(lines: Sequence[str]) -> str:
-    """Return the log line of a lost connection without an exception, else "": NCCL's watchdog logs and aborts."""
+    """Return the log line about a lost connection, "" for none; NCCL's watchdog logs one and aborts the process."""
     losses = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
     return clip(_RANK_PREFIX.sub("", next(losses, "")))
 
 
 def runtime_error(message: str) -> str:
-    """Return the informative part of a runtime's error chain: `exec: "nope": executable file not found in $PATH`."""
+    """Return the informative part of a runtime's error, such as `exec: "nope": executable file not found in $PATH`."""
     line = clip(message, len(message)).removesuffix(": unknown")
     return clip(_MOUNT.sub(": ", _PULL.sub(r"\g<image>: ", _RUNTIME.sub("", line))))
 
 
 def clip(text: str, limit: int = _MAX_TEXT) -> str:
-    """Shorten a text for a sentence: one line, bounded."""
+    """Return a text as one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
@@ -195,13 +195,13 @@ def _after_frames(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _named(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines that look like an exception, for tracebacks interleaved with other output."""
+    """Yield the lines that look like an exception, if a traceback is interleaved with other output."""
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         yield from (line for line in lines if _NAMED_ERROR.match(line))
 
 
 def _from_error_file(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the exception of torch's error file, which some images write to the termination log."""
+    """Yield the exception in torch's error file, which some images use as termination log."""
     text = "\n".join(lines)
     if not text.startswith("{"):
         return

@@ -1,4 +1,4 @@
-"""Notices about the pods for the task's log: why a job does not run yet and what to do, and how its replicas died."""
+"""Write notices about a job's pods for the task's log: why they do not run yet, what to do, how replicas ended."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 
 
 PATIENCE = timedelta(seconds=5)
-"""Seconds before a reason is reported: shorter waits are part of every job's start.
-
-The operator's init container alone looks up the master only every two seconds."""
+"""Age at which a wait is reported. Shorter waits are part of every job's start: the operator's init container looks
+up the master every two seconds."""
 
 _CLOCKS = timedelta(seconds=5)
-"""Tolerated lag between the clocks of two nodes; instants have whole seconds besides."""
+"""Tolerated difference between the clocks of two nodes, including the rounding of instants to whole seconds."""
 
 
 @dataclass(kw_only=True)
 class WaitingNotice:
-    """Current wait and what of it was reported: each lasting reason once.
+    """Current reason why a job waits, and what was reported of it: each lasting reason is reported once.
 
-    The `outlook` is reported once, too; it mostly stays the same while reasons change.
+    The outlook is reported once, too, because it mostly stays the same while reasons change.
     """
 
     reason: str = ""
@@ -48,18 +47,18 @@ class WaitingNotice:
     outlook: str = ""
 
     def update(self, reason: str, now: datetime) -> None:
-        """Set the current reason, "" for none."""
+        """Set the current reason; "" if the job does not wait."""
         if reason != self.reason:
             self.reason, self.since = reason, now
 
     def due(self) -> datetime | None:
-        """Return when the current reason must be reported; None if there is none, or it was reported."""
+        """Return when the current reason has to be reported; None if there is none or it was reported."""
         if not self.reason or self.reason == self.reported or self.since is None:
             return None
         return self.since + PATIENCE
 
     def to_report(self, now: datetime) -> str:
-        """Return the reason to report at this instant; mostly ""."""
+        """Return the reason that has to be reported now, and mark it as reported; "" if there is none."""
         due = self.due()
         if due is None or now < due:
             return ""
@@ -67,9 +66,9 @@ class WaitingNotice:
         return self.reason
 
     def with_outlook(self, outlook: str) -> str:
-        """Return the text of the reason just reported, with its outlook if that is new; "" if nothing is.
+        """Return the text for the reason just reported, with its outlook if the outlook is new; "" if both are known.
 
-        A reason that only became shorter is not new.
+        A reason is known if all its parts were in the reason reported before.
         """
         if outlook in {"", self.outlook}:
             is_known = {*self.reported.split("; ")} <= {*self.reported_before.split("; ")}
@@ -79,7 +78,7 @@ class WaitingNotice:
 
 
 def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
-    """Return one line with the job's wait; "" when every replica runs or has run."""
+    """Return why the job waits, in one line; "" if every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
     if status.phase is JobPhase.SUSPENDED and history.queue:
@@ -95,29 +94,29 @@ def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, ran
 
 
 def _unmade(status: JobStatus) -> str:
-    """Describe missing pods; for a job without a status, its kind's controller is missing or late."""
+    """Say that no pods exist yet; a job without a status was not noticed by its kind's controller."""
     why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
     return f"no pods were made yet{why}"
 
 
 def _stranded(history: PodHistory, rank0: str) -> str:
-    """Name the replicas that were restarted after rank 0 had succeeded and still run: nothing else ends such a job.
+    """Name the replicas that were restarted after rank 0 had succeeded and still run; such a job may never end.
 
-    This happens where a TrainJob's runtime restarts containers one by one; the processes meet at rank 0's address.
+    This happens if a TrainJob's runtime restarts single containers: their processes wait for rank 0's address.
     """
-    trained = [one for one in history.terminations if one.kind is ContainerKind.TRAINING]
-    over = [one.ended_at for one in trained if one.replica == rank0 and not one.failed]
+    trained = [end for end in history.terminations if end.kind is ContainerKind.TRAINING]
+    over = [end.ended_at for end in trained if end.replica == rank0 and not end.failed]
     if not over or rank0 not in history.finished:
         return ""
-    late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*history.running}
+    late = {end.replica for end in trained if end.failed and end.ended_at + _CLOCKS >= over[-1]} & {*history.running}
     if not late:
         return ""
     first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"
-    ends = [
-        one for one in candidates_of(history) if one.end.kind is ContainerKind.TRAINING and one.end.replica == first
+    failures = [
+        each for each in candidates_of(history) if each.end.kind is ContainerKind.TRAINING and each.end.replica == first
     ]
     again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
-    return f"{first} {ends[-1].classified.text()}; {again}; delete the job if it does not get on"
+    return f"{first} {failures[-1].classified.text()}; {again}; delete the job if it does not get on"
 
 
 def _counts(history: PodHistory, replicas: int) -> str:
@@ -139,7 +138,7 @@ def _who(replicas: list[str]) -> str:
 
 
 def _reason(history: PodHistory, wait: Waiting) -> str:
-    """Describe one wait without parts that change by themselves, such as the kubelet's growing back-off."""
+    """Describe one wait, without parts that change by themselves, such as the kubelet's back-off."""
     if wait.kind is WaitKind.CRASH_LOOP:
         return _crash(history, wait)
     if wait.kind is WaitKind.SIDECAR:
@@ -159,7 +158,9 @@ def _crash(history: PodHistory, wait: Waiting) -> str:
     total = counts.total if counts else 0
     times = f"{total} restart{'' if total == 1 else 's'} so far"
     last = [
-        one for one in candidates_of(history) if (one.end.replica, one.end.container) == (wait.replica, wait.container)
+        candidate
+        for candidate in candidates_of(history)
+        if (candidate.end.replica, candidate.end.container) == (wait.replica, wait.container)
     ]
     if not last:
         return f"crash loop, {times}"
@@ -167,12 +168,12 @@ def _crash(history: PodHistory, wait: Waiting) -> str:
 
 
 def outlook(history: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:
-    """Return the continuation of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
+    """Return the end of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
 
     Args:
         history: the history of the job's pods.
-        limits: when the job is given up; None: another owner's job with unknown limits.
-        deadline: when it is stopped in any case.
+        limits: maximum waits after which the job is given up; None for another owner's job, whose limits are unknown.
+        deadline: when the job is stopped in any case; None for never.
     """
     if not history.waiting and history.queued_since is None:
         return ""
@@ -194,24 +195,26 @@ def _until(history: PodHistory, limits: Limits, deadline: datetime | None) -> st
 
 
 QUOTED = "    "
-"""Prefix of each quoted line."""
+"""Prefix of each quoted line of a log."""
 
 
 class EndNotices:
-    """Reports each end once, whatever the job's outcome: a replica may die and be restarted many times."""
+    """Writes one notice for each failed run of a replica; a replica may fail and be restarted many times."""
 
     def __init__(self, *, besides: str) -> None:
-        """Exclude the replica whose whole log is read anyway."""
+        """Exclude the replica `besides`, whose whole log is in the task's log."""
         self._besides = besides
         self._reported: set[str] = set()
 
     def of(
         self, ends: Iterable[Termination], *, after_success: bool = False, over_at: datetime | None = None
     ) -> list[str]:
-        """Return a notice for each new end: how it ended, and its last lines.
+        """Return a notice for each new end: how the replica ended, and its last lines.
 
-        With `after_success`, replicas that were stopped after the job's success are not reported. The job failed at
-        `over_at`.
+        Args:
+            ends: ends of containers.
+            after_success: the job has succeeded, so replicas that were stopped are not reported.
+            over_at: when the job failed; None if it has not.
         """
         stops = STOPS if after_success else set()
         new = [end for end in ends if self._is_new(end) and signal_of(end) not in stops]
@@ -224,7 +227,7 @@ class EndNotices:
 
 
 def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
-    """Return whether a replica was stopped after the job failed, as the operator stops whatever still runs."""
+    """Return whether the operator has stopped the replica because the job had failed at `over_at`."""
     by_signal = signal_of(end) in {SIGKILL, *STOPS} and end.reason != "OOMKilled"
     return by_signal and over_at is not None and end.ended_at > over_at
 

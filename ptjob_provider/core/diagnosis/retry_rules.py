@@ -1,4 +1,4 @@
-"""Retry rules of a task's author, which override the diagnosis."""
+"""Apply a task's own rules about retries, which override the diagnosis."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ALLOWED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Retrying:
-    """Causes and exceptions that are retried, and ones that are not, overriding the diagnosis.
+    """Causes and exceptions that are retried (`on`) and that are not (`never_on`), overriding the diagnosis.
 
-    An entry is a cause, or the type of the exception that ended the training. A type without a module matches that name
-    in any module; one of Python's own also matches its subclasses. `never_on` overrides `on`.
+    An entry is a cause, or the type of the exception that ended the training. A type without a module matches types of
+    that name in any module; a built-in exception also matches its built-in subclasses. `never_on` overrides `on`.
     """
 
     on: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Retrying:
 
     @classmethod
     def of(cls, retry_on: Any, never_retry_on: Any) -> Self:
-        """Parse the two arguments: lists of texts and of exception classes, or None.
+        """Parse the arguments `retry_on` and `never_retry_on`: lists of texts and exception classes, or None.
 
         Raises:
             InvalidSpec: an entry is neither a cause nor a type.
@@ -42,9 +42,9 @@ class Retrying:
         return cls(on=_entries("retry_on", retry_on), never_on=_entries("never_retry_on", never_retry_on))
 
     def judge(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with `retryable` set by a matching rule, and the rule named in its advice."""
+        """Return the diagnosis with `retryable` set by the matching entry, which its advice then names."""
         for field, entries, retryable in (("never_retry_on", self.never_on, False), ("retry_on", self.on, True)):
-            entry = next((one for one in entries if _means(one, diagnosis)), None)
+            entry = next((each for each in entries if _means(each, diagnosis)), None)
             if entry is not None:
                 advice = f"{diagnosis.resolution.partition(';')[0]}; {field} names {entry}"
                 return replace(diagnosis, retryable=retryable, resolution=advice)
@@ -54,7 +54,7 @@ class Retrying:
 def _entries(field: str, value: Any) -> tuple[str, ...]:
     if is_unset(value):
         return ()
-    return tuple(_entry(f"{field}[{index}]", one) for index, one in enumerate(sequence(field, value)))
+    return tuple(_entry(f"{field}[{index}]", each) for index, each in enumerate(sequence(field, value)))
 
 
 def _entry(field: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Find which replicas failed by themselves, which of them first and why, and build diagnoses."""
+"""Find the replica that failed first and the reason, and build diagnoses from them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 PROPAGATION = timedelta(seconds=60)
-"""Maximum lead of a consequence's timestamp over its cause's.
+"""Maximum time by which a consequence may appear to end before its cause.
 
-Instants have whole seconds and come from different nodes. A peer notices the closed socket when the process dies, but
-torchrun waits up to 30 s for its other children before its container ends."""
+Instants have whole seconds and come from different nodes. When a process dies, its peers notice the closed socket at
+once, but torchrun waits up to 30 s for its other processes before the container ends."""
 
 
 _NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
-"""Reasons for which the kubelet's message is not the end of a log."""
+"""Reasons of ends whose termination message is the kubelet's own and not the end of a log."""
 _DELETED = Classification(
     cause=Cause.TERMINATED,
     did="was stopped",
@@ -45,14 +45,14 @@ _DELETED = Classification(
     resolution=f"Run it again; {RESUMES}",
 )
 _TRAINERS_DEADLINE = "DeadlineExceeded"
-"""Reason why a TrainJob has failed; training-operator gives it in the message alone."""
+"""Reason of a TrainJob that exceeded its deadline; training-operator has this only in the message."""
 _FOLLOW = f"{ADVICE[Cause.UNKNOWN][0]}; follow the next one (ptjob follow)"
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One container's end with its classified."""
+    """One failed end of a container, with its classification and the last lines of its log."""
 
     end: Termination
     classified: Classification
@@ -60,15 +60,15 @@ class Candidate:
 
     @property
     def is_consequence(self) -> bool:
-        """Return whether it may have ended because another replica did.
+        """Return whether the container may have ended because another replica did.
 
-        A disruption is a cause of its own, and so is an error printed before the program was stopped.
+        A disruption of the pod is a cause of its own, and so is an error printed before the program was stopped.
         """
         return not self.end.disruption and (self._was_stopped or self.classified.is_consequence)
 
     @property
     def was_only_stopped(self) -> bool:
-        """Return whether it has no cause of its own, like a replica that is stopped because rank 0 has ended."""
+        """Return whether the container was stopped without a cause of its own, such as after rank 0's end."""
         return not self.end.disruption and (self._was_stopped or signal_of(self.end) in STOPS)
 
     @property
@@ -89,7 +89,7 @@ def diagnose(
         history: the history of its pods.
         status: its status.
         ranks: pod name → rank.
-        tails: pod name → the last lines of its log, where more is known than the history holds.
+        tails: pod name → last lines of its log, for pods of which more lines are known than the history has.
     """
     candidates = candidates_of(history, tails, over_at=status.finished_at)
     of_whole_job = _from_status(status)
@@ -110,13 +110,13 @@ def diagnose(
 
 
 def _gave_up(history: PodHistory, root: Candidate, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose a master that did not start: a worker's init container fails after waiting too long for it."""
+    """Diagnose a master that did not start, so that the init container of a worker gave up waiting for it."""
     gave_up = f"did not start, and {named(root.end.replica, ranks)} gave up waiting for it"
     return held_up(history.held_up, gave_up, ranks)
 
 
 def _gave_up_unseen(root: Candidate, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose a master that did not start for an unknown reason."""
+    """Diagnose a master that did not start, if the reason was not observed."""
     unknown = "and nothing tells any more why it did not start"
     return Diagnosis.of(
         Cause.START_TIMEOUT,
@@ -126,12 +126,12 @@ def _gave_up_unseen(root: Candidate, ranks: Mapping[str, int]) -> Diagnosis:
 
 
 def _first_removal(history: PodHistory, root: Candidate | None) -> Removal | None:
-    """Return the first removed pod, if no replica failed by itself before.
+    """Return the first removal of a pod; None if there is none or a replica has failed by itself before.
 
-    Instants have whole seconds, and the operator's events about its own deletions may be late: of two removals in one
-    second, the one with a reason was first.
+    Instants have whole seconds, and the operator's events about its own deletions may be late. Of two removals in one
+    second, the removal with a reason counts as the first.
     """
-    first = min(history.removals, key=lambda one: (one.asked_at, not one.disruption), default=None)
+    first = min(history.removals, key=lambda removal: (removal.asked_at, not removal.disruption), default=None)
     if first is None or root is None:
         return first
     return first if root.is_consequence and first.asked_at <= root.end.ended_at else None
@@ -143,8 +143,8 @@ def _removed(
     name = removed.replica
     classified = disrupted(removed.disruption) if removed.disruption else _DELETED
     resolution, retryable = classified.advice
-    others = [one for one in candidates if one.end.replica != name and not history.is_superseded(one.end)]
-    lines = next((one.lines for one in candidates if one.end.pod_uid == removed.pod_uid), ())
+    others = [each for each in candidates if each.end.replica != name and not history.is_superseded(each.end)]
+    lines = next((each.lines for each in candidates if each.end.pod_uid == removed.pod_uid), ())
     return Diagnosis(
         cause=classified.cause,
         summary=f"{named(name, ranks)} {classified.text()}",
@@ -161,8 +161,8 @@ def _removed(
 def needs_events(history: PodHistory, status: JobStatus, *, ranks: Mapping[str, int]) -> bool:
     """Return whether later events may change the diagnosis of a failed job.
 
-    Either a replica gave up waiting for the master and no reason was observed, or one was only stopped: the operator
-    deletes the others after it has failed the job, and reports that last.
+    They may if a replica gave up waiting for the master for a reason that was not observed, or if the diagnosis is that
+    a replica was stopped: the operator deletes the other replicas after it has failed the job, and reports that last.
     """
     gave_up = any(end.failed and end.container == WAITS_FOR_MASTER for end in history.terminations)
     return (gave_up and not history.held_up) or diagnose(history, status, ranks=ranks).cause is Cause.TERMINATED
@@ -171,51 +171,57 @@ def needs_events(history: PodHistory, status: JobStatus, *, ranks: Mapping[str, 
 def candidates_of(
     history: PodHistory, tails: Mapping[str, Sequence[str]] | None = None, *, over_at: datetime | None = None
 ) -> list[Candidate]:
-    """Interpret every failed end of the history; a log's tail belongs to the last run of its replica.
+    """Return the failed ends of the history, with their classification.
 
-    The job failed at `over_at`.
+    Args:
+        history: the history of a job's pods.
+        tails: pod name → last lines of its log, which are of the last run of the replica.
+        over_at: when the job failed; None if unknown.
     """
     failed = [end for end in history.terminations if end.failed]
     all_tails = tails or {}
     candidates = [
         _candidate(end, () if history.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed
     ]
-    removed = [one.asked_at for one in history.removals]
+    removed = [removal.asked_at for removal in history.removals]
     since = min([*removed, *([over_at] if over_at else [])]) if removed else None
-    return [_stopped_since(since, one) for one in candidates] if since else candidates
+    return [_stopped_since(since, candidate) for candidate in candidates] if since else candidates
 
 
-def _stopped_since(removed_at: datetime, one: Candidate) -> Candidate:
-    """Treat an end without a cause of its own as a stop if it came after the first removal.
+def _stopped_since(removed_at: datetime, candidate: Candidate) -> Candidate:
+    """Return the candidate; mark it as stopped if it ended after the first removal without a cause of its own.
 
-    When a pod is deleted, the operator fails the job and deletes the others. The last observation of one of them may be
-    the first that shows it terminating, and the kubelet has then overwritten the time of the deletion request.
+    When somebody deletes a pod, the operator fails the job and deletes the other pods. Such a pod may be observed
+    as terminating only once, when the kubelet has already overwritten the time of the deletion request.
     """
-    has_reason = one.classified.cause is not Cause.KILLED and not one.classified.is_vague
-    if has_reason or one.end.ended_at <= removed_at:
-        return one
-    return replace(one, end=replace(one.end, stopped=True))
+    has_reason = candidate.classified.cause is not Cause.KILLED and not candidate.classified.is_vague
+    if has_reason or candidate.end.ended_at <= removed_at:
+        return candidate
+    return replace(candidate, end=replace(candidate.end, stopped=True))
 
 
 def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping[str, int]) -> Candidate | None:
-    """Return the root cause, the end that the others follow from; None if nothing failed by itself.
+    """Return the root cause, of which the other ends are consequences; None if no end counts as a failure.
 
-    Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
-    and an end with a cause of its own follows within PROPAGATION. If the last ends are all consequences, the runs
-    before them in the same crash loop are checked, and the first of the latest ones counts: earlier failures were
-    recovered from. Ties within one second: the replica whose previous run ended first, then the lower rank. Of
-    consequences alone, one whose pod the operator has not deleted comes first.
+    The last end of each container counts, and the first of these by time is the cause, with these exceptions:
+
+    - If that end may be a consequence, and an end with a cause of its own follows within PROPAGATION, the latter is the
+      cause.
+    - If all last ends are consequences, the earlier runs of the same crash loop are searched; the first of the latest
+      failures is the cause, because the job has recovered from earlier ones.
+    - If there are only consequences, a replica whose pod the operator has not deleted comes before the others.
+    - Of ends in one second, the first is that of the replica whose previous run ended first, then of the lower rank.
     """
     earlier_ends = _earlier_ends(candidates)
     ordered = sorted(
-        _weighty(candidates), key=lambda one: (earlier_ends[one.end.key], ranks.get(one.end.replica, len(ranks)))
+        _weighty(candidates), key=lambda each: (earlier_ends[each.end.key], ranks.get(each.end.replica, len(ranks)))
     )
-    last = [one for one in ordered if not history.is_superseded(one.end)]
-    causes = [one for one in last if not one.is_consequence]
-    victims = [one for one in last if one.is_consequence and not one.end.stopped]
-    victims.sort(key=lambda one: one.end.replica in history.operator_deleted)
+    last = [each for each in ordered if not history.is_superseded(each.end)]
+    causes = [each for each in last if not each.is_consequence]
+    victims = [each for each in last if each.is_consequence and not each.end.stopped]
+    victims.sort(key=lambda each: each.end.replica in history.operator_deleted)
     if not causes:
-        earlier = [one for one in ordered if not one.is_consequence and _is_in_loop(history, one.end)]
+        earlier = [each for each in ordered if not each.is_consequence and _is_in_loop(history, each.end)]
         return _latest(earlier) if earlier else next(iter(victims), None)
     if victims and causes[0].end.ended_at - victims[0].end.ended_at > PROPAGATION:
         return victims[0]
@@ -223,42 +229,44 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
 
 
 def _weighty(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Ignore sidecars if there is anything else: sidecars that the kubelet stops at a pod's end fail as well."""
-    return [one for one in candidates if one.end.kind is not ContainerKind.SIDECAR] or candidates
+    """Return the candidates without sidecars, unless there are only sidecars; the kubelet stops them at a pod's end."""
+    return [each for each in candidates if each.end.kind is not ContainerKind.SIDECAR] or candidates
 
 
 def _clearest(causes: Sequence[Candidate]) -> Candidate:
-    """Return the first, or the first with an explanation if it follows the unexplained first one soon.
+    """Return the first cause or, if it is vague, the first cause within PROPAGATION that is not.
 
-    A log's end of 2 KiB may hold only torchrun's own lines; a peer's log may still have the explanation.
+    The last 2 KiB of a log may contain only torchrun's own lines, while the log of a peer has the explanation.
     """
     first = causes[0]
     clear = (
-        one for one in causes if not one.classified.is_vague and one.end.ended_at - first.end.ended_at <= PROPAGATION
+        each
+        for each in causes
+        if not each.classified.is_vague and each.end.ended_at - first.end.ended_at <= PROPAGATION
     )
     return next(clear, first)
 
 
 def _latest(causes: Sequence[Candidate]) -> Candidate:
-    """Return the first explained one of the runs that ended together last, else the last explained one before them.
+    """Return the first clear cause among the runs that ended together last, else the last clear cause before them.
 
-    Together are the last end and those that came during its run, within PROPAGATION: restarted replicas lose each other
-    once in every run.
+    The last end and the ends within PROPAGATION before it, during its run, count as together: replicas that are
+    restarted lose the connection to each other once in every run.
     """
     last = causes[-1].end
-    near = [one for one in causes if last.ended_at - one.end.ended_at <= PROPAGATION]
-    newest = {(one.end.replica, one.end.container): one for one in near}
+    near = [each for each in causes if last.ended_at - each.end.ended_at <= PROPAGATION]
+    newest = {(each.end.replica, each.end.container): each for each in near}
     together = [
-        one for one in near if one in newest.values() and one.end.ended_at >= (last.started_at or last.ended_at)
+        each for each in near if each in newest.values() and each.end.ended_at >= (last.started_at or last.ended_at)
     ]
-    return next((one for one in [*together, *reversed(near)] if not one.classified.is_vague), together[0])
+    return next((each for each in [*together, *reversed(near)] if not each.classified.is_vague), together[0])
 
 
 def _earlier_ends(candidates: Sequence[Candidate]) -> dict[str, list[datetime]]:
-    """Return for each end, by key, its time and the ends of its container's earlier runs, last first."""
+    """Return, by the key of each end, the times of that end and of its container's earlier ends, latest first."""
     runs: dict[tuple[str, str], list[Termination]] = {}
-    for one in sorted(candidates, key=lambda one: one.end.run):
-        runs.setdefault((one.end.replica, one.end.container), []).append(one.end)
+    for each in sorted(candidates, key=lambda each: each.end.run):
+        runs.setdefault((each.end.replica, each.end.container), []).append(each.end)
     return {
         end.key: [before.ended_at for before in ends[number::-1]]
         for ends in runs.values()
@@ -274,10 +282,12 @@ def describe(
     ranks: Mapping[str, int],
     limit: str = "",
 ) -> Diagnosis:
-    """Build the diagnosis from the root cause, and name the replicas that followed."""
+    """Build the diagnosis from the root cause, with the replicas that ended as a consequence."""
     resolution, retryable = root.classified.advice
-    others = [one for one in candidates if one.end.replica != root.end.replica and not history.is_superseded(one.end)]
-    followers = [one for one in others if _follows(one, root)]
+    others = [
+        each for each in candidates if each.end.replica != root.end.replica and not history.is_superseded(each.end)
+    ]
+    followers = [each for each in others if _follows(each, root)]
     return Diagnosis(
         cause=root.classified.cause,
         summary=_summary(history, root, ranks, limit),
@@ -288,20 +298,24 @@ def describe(
         replica=root.end.replica,
         collateral=_replicas(followers, ranks),
         unstarted=_replicas(_unstarted(history, followers), ranks),
-        also_failed=_replicas((one for one in others if one not in followers), ranks),
+        also_failed=_replicas((each for each in others if each not in followers), ranks),
         log_tail=bounded_tail(without_agent_lines(root.lines)),
     )
 
 
 def deleted(history: PodHistory, *, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose a job that was deleted, with what was observed of it before."""
+    """Diagnose a job that was deleted; includes an earlier failure of a replica."""
     return _after(history, ranks, Cause.DELETED, "somebody deleted it before it had ended")
 
 
 def timed_out(history: PodHistory, *, ranks: Mapping[str, int], waiting: str = "", is_gone: bool = False) -> Diagnosis:
-    """Diagnose a job that was unfinished at our deadline; `waiting` is its wait at that time.
+    """Diagnose a job that was unfinished at the deadline of its task.
 
-    `is_gone`: it was deleted before it was observed past its deadline.
+    Args:
+        history: the history of its pods.
+        ranks: pod name → rank.
+        waiting: why it waited at the deadline; "" if it did not wait.
+        is_gone: it was deleted before it could be observed after the deadline.
     """
     what = f"it was still waiting at the deadline ({waiting})" if waiting else "it was unfinished at the deadline"
     if is_gone:
@@ -311,7 +325,7 @@ def timed_out(history: PodHistory, *, ranks: Mapping[str, int], waiting: str = "
 
 
 def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> Diagnosis:
-    """Diagnose a training that ended without its declared outputs; `replica` is rank 0, their writer."""
+    """Diagnose a job that succeeded without its declared outputs; `replica` is rank 0, which writes the outputs."""
     defects = "; ".join(problem.summary for problem in problems)
     advice = "; ".join(dict.fromkeys(problem.resolution for problem in problems))
     summary = f"{named(replica, {replica: 0}) if replica else 'it'} ran to its end, but {defects}"
@@ -333,12 +347,12 @@ def _candidate(end: Termination, tail: Sequence[str]) -> Candidate:
 
 
 def _is_kubelets(end: Termination) -> bool:
-    """Return whether the message is not a log's end: an evicted pod's log may be gone before the kubelet reads it."""
+    """Return whether the message is the kubelet's own: after an eviction, the kubelet may be unable to read the log."""
     return end.reason in _NO_LOG or end.message.startswith("Error on reading termination message from logs")
 
 
 def _reaches(tail: Sequence[str], message: Sequence[str]) -> bool:
-    """Return whether a log that was read contains the kubelet's last line of it; else it broke off before."""
+    """Return whether the lines read from a log contain the last line of the termination message: nothing is missing."""
     return not message or any(line.endswith(message[-1]) for line in tail)
 
 
@@ -354,8 +368,8 @@ def _from_status(status: JobStatus) -> Diagnosis | None:
 def _with_stopped(
     diagnosis: Diagnosis, history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping[str, int]
 ) -> Diagnosis:
-    """Name the replicas that ran when the job was ended as a whole, with the log of the first of them."""
-    ends = {one.end.replica: one for one in candidates if not history.is_superseded(one.end) and _was_ended(one)}
+    """Return the diagnosis with the replicas that ran when the whole job was ended, and the last lines of the first."""
+    ends = {each.end.replica: each for each in candidates if not history.is_superseded(each.end) and _was_ended(each)}
     names = by_rank([*ends, *history.running], ranks)
     if not names:
         return diagnosis
@@ -365,9 +379,9 @@ def _with_stopped(
     return replace(diagnosis, summary=summary, replica=names[0], log_tail=bounded_tail(lines))
 
 
-def _was_ended(one: Candidate) -> bool:
+def _was_ended(candidate: Candidate) -> bool:
     outside = {Cause.TERMINATED, Cause.KILLED, Cause.SUPERVISOR_LOST, Cause.NODE_LOST, Cause.DEADLINE}
-    return one.end.stopped or one.classified.cause in outside
+    return candidate.end.stopped or candidate.classified.cause in outside
 
 
 def _backoff(status: JobStatus) -> str:
@@ -375,7 +389,7 @@ def _backoff(status: JobStatus) -> str:
 
 
 def _unseen(history: PodHistory, status: JobStatus) -> Diagnosis:
-    """Diagnose from the object's own message when no container's end explains the failure."""
+    """Diagnose a failure that no container's end explains, by the message in the job's status."""
     message = f"the job says: {clip(status.message)}" if status.message else "the job does not say why"
     if _backoff(status):
         return Diagnosis.of(Cause.BACKOFF_LIMIT, f"its replicas failed up to the backoff limit; {message}")
@@ -390,19 +404,19 @@ def _is_in_loop(history: PodHistory, end: Termination) -> bool:
     return counts is not None and end.run >= counts.settled
 
 
-def _follows(one: Candidate, root: Candidate) -> bool:
-    killed_later = one.classified.cause is Cause.KILLED and one.end.ended_at >= root.end.ended_at
-    return one.is_consequence or killed_later
+def _follows(candidate: Candidate, root: Candidate) -> bool:
+    killed_later = candidate.classified.cause is Cause.KILLED and candidate.end.ended_at >= root.end.ended_at
+    return candidate.is_consequence or killed_later
 
 
 def _unstarted(history: PodHistory, ended: Sequence[Candidate]) -> list[Candidate]:
-    """Return the ends of replicas that ended before their training container started."""
-    begun = {one.end.replica for one in ended if one.end.kind is not ContainerKind.INIT}
-    return [one for one in ended if one.end.replica not in begun and not history.has_run(one.end.replica)]
+    """Return the ends of replicas whose training container had not started."""
+    begun = {each.end.replica for each in ended if each.end.kind is not ContainerKind.INIT}
+    return [each for each in ended if each.end.replica not in begun and not history.has_run(each.end.replica)]
 
 
 def _replicas(candidates: Iterable[Candidate], ranks: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(by_rank((one.end.replica for one in candidates), ranks))
+    return tuple(by_rank((each.end.replica for each in candidates), ranks))
 
 
 def _summary(history: PodHistory, root: Candidate, ranks: Mapping[str, int], limit: str) -> str:
@@ -413,7 +427,7 @@ def _summary(history: PodHistory, root: Candidate, ranks: Mapping[str, int], lim
     if classified.process:
         who = f"process rank {classified.process} of {who}"
     counts = history.restarts_of(end.replica, end.container)
-    times = counts.total if counts else 0  # also those after this end
+    times = counts.total if counts else 0  # includes restarts after this end
     joint = "," if limit else " and"
     again = f"{joint} was restarted {times} time{'' if times == 1 else 's'}" if times else ""
     reached = f" and reached {limit}" if limit else ""
@@ -421,8 +435,8 @@ def _summary(history: PodHistory, root: Candidate, ranks: Mapping[str, int], lim
 
 
 def _after(history: PodHistory, ranks: Mapping[str, int], cause: Cause, what: str) -> Diagnosis:
-    """Return what ended the job, and which replica had failed independently before."""
-    root = root_of(history, [one for one in candidates_of(history) if not one.is_consequence], ranks)
+    """Build the diagnosis of a job that was ended as a whole, with the replica that had failed by itself before."""
+    root = root_of(history, [each for each in candidates_of(history) if not each.is_consequence], ranks)
     if root is None:
         return Diagnosis.of(cause, what)
     summary = f"{what}; before that {_summary(history, root, ranks, '')}"
@@ -434,12 +448,12 @@ def _after(history: PodHistory, ranks: Mapping[str, int], cause: Cause, what: st
 def failed_replicas(history: PodHistory, *, ranks: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return [{replica, rank, exit_code, cause, message}] of the replicas whose last run failed, by rank.
 
-    Stopped replicas are left out: the operator stops what still runs when rank 0 has ended. `cause` is a `Cause`,
-    `message` completes "worker-0 …"; `rank` and `exit_code` are None if unknown.
+    Replicas that were only stopped are left out: when rank 0 has ended, the operator stops all others. `cause` is the
+    value of a `Cause`, `message` completes "worker-0 …"; `rank` and `exit_code` are None if unknown.
     """
-    last = [one for one in candidates_of(history) if not history.is_superseded(one.end)]
-    failed = [one for one in last if one.end.kind is not ContainerKind.SIDECAR and not one.was_only_stopped]
-    by_replica = {one.end.replica: one for one in sorted(failed, key=lambda one: one.end.ended_at)}
+    last = [each for each in candidates_of(history) if not history.is_superseded(each.end)]
+    failed = [each for each in last if each.end.kind is not ContainerKind.SIDECAR and not each.was_only_stopped]
+    by_replica = {each.end.replica: each for each in sorted(failed, key=lambda each: each.end.ended_at)}
     return [
         {
             "replica": name,
@@ -453,7 +467,7 @@ def failed_replicas(history: PodHistory, *, ranks: Mapping[str, int]) -> list[di
 
 
 def failed_replicas_text(failed: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first few of `failed_replicas` as a sentence's end; "" if there are none."""
-    known = {one["replica"]: one["rank"] for one in failed if one["rank"] is not None}
-    texts = [f"{named(one['replica'], known)} {one['message']}" for one in failed]
+    """Return the first few of `failed_replicas` as text for the end of a sentence; "" if there are none."""
+    ranks = {each["replica"]: each["rank"] for each in failed if each["rank"] is not None}
+    texts = [f"{named(each['replica'], ranks)} {each['message']}" for each in failed]
     return "; ".join(first_few(texts, more="more failed"))

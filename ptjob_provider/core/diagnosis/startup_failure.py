@@ -1,4 +1,4 @@
-"""Diagnose pods that do not start: the obstacle, and whether a retry would meet it again."""
+"""Diagnose pods that do not start: what blocks them, and whether a retry would be blocked again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import Waiting
 
 WAITS_FOR_MASTER = "init-pytorch"
-"""The operator's init container of every worker; it exits with 1 when the master has no address after 100 lookups."""
+"""Name of the operator's init container in every worker; it fails if the master has no address after 100 lookups."""
 
 _IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 _IMAGE_GONE = re.compile(
     r"not found|denied|unauthorized|authentication required|manifest unknown|no match for platform|invalid|never",
     re.IGNORECASE,
 )
-_TELLING = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.REFUSED, WaitKind.FORBIDDEN, WaitKind.QUEUED}
+_INFORMATIVE = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.REFUSED, WaitKind.FORBIDDEN, WaitKind.QUEUED}
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 _UNBOUND = re.compile(r"unbound (?:immediate )?PersistentVolumeClaims")
 _PULL_REFUSED = re.compile(r"denied|unauthorized|authentication required|authorization", re.IGNORECASE)
@@ -36,9 +36,9 @@ _CAUSES = {
 
 
 def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose the most informative wait; the others are counted."""
-    wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
-    others = len({one.replica for one in waits}) - 1
+    """Diagnose pods that did not start, by the most informative of their waits; the summary counts the others."""
+    wait = min(waits, key=lambda wait: (wait.kind is not WaitKind.STUCK, ranks.get(wait.replica, len(ranks))))
+    others = len({wait.replica for wait in waits}) - 1
     more = f" (and {others} more)" if others else ""
     reason = f"init container {wait.container} still runs" if wait.kind is WaitKind.INIT else wait.reason
     message = f": {runtime_error(wait.message)}" if wait.message else ""
@@ -47,20 +47,22 @@ def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Dia
 
 
 def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose the wait of one pod that was not created, or that fits on no node."""
+    """Diagnose the wait of a pod that was not created, or that has no node."""
     who = named(wait.replica, ranks) or "a replica"
     return _diagnosis(wait, f"{who} {did}: {wait.in_vain or clip(wait.message) or wait.reason}")
 
 
 def advice_on(waits: Sequence[Waiting]) -> str:
-    """Return the advice while these waits last; "" if no action is known to be needed."""
-    specific = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
-    wait = min(specific, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
+    """Return advice for a job whose pods wait like this; "" if no action seems to be needed."""
+    specific = [
+        wait for wait in waits if wait.kind in _INFORMATIVE and (wait.kind is not WaitKind.QUEUED or _is_specific(wait))
+    ]
+    wait = min(specific, key=lambda wait: wait.kind is not WaitKind.STUCK, default=None)
     return while_it_is_there(_advice(_cause_of(wait), wait)[0]) if wait else ""
 
 
-def _is_telling(wait: Waiting) -> bool:
-    """Return whether a pod without a node has a specific reason."""
+def _is_specific(wait: Waiting) -> bool:
+    """Return whether a pod without a node waits for a reason that a person can remove."""
     return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message
 
 
@@ -85,7 +87,7 @@ def _cause_of(wait: Waiting) -> Cause:
 
 
 def is_image_gone(reason: str, message: str) -> bool:
-    """Return whether a container waits for an image that no retry can pull, such as a missing one."""
+    """Return whether a container waits for an image that no retry can pull, such as a missing image."""
     return reason in _IMAGE_REASONS and bool(_IMAGE_GONE.search(message))
 
 

@@ -1,4 +1,4 @@
-"""A job's state in a few words for a list: its wait, or its cause of failure."""
+"""Describe a job's state in a few words, for a list of jobs: why it waits, or why it failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 _LONGEST = 40
-"""Maximum characters; leaves room for the other columns of a terminal."""
+"""Maximum characters of the text; leaves room for the other columns of a terminal."""
 
 _MISSING = re.compile(r'(?i:\b(secret|configmap|serviceaccount|persistentvolumeclaim)s? "([^"]+)" not found)')
 _QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
@@ -28,9 +28,9 @@ _LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
 _EXIT_CODE = re.compile(r"exited with code (\d+)")
 _BECAUSE = re.compile(r".* because ")
 _COUNT_ALONE = re.compile(r"replica\(s\) failed|^jobset failed due to one or more job failures")
-"""Operators' reasons that name a role or a batch Job that has failed, mostly not the replica that failed first."""
+"""Operators' messages that only name a role or a batch Job, which is often not the one that failed first."""
 _NOT_HERE = "see ptjob get"
-"""The list reads the job's object alone; pods and events may tell more."""
+"""Shown if the job's object does not name the cause: lists read only this object, `ptjob get` reads pods and events."""
 _OF_THE_PROGRAM = {Cause.PYTHON_EXCEPTION, Cause.EXIT_CODE, Cause.CRASH_LOOP}
 _HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, WaitKind.FORBIDDEN}
 _SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
@@ -46,21 +46,21 @@ _WORDS = {
     Cause.SIDECAR: "sidecar does not end",
     Cause.TERMINATED: "stopped",
 }
-"""Replacements for causes whose value is not self-explanatory."""
+"""Texts for causes whose value does not explain itself."""
 
 
 def in_brief(
     job: str, history: PodHistory, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]
 ) -> str:
-    """Return a job's reason in at most 40 characters; "" if there is none or it is unknown.
+    """Return why a job waits or has failed, in at most 40 characters; "" if it does neither or the reason is unknown.
 
-    A recorded wait may be out of date, so it is shown for a pending job only.
+    A recorded wait may be out of date, so it is shown for pending jobs only.
 
     Args:
-        job: its name, the prefix of its replicas' names.
+        job: the job's name, with which the names of its replicas begin.
         history: the history of its pods.
         status: its status.
-        noted: the diagnosis already written on it, if any.
+        noted: the diagnosis annotated on the job; None if there is none.
         ranks: pod name → rank.
     """
     text = ""
@@ -71,13 +71,13 @@ def in_brief(
     elif status.phase is JobPhase.SUCCEEDED:
         text = _failed_beside(job, history, ranks)
     elif status.phase is JobPhase.PENDING and history.waiting:
-        text = _wait(min(history.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
+        text = _wait(min(history.waiting, key=lambda wait: (not _subject(wait.message), wait.kind not in _HELD)))
     return clip(text or _ended_so_far(job, history, status, ranks), _LONGEST)
 
 
 def held_back(history: PodHistory) -> frozenset[tuple[str, str]]:
-    """Return the (replica, reason) of waits that may last for good, without those of a normal start."""
-    return frozenset((one.replica, one.reason) for one in history.waiting if one.kind in _HELD)
+    """Return (replica, reason) for each wait that is not part of a normal start and may never end."""
+    return frozenset((wait.replica, wait.reason) for wait in history.waiting if wait.kind in _HELD)
 
 
 def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
@@ -87,14 +87,15 @@ def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
         return _BECAUSE.sub("", status.message.rstrip(".")) or status.reason
     code = _EXIT_CODE.search(why.summary)
     word = _subject(why.summary) or _word(why.cause, code[1] if code else None, why.exception)
-    is_of_one = why.replica and why.cause not in OF_THE_WHOLE_JOB
-    return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_one else word
+    is_of_replica = why.replica and why.cause not in OF_THE_WHOLE_JOB
+    return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_replica else word
 
 
 def _failed_beside(job: str, history: PodHistory, ranks: Mapping[str, int]) -> str:
     failed = failed_replicas(history, ranks=ranks)
     texts = [
-        f"{one['replica'].removeprefix(f'{job}-')}: {_word(Cause(one['cause']), one['exit_code'])}" for one in failed
+        f"{each['replica'].removeprefix(f'{job}-')}: {_word(Cause(each['cause']), each['exit_code'])}"
+        for each in failed
     ]
     return f"{texts[0]}{f' (and {len(texts) - 1} more)' if texts[1:] else ''}" if texts else ""
 
@@ -102,13 +103,13 @@ def _failed_beside(job: str, history: PodHistory, ranks: Mapping[str, int]) -> s
 def _wait(wait: Waiting) -> str:
     if wait.kind is WaitKind.INIT:
         return f"init container {wait.container}"
-    if wait.kind is WaitKind.CRASH_LOOP:  # the restarts are more informative
+    if wait.kind is WaitKind.CRASH_LOOP:  # the number of restarts, which is shown instead, is more informative
         return ""
     return _subject(wait.in_vain or wait.message) or wait.reason
 
 
 def _ended_so_far(job: str, history: PodHistory, status: JobStatus, ranks: Mapping[str, int]) -> str:
-    """Return the number of container restarts and their cause; without restarts, the replica that failed."""
+    """Return the number of container restarts and their cause; without restarts, the replica that failed and why."""
     if status.phase.is_terminal:
         return ""
     candidates = candidates_of(history)
@@ -121,12 +122,12 @@ def _ended_so_far(job: str, history: PodHistory, status: JobStatus, ranks: Mappi
     return f"{count}: {_end(shown)}" if shown else count
 
 
-def _end(one: Candidate) -> str:
-    return _word(one.classified.cause, one.end.exit_code, one.classified.exception)
+def _end(candidate: Candidate) -> str:
+    return _word(candidate.classified.cause, candidate.end.exit_code, candidate.classified.exception)
 
 
 def _subject(message: str) -> str:
-    """Return the missing object that a message names: `claim datasets not found`."""
+    """Return the object or resource that a message says is missing, such as `claim datasets not found`; "" for none."""
     if missing := _MISSING.search(message):
         kind = missing[1].lower()
         return f"{_SHORT.get(kind, kind)} {missing[2]} not found"

@@ -1,17 +1,17 @@
-"""Decide when an unfinished job cannot progress by itself and is ended.
+"""Decide when a job that does not progress is given up.
 
-    state of the pods                                                   ends the job
+    state of the pods                                                   given up
     -----------------------------------------------------------------   -----------------------------------
     invalid image name, image never pulled, program missing             at once
     image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`
     the namespace's rules refuse its pods                               after `start_timeout`
     scheduled and not running, without a known problem                  after `start_timeout`
-    the image is being pulled                                           never: it progresses
+    the image is being pulled                                           never: the job progresses
     crash loop                                                          after `crash_loop_limit` restarts
     unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
 
-All clocks are ours and start when the pod history first has the wait.
+Times are measured by the clock of this process, from the first observation of the wait.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDE
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Maximum waits of a job; None never ends it. Seconds, by our own clock.
+    """Maximum waits of a job, in seconds by the clock of this process; None for no limit.
 
     Attributes:
-        start_timeout: from scheduling of a pod until its containers run; 20 minutes outlast a registry's restart.
-        queue_timeout: until every pod is scheduled; no limit, because queues are normal on a busy cluster.
-        crash_loop_limit: restarts in a row, without a run of ten minutes between them.
-        sidecar_timeout: from the training containers' success until the other containers end.
+        start_timeout: from the scheduling of a pod until its containers run; 20 minutes outlast a registry's restart.
+        queue_timeout: until every pod is scheduled; by default no limit, as queues are normal on a busy cluster.
+        crash_loop_limit: number of restarts in a row, without a run of ten minutes between them.
+        sidecar_timeout: from the success of the training containers until the other containers end.
     """
 
     start_timeout: float | None = 1200.0
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Clock:
-    """A running limit; the earliest sorts first."""
+    """A limit whose time runs, and when it ends; clocks sort by their end."""
 
     ends_at: datetime
     seconds: float
@@ -73,7 +73,7 @@ def ending(
     limits: Limits,
     ranks: Mapping[str, int] | None = None,
 ) -> Diagnosis | None:
-    """Return why the job must be ended now; None while waiting may help or the job has ended by itself."""
+    """Return why the job is given up now; None while waiting may help, or if the job has ended."""
     if status.phase.is_terminal:
         return None
     ranks = ranks or {}
@@ -87,14 +87,14 @@ def ending(
 
 
 def ends_at(history: PodHistory, *, now: datetime, limits: Limits) -> datetime | None:
-    """Return the next instant after `now` at which the answer of `ending` may change without an observation."""
+    """Return the next instant after `now` at which the result of `ending` may change without a new observation."""
     return min((clock.ends_at for clock in clocks(history, limits) if clock.ends_at > now), default=None)
 
 
 def clocks(history: PodHistory, limits: Limits) -> Iterator[Clock]:
-    """Yield the limits that run while the job stays in this state.
+    """Yield the limits whose time runs while the job stays in this state.
 
-    An init container that may only wait for another replica has none while that one is blocked.
+    An init container may only wait for another replica, so no limit runs for it while another replica is blocked.
     """
     is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in history.waiting)
     for wait in history.waiting:
@@ -137,11 +137,11 @@ def _crash_loop(history: PodHistory, limit: int | None, ranks: Mapping[str, int]
 def _loops(history: PodHistory, counts: Restarts, limit: int) -> bool:
     if counts.in_a_row < limit:
         return False
-    mine = (counts.replica, counts.container)
-    waits = any(one.replica == counts.replica and one.kind is WaitKind.CRASH_LOOP for one in history.waiting)
+    container = (counts.replica, counts.container)
+    waits = any(wait.replica == counts.replica and wait.kind is WaitKind.CRASH_LOOP for wait in history.waiting)
     return waits or any(
-        (one.replica, one.container) == mine and one.run == counts.total and one.failed and not one.stopped
-        for one in history.terminations
+        (end.replica, end.container) == container and end.run == counts.total and end.failed and not end.stopped
+        for end in history.terminations
     )
 
 
@@ -151,10 +151,10 @@ def _queued(
     if history.queued_since is None or not _has_passed(history.queued_since, now, timeout):
         return None
     for kind in (WaitKind.REFUSED, WaitKind.QUEUED):
-        wait = next((one for one in history.waiting if one.kind is kind), None)
+        wait = next((wait for wait in history.waiting if wait.kind is kind), None)
         if wait is not None:
             return without_place(wait, f"had no place after {duration(timeout)}", ranks)
-    if status.phase is JobPhase.RUNNING:  # its pods run, though none of them was observed
+    if status.phase is JobPhase.RUNNING:  # its pods run, although none of them was observed
         return None
     if not status.is_taken_up:
         text = f"no operator has taken it up within {duration(timeout)}"
@@ -165,7 +165,7 @@ def _queued(
 
 
 def _sidecar(history: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
-    late = [one for one in history.waiting if one.kind is WaitKind.SIDECAR and _has_passed(one.since, now, timeout)]
+    late = [wait for wait in history.waiting if wait.kind is WaitKind.SIDECAR and _has_passed(wait.since, now, timeout)]
     if history.running or not late:
         return None
     wait = late[0]
