@@ -1,1 +1,1 @@
-"""Programs that run inside pods: one file each, the standard library only."""
+"""Programs that run inside pods; each is one file that needs only the standard library."""

@@ -1,7 +1,7 @@
-"""List, pack and unpack the files on a claim, with the same program for every back-end.
+"""List, pack and unpack the files on a claim; the same program for every back-end.
 
-One file that needs only the standard library, because a cluster runs it with the Python of any image, 3.7 or newer.
-Copies are tar archives on a stream; extraction stays below the target folder.
+This file needs only the standard library, because a cluster runs it with the Python of any image, 3.7 or newer. Files
+are copied as tar archives on a stream; extraction cannot leave the claim.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PIECE = 1024 * 1024
 
 
 def main(arguments: list[str]) -> None:
-    """Run list, pack or unpack on standard input and output; arguments: action, the claim's root, path, name.
+    """List, pack or unpack files, with standard input and output; the arguments are action, claim root, path and name.
 
     Raises:
-        SystemExit: it failed; carries the reason.
+        SystemExit: the action failed; has the reason.
     """
     verb, root, path = arguments[0], Path(arguments[1]), arguments[2]
     place = below(root, path)
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
 
 
 def below(root: Path, path: str) -> Path:
-    """Return the file system path of a path on the claim.
+    """Return the path in the file system for a path on the claim.
 
     Raises:
         SystemExit: the path leaves the claim, by `..` or through a link.
@@ -46,7 +46,7 @@ def below(root: Path, path: str) -> Path:
 
 
 def listed(place: Path) -> list[dict[str, Any]]:
-    """Return the entries of a folder, or the file itself.
+    """Return name, size and modification time of a folder's entries, or of a file.
 
     Raises:
         SystemExit: the path does not exist.
@@ -56,7 +56,7 @@ def listed(place: Path) -> list[dict[str, Any]]:
 
 
 def pack(place: Path, stream: IO[bytes]) -> None:
-    """Write a file or folder as a tar archive whose first entry has its name.
+    """Write a file or folder to the stream, as a tar archive whose first entry has the name of the file or folder.
 
     Raises:
         SystemExit: the path does not exist.
@@ -67,7 +67,7 @@ def pack(place: Path, stream: IO[bytes]) -> None:
 
 
 def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
-    """Extract an archive into the folder, which is created; the first entry is renamed to `name`.
+    """Extract an archive into the folder, which is created; the archive's first entry is renamed to `name`.
 
     Raises:
         SystemExit: an entry leaves the root, or is neither a file nor a folder.
@@ -80,7 +80,7 @@ def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
                 target = below(root, f"{folder.relative_to(root.resolve())}/{name}{slash}{rest}")
                 _extract(archive, member, target)
         except (OSError, SystemExit):
-            for _ in archive:  # a web socket's sender learns of no failure before all is read
+            for _ in archive:  # the sender on a web socket sees no failure before everything is read
                 pass
             raise
 
@@ -100,9 +100,9 @@ def _check_there(place: Path) -> None:
 
 
 def _write(source: IO[bytes] | None, target: Path) -> None:
-    """Write a file atomically; replace a link at its path instead of following it."""
+    """Write a file atomically; a link at the target path is replaced, not followed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")  # two may copy the same file at once
+    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")  # two processes may copy the same file at once
     with unfinished.open("xb") as file:
         try:
             while source is not None and (piece := source.read(_PIECE)):

@@ -1,24 +1,26 @@
-"""Inspect a job's outputs in place and report the facts; `outputs` judges them.
+"""Inspect a job's outputs in place and report facts about them; `outputs` judges the facts.
 
-One file, the standard library only, Python 3.6 or newer: it runs in the job's own image, as `python probe.py <
-request.json > report.json`, and the local back-end imports it. So it imports nothing of this package:
+This file needs only the standard library, Python 3.6 or newer, and imports nothing of this package: it runs in the
+job's own image, as `python probe.py < request.json > report.json`. The local back-end imports it.
 
     request  {"model": path or null, "tfevents": path or null, "roots": {"model": directory, "tfevents": directory},
-              "since": seconds since 1970 or null, "curves": whether curves are wanted}
+              "since": seconds since 1970 or null, "curves": true to include curves}
     report   {"model": facts or null, "tfevents": facts or null}      facts: the fields of `outputs.OutputFacts`
 
-Nothing outside an output's root is read, whatever links there are; no link to a directory is followed.
+Nothing outside an output's root is read, and links to directories are not followed.
 
-A model's sha256 is that of the file. A directory's is that of the list of its files, so that a person can check it:
-`find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum` (where no file is a link).
+The sha256 of a file is that of its content. The sha256 of a directory is that of the list of its files, so that a
+person can check it (if no file is a link):
+`find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`.
 
-Of tfevents, the last value of each scalar is reported, by step and then by wall time, whichever file it is in: a
-resumed training goes on in another one. A directory below is a run of its own, as in TensorBoard: its tags begin with
-its path. Files that were not modified since `since` are earlier trainings' and not read. Values that JSON has no number
-for are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by name. Curves are lists
-of [step, value] of the first MAX_CURVES tags, thinned out evenly to MAX_POINTS points, of which the last one is there.
+Of tfevents, the last value of each scalar is reported, by step and then by wall time. The value may be in any file,
+because a resumed training writes a new file. A subdirectory is a separate run, as in TensorBoard: its tags begin with
+its path. Files that were not modified at `since` or later belong to earlier trainings and are not read. Values for
+which JSON has no number are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by
+name. Curves are lists of [step, value] of the first MAX_CURVES tags, evenly reduced to MAX_POINTS points, and always
+contain the last point.
 """
-# Paths are bytes: a file name need not be text, and pathlib supports text only.
+# Paths are bytes, because file names may not be valid text, which pathlib requires.
 # ruff: noqa: PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
 
 import errno
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_TAGS, MAX_CURVES, MAX_POINTS = 200, 20, 200
 _MAX_TAG_LENGTH = 256
-_MAX_RECORD = 16 * 1024 * 1024  # greater ones hold images or embeddings
+_MAX_RECORD = 16 * 1024 * 1024  # larger records contain images or embeddings
 _MAX_TROUBLES = 5
 _CHUNK = 1024 * 1024
 
@@ -49,7 +51,7 @@ _INTEGERS = ("<i", "<q")
 
 
 def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
-    """Return the report for a request; unreadable parts are named in it.
+    """Return the report for a request; the report names files that cannot be read.
 
     Raises:
         OSError: a root, or the path to an output, cannot be read.
@@ -64,7 +66,7 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
 
 
 class _Troubles:
-    """Problems of the inspection: the first few, and the number of further ones."""
+    """Collects the problems of the inspection: the first few, and the number of others."""
 
     def __init__(self) -> None:
         self._texts, self._more = [], 0  # type: list[str], int
@@ -80,7 +82,7 @@ class _Troubles:
 
 
 class _Model:
-    """Digests the file or files of a model."""
+    """Computes the digest of a model, a file or a directory."""
 
     def __init__(self) -> None:
         self._only, self._whole, self._list = "", True, hashlib.sha256()
@@ -103,7 +105,7 @@ class _Model:
 
 
 class _Curve:
-    """The points of one scalar, thinned out to every second, fourth, ... one as their number grows."""
+    """Collects the points of one scalar; as their number grows, keeps every second, every fourth, … point only."""
 
     def __init__(self) -> None:
         self._points, self._count, self._stride = [], 0, 1  # type: list[tuple[int, float, float]], int, int
@@ -122,7 +124,7 @@ class _Curve:
 
 
 class _Events:
-    """Collects the last scalars of event files, and their curves on request."""
+    """Collects the last value of each scalar in event files, and curves on request."""
 
     def __init__(self, since: float, *, with_curves: bool = False) -> None:
         self._since, self._with_curves = since, with_curves
@@ -201,13 +203,13 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) 
     return _facts(problem=str(troubles), **facts, **reader.facts(is_dir=is_dir))
 
 
-def _facts(**found: "Any") -> "dict[str, Any]":
+def _facts(**known: "Any") -> "dict[str, Any]":
     nothing = {"exists": False, "is_dir": False, "files": 0, "bytes": 0, "sha256": "", "modified_at": 0.0}
-    return {**nothing, "last_step": None, "scalars": {}, "curves": {}, "problem": "", **found}
+    return {**nothing, "last_step": None, "scalars": {}, "curves": {}, "problem": "", **known}
 
 
 def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iterator[tuple[bytes, bytes]]":
-    """Yield the files below a directory, by name; holds the names of one directory at a time in memory."""
+    """Yield (name, path) of the files below a directory, sorted by name, without reading the whole tree first."""
     waiting = [b""]
     while waiting:
         name = waiting.pop()
@@ -223,7 +225,7 @@ def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iter
         except OSError as error:
             troubles.add(name or b".", error.strerror)
             continue
-        waiting.extend(sorted((it for it in below if it.endswith(b"/") or reader.wants(it)), reverse=True))
+        waiting.extend(sorted((each for each in below if each.endswith(b"/") or reader.wants(each)), reverse=True))
 
 
 def _checked(path: bytes, root: bytes) -> "os.stat_result":
@@ -244,7 +246,7 @@ def _is_inside(path: bytes, root: bytes) -> bool:
 def _bytes(path: str) -> bytes:
     if not path.startswith("/"):
         raise ValueError(f"not an absolute path: {path!r}")
-    return path.encode("utf-8", "surrogateescape")  # independent of the image's locale
+    return path.encode("utf-8", "surrogateescape")  # the same in every locale
 
 
 def _text(name: bytes) -> str:
@@ -258,13 +260,13 @@ def _json_number(value: float) -> "float | str":
 
 
 def _records(stream: "IO[bytes]", size: int) -> "Iterator[bytes]":
-    """Yield the records of a TFRecord file; an incomplete last record is still being written and skipped.
+    """Yield the records of a TFRecord file; skip an incomplete last record, which is still being written.
 
-    The checksum of a record's length detects other files. Checksums of the data are ignored: the standard library has
-    no crc32c, and in Python it would take longer than everything else.
+    The checksum of each record's length shows whether the file is a TFRecord file. The checksums of the data are not
+    verified: the standard library has no crc32c, and in Python it would take longer than everything else.
 
     Raises:
-        ValueError: the file is no TFRecord file from some offset on.
+        ValueError: from some offset on, the file is not a TFRecord file.
     """
     while True:
         place = stream.tell()
@@ -303,7 +305,7 @@ _CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
 
 
 def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
-    """Parse an Event: its step, its wall time, its scalars."""
+    """Parse an Event message, and return its step, its wall time and its scalars."""
     step, wall_time, scalars = 0, 0.0, []  # type: ignore[var-annotated]
     for key, value in _fields(record):
         if key == (1, _FIXED64):
@@ -312,12 +314,12 @@ def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
             step = _signed(value)
         elif key == (5, _BYTES):
             values = [_scalar(part) for part_key, part in _fields(value) if part_key == (1, _BYTES)]
-            scalars.extend(found for found in values if found)
+            scalars.extend(scalar for scalar in values if scalar)
     return step, wall_time, scalars
 
 
 def _scalar(data: bytes) -> "tuple[bytes, float] | None":
-    """Parse a Summary.Value: its tag and number; None if it is no scalar."""
+    """Parse a Summary.Value message, and return its tag and number; None if it is not a scalar."""
     tag, number, plugin = b"", None, b""
     for key, value in _fields(data):
         if key == (1, _BYTES):
@@ -332,7 +334,7 @@ def _scalar(data: bytes) -> "tuple[bytes, float] | None":
 
 
 def _tensor_number(data: bytes) -> "float | None":
-    """Parse a TensorProto with a single number and no dimensions; None for anything else."""
+    """Parse a TensorProto message, and return its number; None unless it has one number and no dimensions."""
     parts = dict(_fields(data))
     layout, field = _TENSORS.get(parts.get((1, _VARINT), 0), ("", 0))
     dimensions = [key for key, _ in _fields(parts.get((2, _BYTES), b"")) if key == (2, _BYTES)]
@@ -345,7 +347,7 @@ def _tensor_number(data: bytes) -> "float | None":
 
 
 def _typed_number(values: "list[Any]", layout: str) -> float:
-    """Parse the number in the field of the tensor's type: packed or not, absent if it is 0."""
+    """Return the number in the field of the tensor's type: it may be packed, and is absent if it is 0."""
     value = values[0] if values else 0
     if isinstance(value, bytes) and layout in _INTEGERS:
         value, _ = _varint(value, 0)
@@ -355,12 +357,12 @@ def _typed_number(values: "list[Any]", layout: str) -> float:
 
 
 def _inner(data: bytes, number: int) -> bytes:
-    """Return the first bytes field of that number in a message; empty if it has none."""
+    """Return the first bytes field with this number in a message; b"" if there is none."""
     return next((value for key, value in _fields(data) if key == (number, _BYTES)), b"")
 
 
 def _fields(data: bytes) -> "Iterator[tuple[tuple[int, int], Any]]":
-    """Yield the fields of a protobuf message: (number, wire type), and an int for a varint, else bytes.
+    """Yield the fields of a protobuf message as ((number, wire type), value): an int for a varint, bytes for others.
 
     Raises:
         ValueError: the message is malformed.

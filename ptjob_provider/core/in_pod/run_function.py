@@ -1,19 +1,19 @@
 """Run a user's function on every rank, and report rank 0's return value: the program of a job made from a function.
 
-One file that needs only the standard library, Python 3.10 or newer: `code.program` sends it into pods as text, followed
-by a call of `main` with the payload:
+This file needs only the standard library, Python 3.10 or newer. `code.program` sends its text to pods, followed by a
+call of `main` with the payload:
 
-    {"name": of the function, "file": where its author has it, "package": that its relative imports are relative to,
+    {"name": name of the function, "file": its file on its author's machine, "package": package for relative imports,
      "text": the source, "modules": {path: source}, "args": [JSON], "kwargs": {name: JSON},
-     "late": [[name, is JSON]] of the keyword arguments that the command line has, in this order}
+     "late": [[name, is JSON]] of the keyword arguments that are on the command line, in this order}
 
-The source becomes the module MODULE in a temporary folder, beside `modules`: processes that the training spawns import
-it there. It is compiled under its author's file name, so that tracebacks name that file and its lines.
+The source becomes the module MODULE in a temporary folder, together with `modules`; processes that the training spawns
+import it from there. It is compiled under its author's file name, so that tracebacks show that file and its lines.
 
 Arguments are rebuilt by the function's type hints: JSON values, tuples, paths, enumerations, dates, datetimes and
-dataclasses, inside lists, maps and unions, too. A return value may consist of the same. It is written to the file
-that the variable RETURN_VALUE names: a pod's termination message. JSON has no NaN; the text is NaN, Infinity or
--Infinity.
+dataclasses, also inside lists, maps and unions. A return value may consist of the same types. It is written to the
+file that the variable RETURN_VALUE names, which is the pod's termination message. As JSON has no NaN and infinities,
+they are written as the texts NaN, Infinity and -Infinity.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MODULE = "ptjob_function"
-"""Name of the module that the function is in while it runs: in pickles of its classes, and in `__name__`."""
+"""Name of the module that contains the function while it runs; pickles of its classes and `__name__` have this name."""
 
 RETURN_VALUE = "PTJOB_RETURN_VALUE"
-"""Variable with the path to write rank 0's return value to; unset, it is written nowhere."""
+"""Variable with the path of the file for rank 0's return value; if unset, the value is not written."""
 
 MODEL = "PTJOB_MODEL_PATH"
-"""Variable with the path of the declared model; rank 0 makes its folder."""
+"""Variable with the path of the declared model; rank 0 creates the folder of this path."""
 
 KEY = "ptjob_return_value"
-"""Only key of the map in that file; it tells a return value from the last lines of a log."""
+"""Only key of the map in that file; distinguishes a return value from the last lines of a log."""
 
 RAISED_IN = "raised in "
-"""Begins the line below a traceback that names the function, its file and the line: `train (dags/case.py, line 3)`."""
+"""Prefix of the line after a traceback that names function, file and line, such as `train (dags/case.py, line 3)`."""
 
 MAX_BYTES = 4096
-"""Kubernetes' limit of a termination message."""
+"""Maximum bytes of a termination message in Kubernetes."""
 
 _RANKS = ("RANK", "PET_NODE_RANK")
 _DATES = (dt.datetime, dt.date)
@@ -68,7 +68,7 @@ exec(compile(_ptjob_text, __file__, "exec", dont_inherit=True))
 
 
 def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> int:
-    """Call the function, and return the exit code; an exception is printed as if the author's file had been run."""
+    """Call the function, and return the exit code; print an exception as if the author's file had been run."""
     is_rank0 = next((environ[name] for name in _RANKS if environ.get(name)), "0") == "0"
     if is_rank0 and (model := environ.get(MODEL)):
         with contextlib.suppress(OSError):  # no write permission: the function itself reports it
@@ -78,7 +78,7 @@ def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) ->
             value = _call(payload, Path(folder))
             if is_rank0:
                 report(payload["name"], value, environ.get(RETURN_VALUE, ""))
-        except Exception as error:  # noqa: BLE001 - the process's edge
+        except Exception as error:  # noqa: BLE001 - the outermost call of the process
             shown = traceback.format_exception(type(error), error, _from_file(error.__traceback__, payload["file"]))
             sys.stdout.flush()
             sys.stderr.write("".join(shown).replace(f"{folder}{os.sep}", "") + _where(error, payload))
@@ -87,10 +87,10 @@ def main(payload: Mapping[str, Any], environ: Mapping[str, str] = os.environ) ->
 
 
 def report(name: str, value: Any, path: str) -> None:
-    """Write a return value; None is written nowhere.
+    """Write the return value of the function `name` to the file at `path`; None is not written.
 
     Raises:
-        TypeError: JSON has no such value.
+        TypeError: JSON cannot represent the value.
         ValueError: the value is too large.
     """
     if value is None or not path:
@@ -111,10 +111,10 @@ _RETURNABLE = "allowed: JSON values, dataclasses, and numbers of NumPy and PyTor
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it.
+    """Return the JSON value that represents a value.
 
     Raises:
-        TypeError: JSON has no such value; the text is its type.
+        TypeError: JSON cannot represent the value; the text is its type.
     """
     if isinstance(value, enum.Enum):
         return plain(value.value)
@@ -151,10 +151,10 @@ def _plain_object(value: Any) -> Any:
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """Return the type hints of a function or a class; Any for one that cannot be evaluated."""
+    """Return the type hints of a function or a class; Any for a hint that cannot be evaluated."""
     try:
         return typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - hints may name what only type checkers import
+    except Exception:  # noqa: BLE001 - hints may use names that only type checkers import
         scope = getattr(function, "__globals__", None) or vars(sys.modules[function.__module__])
     return {name: _evaluated(hint, scope) for name, hint in function.__annotations__.items()}
 
@@ -167,10 +167,10 @@ def _evaluated(hint: Any, scope: dict[str, Any]) -> Any:
 
 
 def rebuilt(hint: Any, value: Any) -> Any:
-    """Return the value for which JSON has this one, by the type hint.
+    """Return the value of the hinted type that a JSON value represents.
 
     Raises:
-        TypeError, ValueError: the hint has no such value.
+        TypeError, ValueError: no value of the hinted type is represented so.
     """
     origin, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -185,15 +185,15 @@ def rebuilt(hint: Any, value: Any) -> Any:
 
 
 def _of_union(members: tuple[Any, ...], value: Any) -> Any:
-    """Return the value by the first of the members that it fits."""
+    """Return the value rebuilt as the first member of the union that it fits."""
     plainly = [each for each in members if type(value) is each]
     for member in [] if plainly else members:
         try:
-            found = rebuilt(member, value)
+            result = rebuilt(member, value)
         except (TypeError, ValueError):
             continue
-        if found is not value:
-            return found
+        if result is not value:
+            return result
     return value
 
 
@@ -223,7 +223,7 @@ def _is_enum(origin: Any) -> bool:
 
 
 def arguments(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """Return JSON values as the arguments of a call, rebuilt by the function's type hints."""
+    """Return the arguments of a call, rebuilt from JSON values by the function's type hints."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     hints = hints_of(inspect.unwrap(function))
     for name, value in bound.arguments.items():
@@ -254,7 +254,7 @@ def _call(payload: Mapping[str, Any], folder: Path) -> Any:
 
 
 def _where(error: BaseException, payload: Mapping[str, Any]) -> str:
-    """Return a line that says where the file's code was left; "" if it had not begun."""
+    """Return a line that names the last line of the file that ran; "" if the file had not started to run."""
     steps = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in steps if frame.f_code.co_filename == payload["file"]]
     place = "/".join(Path(payload["file"]).parts[-2:])
@@ -262,8 +262,8 @@ def _where(error: BaseException, payload: Mapping[str, Any]) -> str:
 
 
 def _from_file(trace: types.TracebackType | None, file: str) -> types.TracebackType | None:
-    """Return the traceback from its first line in the file on; all of it if none is there."""
-    found = trace
-    while found is not None and found.tb_frame.f_code.co_filename != file:
-        found = found.tb_next
-    return found or trace
+    """Return the traceback from its first frame in the file on; all of it if no frame is in the file."""
+    start = trace
+    while start is not None and start.tb_frame.f_code.co_filename != file:
+        start = start.tb_next
+    return start or trace

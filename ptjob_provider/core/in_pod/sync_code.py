@@ -1,8 +1,8 @@
-"""Fetch training code once: the program of a job's sync container, here and in `docker/sync`.
+"""Fetch training code once, with git or rsync: the program of a job's sync container, in the image of `docker/sync`.
 
-One file that needs only the standard library, because the image has nothing else. It is configured by git-sync's
-variables (`GIT_SYNC_*` of version 3 and `GITSYNC_*` of version 4), so that a git-sync image can replace it, and for
-rsync by `PTJOB_RSYNC_SOURCE`. It prints no credentials and sends them to no other host than theirs.
+This file needs only the standard library, because the image has nothing else. Its settings are git-sync's variables
+(`GIT_SYNC_*` of version 3 and `GITSYNC_*` of version 4), so that a job can use a git-sync image instead, and
+`PTJOB_RSYNC_SOURCE` for rsync. It does not print credentials, and sends them only to the host that they are for.
 
 Exit codes: 0, the code is in place; 75, a server was unreachable and a retry may help; 1, the configuration must
 change.
@@ -36,7 +36,7 @@ FAILED = "code sync failed: "
 
 RSYNC_SOURCE = "PTJOB_RSYNC_SOURCE"
 REPORT = "PTJOB_SYNC_REPORT"
-"""Variable with the path of the JSON report of what was fetched; unset, no report is written."""
+"""Variable with the path of a JSON report about the code that was fetched; if unset, no report is written."""
 
 UNREACHABLE = 75  # EX_TEMPFAIL
 
@@ -46,7 +46,7 @@ _TIMEOUT = 600.0
 _ATTEMPTS = 3
 _PAUSE = 2.0
 _NSS_WRAPPER = "libnss_wrapper.so"
-# Kept as text: importing this module, as every DAG file does, compiles no patterns.
+# Patterns are texts, so that importing this module, as every DAG file does, compiles none.
 _SHA = r"[0-9a-f]{40}([0-9a-f]{24})?"
 _SECONDS = r"(\d+(?:\.\d+)?)(s|m|h)?"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -78,7 +78,12 @@ _ADVICE = (
 
 
 class SyncFailed(Exception):
-    """The code was not fetched; `temporary`: a retry may help; `needs_all`: the server serves no partial history."""
+    """The code was not fetched.
+
+    Attributes:
+        temporary: a retry may help.
+        needs_all: the server can only serve the whole history.
+    """
 
     def __init__(self, text: str, *, temporary: bool = False, needs_all: bool = False) -> None:
         super().__init__(text)
@@ -87,37 +92,37 @@ class SyncFailed(Exception):
 
 
 class SyncOptions:
-    """The requested source and its settings, read from the variables of either git-sync version."""
+    """Settings for fetching the code, read from the variables of either git-sync version."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
 
     def text(self, *names: str) -> str:
-        """Return the first non-empty setting of these, `GIT_SYNC_NAME` before `GITSYNC_NAME`.
+        """Return the first of these settings that is not empty; `GIT_SYNC_NAME` has precedence over `GITSYNC_NAME`.
 
         Raises:
             SyncFailed: the value is not allowed.
         """
         for name in names:
             for variable in (f"GIT_SYNC_{name}", f"GITSYNC_{name}"):
-                if found := self.environ.get(variable, "").strip():
-                    return _accepted(variable, found)
+                if value := self.environ.get(variable, "").strip():
+                    return _accepted(variable, value)
         return ""
 
     @property
     def root(self) -> Path:
-        """Return the parent folder of the code's folder."""
+        """Return the folder in which the folder of the code is created."""
         return Path(self.text("ROOT") or "/code")
 
     @property
     def revision(self) -> str:
-        """Return the commit, tag or other git revision; "" for the newest of the branch."""
+        """Return the commit, tag or other git revision; "" for the newest commit of the branch."""
         text = self.text("REV")
         return "" if text == "HEAD" else text
 
     @property
     def branch(self) -> str:
-        """Return the branch or tag; "" for the repository's default."""
+        """Return the branch or tag; "" for the repository's default branch."""
         text = self.text("BRANCH", "REF")
         return "" if text == "HEAD" else text
 
@@ -129,26 +134,26 @@ class SyncOptions:
 
     @property
     def timeout(self) -> float:
-        """Return the seconds that one try may take."""
+        """Return the maximum seconds of each git or rsync command."""
         match = re.fullmatch(_SECONDS, self.text("TIMEOUT", "SYNC_TIMEOUT"))
         return float(match[1]) * _UNITS[match[2] or ""] if match else _TIMEOUT
 
     @property
     def attempts(self) -> int:
-        """Return the number of tries for an unreachable server."""
+        """Return the maximum number of tries while the server is unreachable."""
         text = self.text("MAX_SYNC_FAILURES", "MAX_FAILURES")
         return int(text) + 1 if text.isdecimal() else _ATTEMPTS
 
     @property
     def credentials(self) -> tuple[str, str]:
-        """Return user name and password; "" for one that is not set."""
+        """Return user name and password, each "" if it is not set."""
         file = self.text("PASSWORD_FILE")
         password = Path(file).read_text().strip() if file else self.text("PASSWORD")
         return self.text("USERNAME"), password
 
 
 def refusal(variable: str, value: str) -> str:
-    """Return the allowed values if a variable's value is invalid; "" if it is valid or the variable unknown."""
+    """Return text about the allowed values if the variable's value is invalid; "" if it is valid."""
     setting = re.sub("^GIT_?SYNC_", "", variable)
     if setting in {"DEST", "LINK"} and value.strip() and not is_folder_name(value.strip()):
         return "allowed: the name of one folder, which is made in the root of the code"
@@ -180,7 +185,7 @@ def main(environ: Mapping[str, str]) -> int:
 
 
 def _again(options: SyncOptions, folder: Path) -> dict[str, str]:
-    """Retry until a server answers, or the tries are used up."""
+    """Fetch the code, and retry until the server answers or the tries are used up."""
     for attempt in range(1, options.attempts + 1):
         try:
             return _rsync(options, folder) if options.environ.get(RSYNC_SOURCE) else _git(options, folder)
@@ -193,7 +198,7 @@ def _again(options: SyncOptions, folder: Path) -> dict[str, str]:
 
 
 def revision_in(message: str) -> str:
-    """Return the revision in a run's report; "" if there is none."""
+    """Return the revision in the report of a run; "" if the text is no report or has none."""
     try:
         return str(json.loads(message)["git_revision"])
     except (ValueError, KeyError, TypeError):
@@ -214,13 +219,13 @@ def _git(options: SyncOptions, folder: Path) -> dict[str, str]:
     _checkout(git, options)
     if (submodules := options.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
-        # Only our own setting decides the depth: a server may refuse what .gitmodules recommends.
+        # Only the options decide the depth: a server may refuse the depth that .gitmodules recommends.
         git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(options.depth))
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
 
 
 def _emptied(folder: Path) -> Path:
-    """Return the folder after deleting what an earlier run of this container left; a link is removed, not followed."""
+    """Delete what an earlier run of the container has left, and create the empty folder; links are not followed."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
@@ -229,10 +234,10 @@ def _emptied(folder: Path) -> Path:
 
 
 def _folder_of(url: str) -> str:
-    """Return the name of the folder that this repository is checked out to.
+    """Return the name of the folder into which a repository is checked out.
 
     Raises:
-        SyncFailed: the address ends in no name.
+        SyncFailed: the address does not end in a name.
     """
     name = repository_name(url)
     if not is_folder_name(name):
@@ -278,7 +283,7 @@ def _depth(depth: int) -> list[str]:
 
 
 class _Git:
-    """Runs git in one working copy."""
+    """Runs git commands in one working copy."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], timeout: float) -> None:
         self._folder = folder
@@ -286,7 +291,7 @@ class _Git:
         self._timeout = timeout
 
     def __call__(self, *words: str) -> str:
-        """Return git's output; fetch all of the history if the server refuses part of it."""
+        """Run a git command, and return its output; if the server refuses a limited depth, run it without a depth."""
         try:
             return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
         except SyncFailed as error:
@@ -298,13 +303,13 @@ class _Git:
 
 
 def repository_name(source: str) -> str:
-    """Return the folder name of a source: the last part of its path, without `.git`."""
+    """Return the default folder name for a source: the last part of its path, without `.git`."""
     path = source.rstrip("/").removesuffix(".git")
     return re.split(r"[/:]", path)[-1] or "code"
 
 
 def _git_environment(options: SyncOptions, url: str, folder: Path) -> dict[str, str]:
-    """Return the environment for git: no prompts, and credentials for this one server only."""
+    """Return the environment of git: it shows no prompts, and sends credentials to the server of `url` only."""
     settings = [("credential.helper", ""), ("advice.detachedHead", "false"), ("safe.directory", "*")]
     user, password = options.credentials
     parts = urlsplit(url)
@@ -350,7 +355,7 @@ def _rsync(options: SyncOptions, folder: Path) -> dict[str, str]:
 
 
 def _ssh(options: SyncOptions, folder: Path) -> list[str]:
-    """Return the ssh command with the one key, and with host key verification unless disabled."""
+    """Return the ssh command: it uses only the given key, and verifies host keys unless that is disabled."""
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
     if key := _key(options):
         own = folder / "key"
@@ -368,16 +373,16 @@ def _ssh(options: SyncOptions, folder: Path) -> list[str]:
 
 def _key(options: SyncOptions) -> Path | None:
     named = options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE")
-    return next((path for path in map(Path, [*filter(None, [named]), *_beside(named)]) if path.is_file()), None)
+    return next((path for path in map(Path, [*filter(None, [named]), *_key_paths(named)]) if path.is_file()), None)
 
 
-def _beside(named: str) -> Sequence[str]:
-    """Return the key's path under the other name: Kubernetes' Secret key names differ from git-sync's."""
+def _key_paths(named: str) -> Sequence[str]:
+    """Return paths of the key under the names that Kubernetes and git-sync use for a Secret's ssh key."""
     return [str(Path(named).parent / Path(path).name) for path in _SECRETS] if named else _SECRETS
 
 
 def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return variables that give this user a name: ssh needs one, and a pod's user may have none."""
+    """Return variables that give this process's user a name, if it has none: ssh needs a name."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(os.getuid())
         return {}
@@ -392,7 +397,7 @@ def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> str:
-    """Return a program's output.
+    """Run a program, and return its output.
 
     Raises:
         SyncFailed: the program failed, timed out or is missing.
@@ -417,7 +422,7 @@ def _is_temporary(message: str) -> bool:
 
 
 def _explained(program: str, message: str) -> str:
-    """Prepend the required change to the program's own message."""
+    """Return an error text: advice, and the most specific line of the program's message."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     specific = [line for line in lines if re.search(f"{_TEMPORARY}|{_LASTING}", line)] or lines[:1] or ["no word"]
     advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, message)), "")

@@ -1,8 +1,8 @@
-"""Unpack a folder's archive in a pod, and start the program if one is given.
+"""Unpack the archive with a job's code folder in a pod, then run a program if one is given.
 
-One file that needs only the standard library, Python 3.7 or newer. It runs from the volume that has the archive beside
-it, or from which only the archive is missing because it is on a claim, as an init container or, where there can be
-none, in front of the training's program:
+This file needs only the standard library, Python 3.7 or newer. It is mounted together with the archive or, if the
+archive is too large, without it; the archive is then on a claim. It runs as an init container or, where none can be
+added, in front of the training program:
 
     python unpack_code.py DIGEST FOLDER [PROGRAM ARGUMENT…]
 """
@@ -26,20 +26,20 @@ CONTAINER = "unpack-code"
 PROGRAM = "unpack_code.py"
 ARCHIVE = "code.tar.gz.b64"
 CLAIM = "/mnt/ptjob-code"
-"""Where the folder of a claim is mounted that has archives too large for Secrets, as `DIGEST.tar.gz`."""
+"""Mount path of the claim's folder with archives too large for Secrets, each a file `DIGEST.tar.gz`."""
 
 FAILED = "the folder could not be unpacked: "
-"""First words of the last line of a failure."""
+"""Prefix of the last line of a failed run."""
 
 _NOT_FOUND = 127
 _PIECE = 1024 * 1024
 
 
 def main(arguments: list[str]) -> None:
-    """Unpack the archive into the folder; with a program, become it there.
+    """Unpack the archive into the folder; if a program is given, run it there in place of this process.
 
     Raises:
-        SystemExit: it is not the job's archive, cannot be written, or there is no such program; carries the reason.
+        SystemExit: the archive is not the job's, a file cannot be written, or there is no such program; has the reason.
     """
     digest, folder, *command = arguments
     try:
@@ -51,10 +51,15 @@ def main(arguments: list[str]) -> None:
 
 
 def unpack(archive: Path, digest: str, folder: str) -> None:
-    """Extract the archive, of which the pieces are beside each other or all is on the claim; files are replaced.
+    """Extract the archive into the folder; existing files are replaced.
+
+    Args:
+        archive: path with which the names of the archive's pieces begin; if there are none, the claim has the archive.
+        digest: SHA-256 of the uncompressed archive.
+        folder: path of the folder.
 
     Raises:
-        ValueError: it has other content than the digest's.
+        ValueError: the archive's content has another digest.
     """
     with _opened(archive, digest) as source, gzip.GzipFile(fileobj=source) as data:
         content = hashlib.sha256()
