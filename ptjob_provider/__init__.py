@@ -1,6 +1,6 @@
-"""PyTorch training jobs as tasks of workflow orchestrators; importing this package loads nothing.
+"""Run PyTorch training jobs as tasks of workflow orchestrators; importing this package imports no other module.
 
-`train` runs a function as a training job; it is loaded when it is first named.
+`train` runs a function as a training job; its module is imported when the name is first used.
 """
 
 TYPE_CHECKING = False
@@ -15,6 +15,6 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     if name != "train":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - see the first line
+    from importlib import import_module  # noqa: PLC0415 - the package itself imports nothing
 
     return import_module("ptjob_provider.training").train

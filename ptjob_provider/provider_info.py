@@ -1,4 +1,4 @@
-"""Airflow's entry point with this provider's metadata; it imports nothing, because every Airflow process reads it."""
+"""Return this provider's metadata to Airflow; every Airflow process imports this module, so it imports nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _GUIDES = ("kubernetes-backend", "local-backend", "data-arrival", "trainjob")
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the metadata in the form of Airflow's `provider_info.schema.json`; paths begin at the repository's root.
+    """Return the metadata as in Airflow's `provider_info.schema.json`; paths begin at the repository's root.
 
-    There are no connection types: jobs use `kubernetes`, of which the provider cncf.kubernetes has hook and form.
+    There are no connection types: jobs use the type `kubernetes`, which belongs to the provider cncf.kubernetes.
     """
     return {
         "package-name": "ptjob-provider",
@@ -216,4 +216,4 @@ OPTIONS: dict[str, dict[str, Any]] = {
         '{"training": {"DATASET": "digits"}}',
     ),
 }
-"""Options of the configuration section `[ptjob]`; the only place with their defaults."""
+"""Options of the configuration section `[ptjob]`, with their only definition of defaults."""

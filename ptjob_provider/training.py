@@ -1,12 +1,12 @@
-"""`train`: run a function as a training job, from a script or a notebook.
+"""Run a function as a training job, from a script or a notebook, with `train`.
 
     from ptjob_provider import train
 
     result = train(fit, 0.1, workers=2, backend="local")
     print(result["return_value"])
 
-It does what `ptjob run` does, with the same owner, settings and output. Requests run on an event loop in a thread of
-their own, because a notebook's thread has one that runs already.
+`train` does what `ptjob run` does, with the same owner, settings and output. Requests run on an event loop in a
+separate thread, because an event loop already runs in a notebook's thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
 _LOCAL = {"image": NO_IMAGE, "shared_memory": NO_SHARED_MEMORY}
-"""Defaults on this machine: processes use this process's Python and the machine's /dev/shm."""
+"""Defaults for the local back-end, whose processes use this process's Python and the machine's /dev/shm."""
 
 
 @overload
@@ -76,28 +76,30 @@ def train(
 ) -> dict[str, Any] | JobHandle:
     """Run the function on every rank of a training job, show rank 0's log, and return the job's result.
 
-    The result is that of `PyTorchJobOperator`; `return_value` is what the function returned on rank 0. The function's
-    source travels with what it uses of its file. Ctrl-C stops following; the job continues.
+    The result has the fields of `PyTorchJobOperator`'s result; `return_value` is the function's return value on rank 0.
+    The function's source is sent to the job, with the parts of its file that it uses. Ctrl-C stops following; the job
+    continues.
 
     Args:
         function: defined by `def`, in a file or a notebook.
-        *args: the function's arguments: JSON values, and what its type hints make of them, such as dataclasses.
-        kwargs: its keyword arguments.
-        modules: packages and modules of this machine that the function imports, pure Python; their sources travel. With
-            `code="."`, the current folder is there instead.
-        backend: `local` runs processes of this machine, which need no image; `kubernetes` runs pods. None: what `ptjob`
-            uses.
-        cluster_context: of the kubeconfig; None: its current one.
-        config_file: the kubeconfig; None: what `kubectl` uses.
-        exact_name: use `name` without the hash that makes two jobs distinct.
-        submit: return a handle at once.
+        *args: the function's arguments: JSON values and the types that its type hints make of them, such as
+            dataclasses.
+        kwargs: the function's keyword arguments.
+        modules: pure Python packages and modules of this machine that the function imports; their sources are sent to
+            the job. With `code="."`, the current folder is sent instead.
+        backend: `local` runs processes of this machine, which need no image; `kubernetes` runs pods. None: the back-end
+            that `ptjob` uses.
+        cluster_context: the context of the kubeconfig; None: its current context.
+        config_file: the path of the kubeconfig; None: the one that `kubectl` uses.
+        exact_name: use `name` without the hash that distinguishes jobs.
+        submit: only submit the job, and return a handle for it.
         **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
             `keep_running_pods`, `start_timeout`, `queue_timeout` and `crash_loop_limit`, and those of `ptjob run`:
-            `timeout`, `leave_stuck`, `delete_on_interrupt`. Spans of time are seconds or timedeltas. `name` is the
-            function's if it is left out.
+            `timeout`, `leave_stuck`, `delete_on_interrupt`. Durations are seconds or timedeltas. The default of `name`
+            is the function's name.
 
     Raises:
-        InvalidSpec: a value is wrong, or the function cannot run alone; the text names the variable.
+        InvalidSpec: a value is invalid, or the function cannot run alone; the text names the variable.
         JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: the training failed; the text is the diagnosis.
     """
     ending = _ending(options)
@@ -110,10 +112,10 @@ def train(
 
 
 class JobHandle:
-    """A submitted job.
+    """Handle for a submitted job.
 
     Attributes:
-        ref: its kind, namespace, name and uid.
+        ref: the job's kind, namespace, name and uid.
     """
 
     def __init__(self, target: Target, ending: Ending, submission: Submission) -> None:
@@ -126,25 +128,25 @@ class JobHandle:
         return f"<{self.ref.kind} {self.ref}>"
 
     def status(self) -> dict[str, Any]:
-        """Return the job's result so far, with `phase` and the reason for `waiting`, as `ptjob get -o json` does."""
+        """Return the job's result so far, with its `phase` and why it is `waiting`, like `ptjob get -o json`."""
         ref = self.ref
-        seen = look(self._target.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
-        return _run(seen).to_dict()
+        snapshot = look(self._target.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
+        return _run(snapshot).to_dict()
 
     def logs(self, rank: int = 0) -> str:
-        """Return a rank's log as far as it is written."""
+        """Return the log of a rank, as far as it is written."""
         names = {of: name for name, of in self._submission.ranks.items()}
         if rank not in names:
             raise InvalidSpec.of("rank", rank, f"allowed: 0 to {len(names) - 1}")
         return _run(self._text_of(names[rank]))
 
     def wait(self) -> dict[str, Any]:
-        """Show rank 0's log until the job's end, and return the result or raise the diagnosis, as `train` does."""
+        """Show rank 0's log until the job ends, and return the result or raise the error, like `train`."""
         following = Following(target=self._target, ending=self._ending)
         return _run(following.follow(self._submission, hands_off=False), following.interrupted)
 
     def delete(self) -> None:
-        """Delete the job, and return when nothing of it runs; outputs on claims stay."""
+        """Delete the job, and return when none of its pods runs any more; outputs on claims stay."""
         _run(stop_and_wait(self._target.open(), self.ref))
 
     async def _text_of(self, replica: str) -> str:
@@ -162,7 +164,7 @@ def _target(backend: str | None, *, context: str | None, kubeconfig: str | None)
 
 
 def _ending(options: dict[str, Any]) -> Ending:
-    """Take what is no field of the job out of the options."""
+    """Return the settings for following a job, and remove them from the options, which are then fields of the job."""
     names = {each.name for each in fields(Ending)} - {"output", "limits"}
     given = {name: options.pop(name) for name in names & options.keys()}
     given["limits"] = Limits(**given_limits({name: options.pop(name, None) for name in LIMITS}))
@@ -193,11 +195,11 @@ def _job(
 
 
 async def _nothing() -> None:
-    """Do nothing: a read that is interrupted leaves nothing behind."""
+    """Do nothing when a read is interrupted: there is nothing to clean up."""
 
 
 def _run(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]] = _nothing) -> T:
-    """Run the coroutine in a thread of its own; Ctrl-C cancels it and waits for its end."""
+    """Run the coroutine in a new thread, and return its result; Ctrl-C cancels the coroutine and waits for its end."""
     started: Future[Callable[[], object]] = Future()
 
     async def main() -> T:
@@ -211,7 +213,7 @@ def _run(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]] = 
         try:
             return done.result()
         except KeyboardInterrupt:
-            with suppress(RuntimeError):  # it has ended at this moment
+            with suppress(RuntimeError):  # the loop has just ended
                 started.result()()
             raise
         except PTJobError as error:

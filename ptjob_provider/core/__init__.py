@@ -1,1 +1,1 @@
-"""The framework-neutral core: training jobs, without any knowledge of Airflow or Kubeflow Pipelines."""
+"""Run training jobs; the part of the package that is independent of Airflow and Kubeflow Pipelines."""

@@ -1,7 +1,7 @@
-"""The back-end port: the interface to the place where jobs run, and its contract for implementors.
+"""Define the back-end port: the interface to the place where jobs run, with its contract for implementations.
 
-One contract suite (`tests/contract`) runs against every back-end. A new verb needs a reason in DECISIONS.md, "One port
-with few verbs".
+One contract suite (`tests/contract`) runs against every back-end. A new method needs a reason in DECISIONS.md, "One
+port with few verbs".
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One job's objects at one moment, as wire dicts, without interpretation.
+    """Objects of one job at one moment, as wire dicts, without interpretation.
 
     Attributes:
-        job: the job's object with its status; None when it has been deleted, or replaced by one with another uid.
+        job: the job's object with its status; None if it was deleted, or replaced by an object with another uid.
         pods: its existing and recently deleted pods, with their `status.containerStatuses`.
         events: core/v1 Events about the job and its pods; empty where the back-end has none.
     """
@@ -39,7 +39,7 @@ class Claim:
     """Metadata of a PersistentVolumeClaim at one moment, without its files.
 
     Attributes:
-        uid: distinguishes it from a later claim of the same name.
+        uid: distinguishes the claim from a later claim of the same name.
         annotations: the claim's annotations.
     """
 
@@ -48,24 +48,24 @@ class Claim:
 
 
 class Backend(Protocol):
-    """Interface to the place where jobs run. Every verb is idempotent and safe to call from two processes at once."""
+    """Interface to the place where jobs run. All methods are idempotent, and two processes may call them at once."""
 
     async def submit(
         self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
     ) -> JobRef:
-        """Create the job and the Secret that its containers need, owned by the job.
+        """Create the job and, if its containers need one, a Secret that the job owns.
 
         Args:
             manifest: the job.
-            secret: the Secret.
+            secret: the Secret; None for none.
             archive: tar archive of the folder of the job's code, if it is too large for Secrets.
 
         Raises:
             PermissionDenied: the job or its Secret may not be created; nothing is left.
             JobAlreadyExists: the name is taken; nothing was created.
-            InvalidSpec: the back-end rejects a field as wrong, or cannot bring the folder to the pods.
-            UnsupportedByBackend: the back-end would have to ignore a field that changes what runs.
-            ClusterUnavailable: no answer; the job may or may not exist.
+            InvalidSpec: the back-end rejects a field as invalid, or cannot bring the folder to the pods.
+            UnsupportedByBackend: the back-end does not support a field that changes what runs.
+            ClusterUnavailable: there was no answer; the job may or may not exist.
         """
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
@@ -78,32 +78,32 @@ class Backend(Protocol):
     async def ensure_tensorboard(self, ref: JobRef) -> str:
         """Create the TensorBoard that an existing job requests, and return its address; "" for none.
 
-        For an ended job, deletes what would block the next job and what nothing else would delete. Failures are logged
-        and never raised; the job goes on.
+        For an ended job, delete the parts of its TensorBoard that would block the next job, or that nothing else would
+        delete. Failures are logged and never raised; the job continues.
         """
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return the object with this name and its status; the caller compares the uid.
+        """Return the object with this name, including its status; the caller compares the uid.
 
         Raises:
-            JobNotFound: no object has that name.
+            JobNotFound: no object has this name.
         """
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
-        """Return the objects with all these labels, oldest first; of all namespaces if `namespace` is ""."""
+        """Return the objects that have all these labels, oldest first; of all namespaces if `namespace` is ""."""
 
     def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Yield an observation of the job at once, and again after each change until the caller closes the stream.
+        """Yield an observation of the job at once and after each change, until the caller closes the stream.
 
-        A container's termination appears in at least one observation, even if its pod is deleted a moment later. Ends
-        after an observation whose job is None.
+        A container's termination is in at least one observation, even if its pod is deleted a moment later. Ends after
+        an observation whose job is None.
         """
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
-        """Return core/v1 Events that explain why the job does not progress; empty where `watch` reports all of them.
+        """Return core/v1 Events that explain why the job does not progress; none if `watch` reports all of them.
 
-        For one-off reads; watchers get these later, once the job had time to start. Takes a few requests and a few
-        seconds. Reads that are forbidden are reported as an event `NotApplied`.
+        This is for one-off reads; `watch` reports these events later, when the job had time to start. It takes a few
+        requests and some seconds. A forbidden read is reported as an event with the reason `NotApplied`.
         """
 
     def logs(
@@ -111,9 +111,9 @@ class Backend(Protocol):
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the lines of one replica's training container after the cursor, each once, in order.
 
-        Following waits for a replica that has not started, and ends when the container is gone or has ended for good. A
-        restarted container continues under a higher restart count. Without `follow`, ends at the last line that exists
-        now.
+        With `follow`, wait for a replica that has not started, and end when the container is gone or will not run
+        again. The lines of a restarted container follow with a higher restart count. Without `follow`, end at the last
+        line that exists now.
         """
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
@@ -122,38 +122,38 @@ class Backend(Protocol):
         Callers change annotations, `runPolicy.cleanPodPolicy` and `runPolicy.suspend`.
 
         Raises:
-            JobNotFound: the object is gone, or its uid differs.
+            JobNotFound: the object is gone, or has another uid.
         """
 
     async def delete(self, ref: JobRef) -> None:
-        """Delete the job but not its claims; an absent job, or one with another uid, counts as success.
+        """Delete the job, but not its claims; if the job is gone or has another uid, do nothing.
 
-        Returns once the deletion is certain; `pods_gone` reports when nothing of the job runs any more.
+        Returns once the deletion is certain; `pods_gone` says when nothing of the job runs any more.
         """
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Return whether no container of this job (this uid) runs any more."""
+        """Return whether no container of the job with this uid runs any more."""
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
-        """Inspect the declared outputs in place and report the facts, without judging them.
+        """Inspect the declared outputs in place, and return facts about them, without judging the facts.
 
-        Scalars are read from event files modified at `since` or later; older ones belong to an earlier training.
-        `curves` adds the points of the scalars to their last values.
+        Scalars are read from event files modified at `since` or later; older files belong to an earlier training. With
+        `curves`, the report has the points of the scalars in addition to their last values.
 
         Raises:
             OutputsNotVerified: the outputs could not be inspected.
         """
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
-        """Return the usage measured so far by replica name; makes no request.
+        """Return the usage measured so far, by replica name; makes no request.
 
-        Called while the job is followed. Unmeasured replicas are left out.
+        Called while the job is followed. Replicas without measurements are left out.
         """
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield the claim at once and after each change of its annotations, without end; None while it does not exist.
 
-        Intermediate states may be skipped; the last one is not.
+        Intermediate states may be skipped; the latest state is not.
         """

@@ -1,21 +1,21 @@
-"""Every error that leaves the core, classified by whose fault it is and whether a retry helps.
+"""Define the errors that the core raises, by cause, and whether a retry helps.
 
 PTJobError
 ├─ InvalidSpec (also ValueError)      the request is wrong: never retry
-│  └─ NotThere                        a claim or folder that it names does not exist
-├─ JobFailed                          the training failed: retry when its diagnosis says so
-│  ├─ JobTimedOut                     our deadline passed and the job was stopped
+│  └─ NotThere                        a claim or folder that the request names does not exist
+├─ JobFailed                          the training failed: retry if its diagnosis says so
+│  ├─ JobTimedOut                     the follower's deadline passed, and the job was stopped
 │  └─ JobDeleted                      the job was deleted while it was followed
-├─ OutputsNotVerified                 the job succeeded, its outputs could not be inspected: retry verifies again
-├─ ClusterError                       the API server (or this machine) refused
+├─ OutputsNotVerified                 the job succeeded, its outputs could not be inspected: a retry inspects again
+├─ ClusterError                       the API server (or this machine) refused a request
 │  ├─ JobNotFound
 │  ├─ JobAlreadyExists
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
-├─ LedgerUnavailable                  the ledger, or the source of its runs' states, did not answer: a retry helps
+├─ LedgerUnavailable                  the ledger, or the source of the runs' states, did not answer: a retry helps
 ├─ ClaimLost                          another run has reserved this training's batches: never retry
 └─ UnsupportedByBackend               the back-end does not support the request: never retry
-   └─ KindNotServed                   it does not know the kind of job at all
+   └─ KindNotServed                   the back-end does not serve this kind of job
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class PTJobError(Exception):
     """True if retrying the same action may help."""
 
     cause: str = "error"
-    """Stable code for programs; for a failed job, the cause of its diagnosis."""
+    """Stable code of the error, for programs; for a failed job, the cause of its diagnosis."""
 
 
 class InvalidSpec(PTJobError, ValueError):
-    """The request is invalid: nothing was started.
+    """The request is invalid; nothing was started.
 
-    The text names the field, its value and what is allowed.
+    The text names the field, its value and the allowed values.
     """
 
     cause = "invalid_spec"
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
-        """Build the error for one field."""
+        """Build the error for one field of the request."""
         return cls(f"{field}: {_short(value)} is not allowed; {allowed}")
 
 
@@ -59,13 +59,13 @@ class NotThere(InvalidSpec):
 
     @classmethod
     def claim(cls, claim: str, namespace: str, *, where: str = "") -> NotThere:
-        """Build the error for a claim; `where` is the inspected location."""
+        """Build the error for a missing claim; `where` says where it was looked for."""
         looked = f" ({where})" if where else ""
         return cls(f"claim: {claim!r} is not there{looked}; name a claim of namespace {namespace}: ptjob data list")
 
 
 class UnsupportedByBackend(PTJobError):
-    """The back-end would have to ignore a part of the job; it refuses instead, before anything starts."""
+    """The back-end does not support a part of the job, and refuses the job before anything starts."""
 
     cause = "unsupported"
 
@@ -76,14 +76,14 @@ class UnsupportedByBackend(PTJobError):
 
 
 class KindNotServed(UnsupportedByBackend):
-    """The back-end does not serve that kind of job; nothing was created."""
+    """The back-end does not serve this kind of job; nothing was created."""
 
 
 class JobFailed(PTJobError):
     """The training ended without success.
 
-    The first line says which replica failed, why, and what to do next; the replica's last log lines follow. The status
-    of a job that was given up and left in place is not terminal.
+    The first line of the text says which replica failed, why, and what to do next; the replica's last log lines follow.
+    If the job was given up and left in place, its status is not terminal.
     """
 
     def __init__(self, ref: JobRef, status: JobStatus, diagnosis: Diagnosis) -> None:
@@ -96,7 +96,7 @@ class JobFailed(PTJobError):
 
 
 class JobTimedOut(JobFailed):
-    """The job was still unfinished at our deadline and has been stopped."""
+    """The job was unfinished at its follower's deadline, and was stopped."""
 
 
 class JobDeleted(JobFailed):
@@ -104,7 +104,7 @@ class JobDeleted(JobFailed):
 
 
 class OutputsNotVerified(PTJobError):
-    """The job succeeded but its outputs could not be inspected; a retry adopts the finished job and only verifies."""
+    """The job succeeded, but its outputs could not be inspected; a retry adopts the finished job and inspects again."""
 
     cause = "outputs_not_verified"
 
@@ -112,12 +112,12 @@ class OutputsNotVerified(PTJobError):
 
 
 class ClusterError(PTJobError):
-    """The API server rejected a request, or failed to serve it.
+    """The API server refused a request, or failed to serve it.
 
     Attributes:
         code: the HTTP status; 0 for none.
-        reason: the server's reason, such as `AlreadyExists`.
-        retry_after: the server's Retry-After in seconds; None if not sent.
+        reason: the server's reason, such as `AlreadyExists`; "" for none.
+        retry_after: the server's Retry-After in seconds; None if the server sent none.
     """
 
     cause = "cluster_error"
@@ -130,15 +130,15 @@ class ClusterError(PTJobError):
 
 
 class JobNotFound(ClusterError):
-    """No job has that name, or its uid differs from the requested one."""
+    """No job has the name, or the job with the name has another uid than requested."""
 
 
 class JobAlreadyExists(ClusterError):
-    """The name is taken by another object; nothing was created."""
+    """Another object has the name; nothing was created."""
 
 
 class PermissionDenied(ClusterError):
-    """The credentials may not do that; the text names the verb and the resource."""
+    """The credentials do not permit the request; the text names the verb and the resource."""
 
     cause = "permission_denied"
 
@@ -152,7 +152,7 @@ class ClusterUnavailable(ClusterError):
 
 
 class LedgerUnavailable(PTJobError):
-    """The ledger's database did not answer, or the states of the runs that reserved batches are unavailable."""
+    """The ledger's database, or the source of the states of the runs that have reserved batches, did not answer."""
 
     cause = "ledger_unavailable"
 
@@ -160,7 +160,7 @@ class LedgerUnavailable(PTJobError):
 
 
 class ClaimLost(PTJobError):
-    """A run is about to train on batches that it has not reserved."""
+    """A run was about to train on batches that it has not reserved."""
 
     cause = "claim_lost"
 
@@ -171,15 +171,15 @@ def _short(value: object, limit: int = 120) -> str:
 
 
 def one_of(words: Iterable[object], given: object = "") -> str:
-    """Return the allowed values for an error text: `allowed: A, B`, and the one that is closest to a given value."""
+    """Return the end of an error text: `allowed: A, B`, and the allowed value that is closest to the given one."""
     texts = [str(word) for word in words]
     close = nearest(given, texts)
     return "allowed: " + ", ".join(texts) + (f"; did you mean {close}?" if close else "")
 
 
 def nearest(given: object, words: Iterable[str]) -> str:
-    """Return the word that is closest to a given one, in any case of letters; "" if none is close."""
-    import difflib  # noqa: PLC0415 - only for a mistake
+    """Return the word that is closest to the given one, ignoring case; "" if none is close."""
+    import difflib  # noqa: PLC0415 - only needed for an error
 
     by_lower = {word.lower(): word for word in words}
     close = difflib.get_close_matches(str(given).lower(), by_lower, n=1)

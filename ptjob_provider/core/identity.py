@@ -1,8 +1,8 @@
-"""Job identity: reference, owner and attempt, and the name, labels and annotations derived from them.
+"""Identify jobs: by reference, owner and attempt, and by the name, labels and annotations derived from these.
 
-Object names are derived, never random: the same attempt of the same task always has the same name, so a create can be
-repeated and a 409 proved to be ours. Names stay within 49 characters: services add `-worker-NNN` and must stay within
-63 (training-operator #1101), and Arena refuses longer names.
+Object names are not random: the same attempt of the same task always has the same name. A create request can therefore
+be repeated, and after a 409 the existing object can be compared with the owner. Names have at most 49 characters:
+Services add `-worker-NNN` and may have 63 (training-operator #1101), and Arena refuses longer names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as on the wire: camelCase keys, JSON values."""
+"""A Kubernetes object as the API server has it: camelCase keys, JSON values."""
 
 Reference = dict[str, str | bool]
 """A meta/v1 OwnerReference."""
@@ -38,7 +38,7 @@ OUTPUTS_ANNOTATION = f"{PREFIX}/outputs"
 RECORD_ANNOTATION = f"{PREFIX}/record"
 OVERDUE_ANNOTATION = f"{PREFIX}/overdue"
 UNFOLLOWED_ANNOTATION = f"{PREFIX}/unfollowed-since"
-"""RFC 3339 time at which the last try gave up following a job that runs on."""
+"""RFC 3339 time at which the last try gave up following a job that still runs."""
 REPORT_ANNOTATION = f"{PREFIX}/report"
 DIAGNOSIS_ANNOTATION = f"{PREFIX}/diagnosis"
 USAGE_ANNOTATION = f"{PREFIX}/usage"
@@ -49,11 +49,11 @@ TRY_LABEL = f"{PREFIX}/try-of"
 
 MAX_NAME = 49
 _HASH_LENGTH = 12
-"""48 bits: with 70,000 jobs of one stem, two share a name with a probability of 1 in 100,000; then the later job takes
-its next attempt."""
+"""48 bits: among 70,000 jobs of one stem, the probability that two have the same name is 1 in 100,000. In that case,
+the later job uses the name of its next attempt."""
 
 SHORTEST_NAME = _HASH_LENGTH + 2
-"""One readable letter, a dash and the hash."""
+"""Minimum length of a name: one readable letter, a dash and the hash."""
 
 _MAX_LABEL = 63
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -61,7 +61,7 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class JobRef(Record):
-    """Reference to one job object. The uid decides: an object of the same name with another uid is another job."""
+    """Reference to one job object; an object of the same name with another uid is another job."""
 
     kind: str
     namespace: str
@@ -73,25 +73,25 @@ class JobRef(Record):
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
-        """Build the reference from an object of the API server."""
+        """Build the reference to an object."""
         meta = obj["metadata"]
         return cls(kind=obj["kind"], namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
 
 
 @dataclass(frozen=True)
 class Instance:
-    """An orchestrator's installation, as its jobs name it.
+    """An installation of an orchestrator, by the names that its jobs have for it.
 
     Attributes:
-        name: used on its new jobs.
-        aliases: names on its other jobs: two processes may have created an id each at the same moment.
+        name: the name on its new jobs.
+        aliases: other names on its jobs; two processes may each have created an id at the same moment.
     """
 
     name: str
     aliases: frozenset[str] = frozenset()
 
     def has(self, name: str) -> bool:
-        """Return whether a job with this name belongs to the installation; "in" would accept substrings."""
+        """Return whether a job with this installation name belongs to the installation."""
         return name == self.name or name in self.aliases
 
     def __str__(self) -> str:
@@ -103,11 +103,12 @@ class Owner:
     """Owner of a job: an installation of an orchestrator and its ids for the task instance or step.
 
     Attributes:
-        instance: distinguishes installations that share a namespace.
-        aliases: of the installation, see `Instance`.
-        ids: for Airflow dag_id, task_id, run_id, map_index; part of the object's name.
-        labels: further ids on the object and its pods, such as try_number; not part of the name.
-        reference: owner reference to an object in the job's namespace whose deletion deletes the job; None for no
+        instance: name of the installation; distinguishes installations that share a namespace.
+        aliases: other names of the installation, see `Instance`.
+        ids: ids of the task instance or step, for Airflow dag_id, task_id, run_id, map_index; the hash in the object's
+            name depends on them.
+        labels: further ids on the object and its pods, such as try_number; the name does not depend on them.
+        reference: owner reference to an object in the job's namespace, whose deletion deletes the job; None for no
             owner.
     """
 
@@ -123,23 +124,23 @@ _MAX_SUBDOMAIN = 253
 
 
 def is_object_name(text: str) -> bool:
-    """Return whether the text is a valid name of most objects, such as a Secret or a claim (DNS-1123 subdomain)."""
+    """Return whether the text is a DNS-1123 subdomain: a valid name of most objects, such as Secrets and claims."""
     return len(text) <= _MAX_SUBDOMAIN and re.fullmatch(SUBDOMAIN, text) is not None
 
 
 def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAME) -> str:
-    """Return the object name of one attempt: a readable stem, then a hash over instance, ids and attempt.
+    """Return the object name of one attempt: a readable stem, then a hash of instance, ids and attempt.
 
-    At most 49 characters.
+    The name has at most MAX_NAME characters.
 
     Args:
         stem: the readable beginning.
         owner: the job's owner.
-        attempt: 1 for the first.
+        attempt: the number of the attempt, from 1.
         longest: maximum length, for kinds whose pods need shorter names; at least SHORTEST_NAME.
 
     Raises:
-        InvalidSpec: the stem cannot begin a DNS-1035 label (the webhook's rule for PyTorchJob).
+        InvalidSpec: the stem is not a DNS-1035 label, which the webhook requires for PyTorchJobs.
     """
     identity = json.dumps([owner.instance, sorted(owner.ids.items()), attempt], separators=(",", ":"))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
@@ -148,16 +149,16 @@ def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAM
 
 
 def stem_of(task: str) -> str:
-    """Return the stem of an object name for a task's name."""
+    """Return a valid stem for object names, derived from a task's name."""
     safe = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")
     return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
 
 
 def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
-    """Return the name unchanged if it is a DNS-1035 label.
+    """Check that the name is a DNS-1035 label, and return it unchanged.
 
     Raises:
-        InvalidSpec: it is not, or it is longer than max_length.
+        InvalidSpec: it is no DNS-1035 label, or longer than max_length.
     """
     if len(name) > max_length or not _DNS_1035.fullmatch(name):
         rule = (
@@ -169,18 +170,18 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
 
 
 def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
-    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and those used in common selectors.
+    """Return the labels of a job and its pods: this package's, KubernetesPodOperator's, and those of common selectors.
 
     Arena selects jobs and pods by `app` and `release`. Guides to the PyTorch operator select pods by
-    `pytorch_job_name`, which current operators no longer set.
+    `pytorch_job_name`, which current operators do not set any more.
     """
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
-    ours = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
-    return {**ids, **ours, "app": "pytorchjob", "release": name, "pytorch_job_name": name}
+    own = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
+    return {**ids, **own, "app": "pytorchjob", "release": name, "pytorch_job_name": name}
 
 
 def owner_selector(owner: Owner) -> dict[str, str]:
-    """Return the labels common to all jobs and pods of an owner."""
+    """Return the labels that select all jobs and pods of an owner."""
     return {MANAGED_LABEL: "true", **{name: label_value(value) for name, value in owner.ids.items()}}
 
 
@@ -191,12 +192,12 @@ def owner_key(owner: Owner) -> str:
 
 
 def owner_annotation(owner: Owner, attempt: int) -> str:
-    """Return the full ids as text, for `is_owned_by` to compare."""
+    """Return the value of the owner annotation, with the full ids that `is_owned_by` compares."""
     return json.dumps({"instance": owner.instance, "ids": dict(sorted(owner.ids.items())), "attempt": attempt})
 
 
 def owner_in(obj: Mapping[str, Any]) -> Owner:
-    """Return the owner recorded on an object; an empty owner if it has none or is unreadable."""
+    """Return the owner that an object's annotation names; an owner without ids if there is none or it is unreadable."""
     meta = obj["metadata"]
     text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
     try:
@@ -210,7 +211,7 @@ def owner_in(obj: Mapping[str, Any]) -> Owner:
 
 
 def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
-    """Return the time at which the last try gave up following a running job; None if none did."""
+    """Return the time at which the last try gave up following a job; None if no try did."""
     text = (obj["metadata"].get("annotations") or {}).get(UNFOLLOWED_ANNOTATION, "")
     try:
         instant = datetime.fromisoformat(text)
@@ -220,21 +221,21 @@ def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
 
 
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
-    """Return whether an object was created for this owner, in any attempt."""
+    """Return whether an object was created for any attempt of this owner."""
     claimed = owner_in(obj)
     return Instance(owner.instance, owner.aliases).has(claimed.instance) and claimed.ids == dict(owner.ids)
 
 
 def attempt_of(obj: Mapping[str, Any]) -> int:
-    """Return the attempt recorded on one of our objects; 1 if it has none."""
+    """Return the number of the attempt in an object's labels; 1 if there is none."""
     label = (obj["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "1")
     return int(label) if label.isdecimal() else 1
 
 
 def label_value(value: str) -> str:
-    """Convert any text to a valid label value; a changed text ends in a hash of the original.
+    """Convert any text to a valid label value; a value that differs from the text ends in a hash of the text.
 
-    Follows KubernetesPodOperator's rule, so that one selector finds its pods and ours.
+    The rule is KubernetesPodOperator's, so that one selector finds the pods of both.
     """
     safe = re.sub(r"^[^a-zA-Z0-9]*|[^a-zA-Z0-9_\-.]|[^a-zA-Z0-9]*$", "", value)
     if safe == value and len(safe) <= _MAX_LABEL:
@@ -244,6 +245,6 @@ def label_value(value: str) -> str:
 
 
 def spec_hash(manifest: Mapping[str, Any]) -> str:
-    """Hash the requested specification, independent of key order, before names, labels and attempt are added."""
+    """Return a hash of a specification, independent of the order of keys; it has no names, labels and attempt yet."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""The inspector port: events, nodes, claims and permissions around jobs, for people who inspect a cluster.
+"""Define the inspector port: events, nodes, claims and checks around jobs, for people who inspect a cluster.
 
-A cluster and this machine implement it. It is separate from the port in `backend`, which is all that submitting and
-following need: a Role that is enough for that may not be enough for this, and each error names the missing verb.
+Both back-ends implement this port. It is separate from the port in `backend`, which is all that submitting and
+following need. A Role that permits these may not permit everything here, so each error names the missing verb.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FILES_IMAGE = "python:3.13-alpine"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUse(Record):
-    """Capacity and requests of a node; None where they are not counted.
+    """Capacity and requests of a node; None for figures that are not counted.
 
     Attributes:
-        name: of the node.
-        address: its internal one.
-        role: such as `control-plane`; "" for a plain worker.
+        name: the node's name.
+        address: its internal address.
+        role: its role, such as `control-plane`; "" for a plain worker.
         status: `ready`, or the reason why no pod is scheduled to it.
-        gpus: its GPUs of any kind.
-        gpus_taken: assigned to pods.
+        gpus: number of its GPUs, of any kind.
+        gpus_taken: number of GPUs assigned to pods.
         cpu: allocatable cores.
         cpu_taken: requested cores.
         memory: allocatable bytes.
@@ -57,15 +57,15 @@ class NodeUse(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaUse(Record):
-    """Current usage of one replica; None where it is not measured.
+    """Current usage of one replica; None for figures that are not measured.
 
     Attributes:
-        replica: its pod's name.
-        node: its node; "" if not scheduled.
-        phase: of its pod; "" if there is none.
-        gpus: assigned GPUs.
-        cpu: cores.
-        memory: bytes of its working set.
+        replica: the name of its pod.
+        node: the name of its node; "" if the pod is not scheduled.
+        phase: the phase of its pod; "" if there is no pod.
+        gpus: number of assigned GPUs.
+        cpu: used cores.
+        memory: bytes of the working set.
         disk: bytes written; local back-end only.
     """
 
@@ -80,7 +80,12 @@ class ReplicaUse(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Usage of one job's replicas, and what prevents a complete answer; "" for nothing."""
+    """Usage of one job's replicas.
+
+    Attributes:
+        replicas: usage of each replica.
+        unknown: why figures are missing; "" if none are.
+    """
 
     replicas: Sequence[ReplicaUse]
     unknown: str = ""
@@ -91,10 +96,10 @@ class Check(Record):
     """Result of one check.
 
     Attributes:
-        about: its subject.
-        is_good: True if jobs can use it; None: not visible, or not needed.
-        said: the finding.
-        advice: what to do; "" for nothing.
+        about: what was checked.
+        is_good: True if jobs can use it; None if it is not visible or not needed.
+        said: the result as text.
+        advice: what to do; "" if there is nothing to do.
     """
 
     about: str
@@ -104,7 +109,7 @@ class Check(Record):
 
 
 def ignore(_: str) -> None:
-    """Discard the message."""
+    """Discard a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +117,12 @@ class FileOptions:
     """Settings for access to the files on a claim inside a cluster.
 
     Attributes:
-        image: of the pod that mounts it; it has `python3`.
-        user: its user id; None: the image's.
-        timeout: seconds until the pod runs.
-        tell: called with the reason for waiting, if the pod takes longer than a moment.
-        pod: further fields of the pod, such as its user and its nodes; instead of `user`.
-        container: further fields of its container.
+        image: image of the pod that mounts the claim; it must have `python3`.
+        user: user id of the pod; None: the image's.
+        timeout: maximum seconds until the pod runs.
+        tell: called with the reason for waiting, if the pod does not run at once.
+        pod: further fields of the pod, such as its user and its nodes; replaces `user`.
+        container: further fields of the pod's container.
     """
 
     image: str
@@ -133,13 +138,13 @@ class TensorBoardView:
     """A folder of events to show in TensorBoard.
 
     Attributes:
-        namespace: of the claim.
-        plan: the folder and the image with TensorBoard; the claim is "" if unknown.
-        job: the job that has written it, whose rank 0 sets the user and the node; None if unknown.
-        user: overrides the user id; None: the job's, else the image's.
-        port: of this machine; 0: any free port.
-        timeout: seconds until it is shown.
-        tell: called with the reason for waiting, if it takes longer than a moment.
+        namespace: the namespace of the claim.
+        plan: the claim with the folder, and the image of TensorBoard; its claim is "" if unknown.
+        job: the job that has written the events, whose rank 0 determines user and node; None if unknown.
+        user: user id of TensorBoard; None: the job's, else the image's.
+        port: port of this machine; 0: any free port.
+        timeout: maximum seconds until TensorBoard is reachable.
+        tell: called with the reason for waiting, if TensorBoard is not reachable at once.
     """
 
     namespace: str
@@ -155,7 +160,7 @@ def check_known(what: TensorBoardView) -> None:
     """Check that the location of the events is known.
 
     Raises:
-        InvalidSpec: the job has declared none.
+        InvalidSpec: the job declares no events.
     """
     if not what.plan.claim:
         advice = "declare `tfevents`, or say where they are: ptjob tensorboard pvc://CLAIM/PATH"
@@ -163,18 +168,18 @@ def check_known(what: TensorBoardView) -> None:
 
 
 class Inspector(Protocol):
-    """Interface to the surroundings of jobs."""
+    """Interface to the cluster or machine around the jobs."""
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
-        """Return the retained core/v1 Events about the job and its pods, in no order."""
+        """Return the core/v1 Events about the job and its pods that still exist, in no particular order."""
 
     def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of any container of a job's pod, from its beginning; with `follow` until it ends.
+        """Yield the log of any container of a job's pod, from its beginning; with `follow`, until the container ends.
 
         Raises:
             JobNotFound: there is no such pod.
-            InvalidSpec: the pod has no such container, or it has not started.
-            UnsupportedByBackend: no such container runs on this back-end.
+            InvalidSpec: the pod has no such container, or the container has not started.
+            UnsupportedByBackend: the back-end does not run such a container.
         """
 
     async def nodes(self) -> Sequence[NodeUse]:
@@ -185,23 +190,23 @@ class Inspector(Protocol):
         """
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return the current usage of each replica of a job, as far as it is measured."""
+        """Return the current usage of each replica of a job, as far as usage is measured."""
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
-        """Return the claims of the namespace, in no order.
+        """Return the claims of the namespace, in no particular order.
 
         Raises:
-            PermissionDenied: they may not be listed; the text names the verb.
+            PermissionDenied: claims may not be listed; the text names the verb.
         """
 
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Create a claim, and return the requests that do not apply; it may stay unbound until it is mounted.
+        """Create a claim, and return the arguments that are ignored; the claim may stay unbound until it is mounted.
 
         Args:
-            namespace: its namespace.
-            name: its name.
+            namespace: the claim's namespace.
+            name: the claim's name.
             size: its capacity; None: CLAIM_SIZE.
             mode: its access mode; None: CLAIM_MODE.
             storage_class: its StorageClass; None: the cluster's default.
@@ -211,37 +216,37 @@ class Inspector(Protocol):
         """
 
     def files(self, namespace: str, claim: str, *, options: FileOptions) -> AbstractAsyncContextManager[ClaimFiles]:
-        """Open the files on a claim; whatever was created for access is deleted afterwards.
+        """Open the files on a claim; objects that this creates are deleted when the context ends.
 
         Raises:
             NotThere: the claim does not exist.
-            ClusterError: the files are not accessible; the text says why.
+            ClusterError: the files are not accessible; the text has the reason.
         """
 
     async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return the address of a job's TensorBoard that the job itself does not name; "" if none is found.
+        """Return the address of a TensorBoard that is not annotated on its job; "" if there is none.
 
-        Finds Arena's Service by its name and labels.
+        Finds the Service that Arena creates, by its name and labels.
         """
 
     def tensorboard(self, what: TensorBoardView) -> AbstractAsyncContextManager[str]:
-        """Show a folder of events at a local address; whatever was started is stopped afterwards.
+        """Show a folder of events at a local address; TensorBoard is stopped when the context ends.
 
         Raises:
             InvalidSpec: the claim does not exist, or the port is taken.
             UnsupportedByBackend: TensorBoard is not installed.
-            ClusterError: it may not be started or reached, or did not run in time; the text says why.
+            ClusterError: TensorBoard may not be started or reached, or did not run in time; the text has the reason.
         """
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Check everything that jobs of this namespace need; return the results, the most important first."""
+        """Check everything that jobs of this namespace need, and return the results, the most important first."""
 
 
 class ClaimFiles(Protocol):
     """The files on one claim."""
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
-        """Return name, size and modification time of a folder's entries, or of a file.
+        """Return name, size and modification time of each entry of a folder, or of a file.
 
         Raises:
             InvalidSpec: the path does not exist, or leaves the claim.
@@ -251,12 +256,12 @@ class ClaimFiles(Protocol):
         """Write a file or a folder to the stream, as a tar archive.
 
         Raises:
-            InvalidSpec: as above.
+            InvalidSpec: the path does not exist, or leaves the claim.
         """
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
-        """Extract an archive as `name` into a folder of the claim, which is created.
+        """Extract a tar archive into a folder of the claim, which is created; its first entry is renamed to `name`.
 
         Raises:
-            InvalidSpec: an entry leaves the claim, or is neither file nor folder.
+            InvalidSpec: an entry leaves the claim, or is neither a file nor a folder.
         """

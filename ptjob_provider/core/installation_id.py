@@ -1,8 +1,8 @@
-"""Read the ids of an Airflow installation from its Variables: one Variable per id, and usually one id.
+"""Read the ids of an Airflow installation from its Variables: one Variable per id, and usually only one id.
 
-The id is part of the key, so that all ids can be listed at once; two workers that create one at the same moment leave
-two, and both belong to the installation for ever. The value records where the id was created; it differs where the
-database was copied or the installation has moved.
+The id is part of the Variable's key, so that all ids can be listed at once. If two workers each create an id at the
+same moment, both ids belong to the installation from then on. The Variable's value, the origin, describes where the id
+was created; it differs from the current place if the database was copied or the installation was moved.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NO_ADDRESS = "an Airflow without [api] base_url"
 
 
 def instance_of(keys: Iterable[str]) -> Instance | None:
-    """Return the installation named by the Variables' keys; None if there is no id among them."""
+    """Return the installation with the ids in these keys of Variables; None if no key has an id."""
     ids = sorted(key.removeprefix(KEY_PREFIX) for key in keys if key.startswith(KEY_PREFIX))
     return Instance(ids[0], frozenset(ids[1:])) if ids else None
 
 
 def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
-    """Return a description of the installation's location, as its workers see it, to compare with others."""
+    """Return the origin of an id that is created here: the installation's addresses, as its workers see them."""
     addresses = {
         "[api] base_url": base_url,
         "[core] execution_api_server_url": execution_api_url,
@@ -39,7 +39,7 @@ def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
 
 
 def names_host(origin: str, host: str) -> bool:
-    """Return whether one of an origin's addresses belongs to this host."""
+    """Return whether the host is that of one of the addresses in the origin."""
     return any(urlsplit(word.rstrip(",")).hostname == host for word in origin.split())
 
 
@@ -47,8 +47,8 @@ def origin_mismatch(origins: Mapping[str, str], here: str) -> str:
     """Return why the ids may belong to another installation and what to do; "" if they were created here.
 
     Args:
-        origins: the Variable's key and recorded origin, for each id.
-        here: the origin that an id would record here.
+        origins: the Variable's key → the recorded origin, for each id.
+        here: the origin of an id that would be created here.
     """
     others = {key: origin for key, origin in origins.items() if origin != here}
     if not others:

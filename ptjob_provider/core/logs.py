@@ -1,8 +1,8 @@
 """Split logs into lines, give each line a cursor, and drop lines that were read before.
 
-Pure: opens no file or stream. A cursor is a line's timestamp, with an ordinal for lines of the same timestamp, so that
-a reader can fetch an overlap again (the kubelet serves whole seconds) and drop exactly the lines that it had. No
-delivered line is lost; where a node's clock was set back, lines may be repeated instead.
+Pure: opens no file or stream. A cursor has a line's timestamp, and an ordinal for lines of the same timestamp. A reader
+resumes by reading some lines again, because the kubelet serves logs since a whole second, and drops exactly those that
+it has read before. No line is lost; if a node's clock was set back, lines may be repeated.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_PIECE = 64 * 1024
-"""Maximum characters of a piece; longer lines are split into several pieces."""
+"""Maximum characters of a piece; longer lines are cut into several pieces."""
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _RECORD = re.compile(rb"(\S+) (stdout|stderr) ([^ ]+)(?: (.*))?", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_TEXT = "1970-01-01T00:00:00Z"
 _SECOND = 1_000_000_000
-"""In nanoseconds."""
+"""Nanoseconds of a second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCursor(Record):
-    """Position of one line (or piece of a long line): everything up to and including it has been read.
+    """Position of one line, or of a piece of a long line: everything up to and including it has been read.
 
     Attributes:
-        pod_uid: the pod's uid: another pod of the same name has another log.
-        container: its name in the pod.
+        pod_uid: the pod's uid; another pod of the same name has another log.
+        container: the container's name in the pod.
         restart_count: the container's restarts before it wrote the line.
         timestamp: RFC 3339 with up to nine fractional digits, as in the log.
-        ordinal: index among the lines and pieces of that timestamp, from 0.
+        ordinal: index among the lines and pieces with this timestamp, from 0.
     """
 
     pod_uid: str
@@ -53,11 +53,11 @@ class LogLine:
     """One line of a container's log, or one piece of a line longer than MAX_PIECE.
 
     Attributes:
-        text: without its line end; never longer than MAX_PIECE.
-        timestamp: of the line's beginning.
+        text: the text without its line end; at most MAX_PIECE characters.
+        timestamp: the timestamp of the line's beginning.
         cursor: its position; for a notice, the position of the line before it.
-        continues: the next line of this log continues this text without a line end.
-        notice: a sentence of ours about the log, not a line of the program.
+        continues: this is a piece that does not end its line; the next piece follows.
+        notice: the text is a sentence about the log, not a line of the program.
     """
 
     text: str
@@ -69,7 +69,7 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A line or a piece of one; `continues` as in `LogLine`, and the timestamp of the line once it is known."""
+    """A line, or a piece of one; `continues` as in `LogLine`, and the line's timestamp or, as long as unknown, ""."""
 
     text: str
     continues: bool = False
@@ -78,7 +78,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CriRecord:
-    """One record of a log file in the kubelet's format; a partial record continues in the stream's next record."""
+    """One record of a log file in the kubelet's format; a partial record continues in the next one of its stream."""
 
     timestamp: str
     stream: str
@@ -87,7 +87,7 @@ class CriRecord:
 
 
 class LineSplitter:
-    r"""Splits a stream of bytes into lines, independent of its chunking.
+    r"""Splits a stream of bytes into lines, however the stream is cut into chunks.
 
     A `\n` ends a line and one `\r` before it is dropped; no other character ends a line. Bytes that are not UTF-8
     become U+FFFD. Buffers at most one piece and the current chunk.
@@ -107,7 +107,7 @@ class LineSplitter:
     def finish(self) -> list[Piece]:
         """Return the remaining text without a line end, and reset the splitter.
 
-        Only for a stream that has really ended: an unfinished line would count as a whole one.
+        Call this only when the stream has ended for good: an unfinished line would be taken for a whole line.
         """
         rest = self._pending + self._decoder.decode(b"", final=True)
         self._pending = ""
@@ -121,20 +121,20 @@ class LineSplitter:
 
     def _take_certain(self) -> list[Piece]:
         size = self._max_piece
-        text = self._pending.removesuffix("\r")  # a carriage return may be half of the line's end
+        text = self._pending.removesuffix("\r")  # a carriage return may be the first half of the line's end
         certain = max(len(text) - 1, 0) // size * size
         self._pending = self._pending[certain:]
         return [Piece(text=text[start : start + size], continues=True) for start in range(0, certain, size)]
 
 
 class CriReader:
-    """Splits a log file in the kubelet's format into pieces with timestamps, independent of its chunking.
+    """Splits a log file in the kubelet's format into pieces with timestamps, however the file is cut into chunks.
 
-    Joins the partial records of a stream; stdout and stderr do not split each other's lines. A piece has the timestamp
-    of the record in which its line began or, if the other stream wrote in between, of the first record after that, so
-    that timestamps go back only where the writer's clock did. A malformed record (its writer died halfway) becomes a
-    line with the previous timestamp. Buffers one record, whose length the file's writer bounds, and one piece per
-    stream.
+    Partial records are joined for each stream, so that stdout and stderr do not split each other's lines. A piece has
+    the timestamp of the record in which its line began or, if the other stream wrote in between, of the first record
+    after that; timestamps therefore only go back if the writer's clock did. A malformed record, whose writer died while
+    writing, becomes a line with the previous timestamp. Buffers one record, whose length the file's writer limits, and
+    one piece per stream.
     """
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
@@ -143,25 +143,25 @@ class CriReader:
         self._splitters: dict[str, LineSplitter] = {}
         self._stream = ""
         self._began = ""
-        self._seen = _EPOCH_TEXT
+        self._previous = _EPOCH_TEXT
 
     def feed(self, chunk: bytes) -> list[Piece]:
-        """Return the lines, and the pieces of long lines, that this chunk completes."""
+        """Return the lines that this chunk completes, and the complete pieces of an unfinished long line."""
         *records, self._rest = (self._rest + chunk).split(b"\n")
         return [piece for record in records for piece in self._read(record)]
 
     def finish(self) -> list[Piece]:
-        """Return the container's remaining text without a line end; only for a container that has ended."""
+        """Return the remaining text without a line end; call this only for a container that has ended."""
         rest, self._rest = self._rest, b""
         pieces = self._read(rest) if rest else []
         left = [piece for splitter in self._splitters.values() for piece in splitter.finish()]
-        return pieces + _stamped(left, self._seen)
+        return pieces + _stamped(left, self._previous)
 
     def _read(self, raw: bytes) -> list[Piece]:
-        record = _record_or_text(raw, self._seen)
+        record = _record_or_text(raw, self._previous)
         if record.stream != self._stream or not self._began:
             self._stream, self._began = record.stream, record.timestamp
-        began, self._seen = self._began, record.timestamp
+        began, self._previous = self._began, record.timestamp
         if not record.partial:
             self._began = ""
         splitter = self._splitters.setdefault(record.stream, LineSplitter(self._max_piece))
@@ -169,17 +169,16 @@ class CriReader:
 
 
 class LineCounter:
-    """Assigns cursors to the lines of one run of a container, and drops the lines up to `since`.
+    """Assigns cursors to the lines of one run of a container, and drops the lines up to the cursor `since`.
 
-    The input must begin at or before the first line with the timestamp of `since`. Dropping ends with the line of
-    `since`: lines before it in the log had been read and lines after it are new, regardless of timestamps (two streams
-    written at once are a few microseconds out of order). If that line does not appear, the first line with a later
-    timestamp is new. A cursor of another pod or container drops nothing; one of a later run of the container drops
-    everything.
+    The input must begin at or before the first line with the timestamp of `since`. Lines up to the line of `since` were
+    read before, and lines after it are new, whatever their timestamps: two streams that are written at once are a few
+    microseconds out of order. If the line of `since` does not appear, the first line with a later timestamp is new. If
+    `since` is of another pod or container, nothing is dropped; if it is of a later run of the container, everything is.
 
     Attributes:
-        has_reached: True once the line of `since` appeared; False once a later one appeared without it, because the
-            lines in between are gone; None before either.
+        has_reached: True once the line of `since` has appeared; False if a later line has appeared without it, because
+            lines are missing in between; None as long as neither has.
         is_unsteady: the writer's clock was set back by a second or more.
     """
 
@@ -193,7 +192,7 @@ class LineCounter:
         self.is_unsteady = False
 
     def lines(self, pieces: Iterable[Piece]) -> Iterator[LogLine]:
-        """Yield the new ones of the next pieces, with their cursors."""
+        """Yield those of the next pieces that are new, as lines with their cursors."""
         taken = list(pieces)
         positions = [self._count(piece.timestamp) for piece in taken]
         for number in range(self._number_of_read(positions), len(taken)):
@@ -210,7 +209,7 @@ class LineCounter:
         return self._place
 
     def _number_of_read(self, places: list[tuple[int, int]]) -> int:
-        """Return how many of these positions had been read before; the rest are new."""
+        """Return how many of these positions were read before; the rest are new."""
         if self._since is None:
             return 0
         if self._since.restart_count > self._restart_count:
@@ -235,7 +234,7 @@ class LineCounter:
 
 
 def parse_cri(line: bytes) -> CriRecord:
-    """Parse one record, `<RFC3339nano> stdout|stderr F|P text`, without its line end.
+    """Parse one record without its line end: `<RFC3339nano> stdout|stderr F|P text`.
 
     Raises:
         ValueError: the record is malformed.
@@ -250,10 +249,10 @@ def parse_cri(line: bytes) -> CriRecord:
 
 
 def nanoseconds(timestamp: str) -> int:
-    """Return the RFC 3339 instant as nanoseconds since 1970, comparable across fractional digits and offsets.
+    """Return an RFC 3339 instant as nanoseconds since 1970, to compare instants of any number of digits and offset.
 
     Raises:
-        ValueError: it is not an instant.
+        ValueError: the text is not an instant.
     """
     match = _INSTANT.fullmatch(timestamp)
     if match is None:

@@ -1,8 +1,8 @@
 """Read a user's manifest (a file, its text or a map) as kubectl reads it, and reject dangerous input.
 
-YAML is read as Kubernetes reads it where that differs from Python: an instant stays a text, and so does `12:30`.
-Anchors and merge keys are supported; a document that expands beyond any real job is rejected. `kinds` validates the
-manifest of each kind.
+YAML is read as Kubernetes reads it, not as PyYAML does: an instant stays a text, and so does `12:30`. Anchors and merge
+keys are supported, but documents that they make far larger than any real job are rejected. `kinds` validates the
+manifests of each kind.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ KINDS = {
 """Kinds that can be submitted, with their apiVersion."""
 
 MAX_BYTES = 512 * 1024
-"""Maximum bytes: the object with its status must stay below etcd's 1.5 MB; real manifests are a hundredth of this."""
+"""Maximum bytes of a manifest: with its status, the object must stay below etcd's 1.5 MB. Real manifests have a
+hundredth of this."""
 MAX_VALUES = 50_000
-"""Maximum number of values after expanding anchors."""
+"""Maximum number of values after anchors are expanded."""
 MAX_DEPTH = 60
 
 _LINE = 100_000
-"""Unlimited: a folded text cannot be copied."""
+"""Line width for PyYAML, large enough to fold no text: folded texts are hard to copy."""
 _UNMISTAKABLE = re.compile(
     r"(?!(?:[yn]|yes|no|on|off|true|false|null)$)[A-Za-z/](?:[-A-Za-z0-9_./ ]|:(?=\S))*", re.IGNORECASE
 )
@@ -44,15 +45,15 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
-    """Return the manifest as plain, unshared JSON values; the source is not modified.
+    """Return the manifest as plain JSON values, none of them shared; the source is not modified.
 
     Args:
-        source: a map; a path object; or a text: a path if it is one line ending in .yaml, .yml or .json, else the
-            manifest itself.
+        source: a map, a path object or a text. A text is a path if it is one line that ends in .yaml, .yml or .json;
+            else it is the manifest itself.
 
     Raises:
-        InvalidSpec: no such file, not exactly one YAML document, a duplicate key, too large or too deep, a value that
-            JSON cannot represent, or a kind that is not in `KINDS`.
+        InvalidSpec: there is no such file; the text is not one YAML document; the manifest has a duplicate key, is too
+            large or too deep, has a value that JSON cannot represent, or its kind is not in `KINDS`.
     """
     manifest = load_object(source, field=FIELD)
     _check_kind(manifest)
@@ -60,7 +61,7 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
 
 
 def load_object(source: object, *, field: str) -> Manifest:
-    """Return an object of any kind in the same way; errors begin with the field's name."""
+    """Return an object of any kind, read like a manifest; errors begin with the field's name."""
     loaded = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
     plain = _plain(loaded, field, _Budget(field))
     if not isinstance(plain, dict):
@@ -71,7 +72,7 @@ def load_object(source: object, *, field: str) -> Manifest:
 
 
 def dump_manifest(manifest: Mapping[str, Any]) -> str:
-    """Return the manifest as YAML, in its own order; kubectl and `load_manifest` read the same values from it."""
+    """Return the manifest as YAML, with its order of keys; kubectl and `load_manifest` read the same values from it."""
     text: str = yaml.dump(dict(manifest), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_LINE)
     return text
 
@@ -119,7 +120,7 @@ def _parse(text: str, field: str) -> Any:
 
 
 def yaml_problem(error: Exception) -> str:
-    """Return a YAML error's message and line, without the surrounding text."""
+    """Return the line and the message of a YAML error, without the quoted text."""
     mark = getattr(error, "problem_mark", None)
     words = [getattr(error, name, None) for name in ("context", "problem")]
     text = ", ".join(word for word in words if word) or str(error)
@@ -127,7 +128,7 @@ def yaml_problem(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe loader with Kubernetes' scalar rules, a depth limit and no duplicate keys."""
+    """Safe loader with Kubernetes' rules for scalars; rejects duplicate keys and documents that are too deep."""
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
@@ -176,12 +177,12 @@ def _check_keys(node: yaml.MappingNode, field: str) -> None:
 
 
 def _check_size(root: yaml.Node, field: str) -> None:
-    """Count the values as if every alias were expanded, without expanding any."""
+    """Check the number of values that the document would have with all aliases expanded, without expanding them."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = MAX_VALUES + 1  # the count that a node containing itself would reach
+            sizes[id(node)] = MAX_VALUES + 1  # for a node that contains itself
             sizes[id(node)] = 1 + sum(size(child) for child in _children(node))
         return sizes[id(node)]
 
@@ -196,7 +197,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 class _Budget:
-    """Number of values that may still be read."""
+    """Counts down the number of values that may still be read."""
 
     def __init__(self, field: str) -> None:
         self.field = field
@@ -228,7 +229,7 @@ def _key(key: object, path: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes no anchors, long texts as blocks, and quotes whatever some YAML reader would misinterpret."""
+    """Dumper that writes no anchors, texts of several lines as blocks, and quotes around texts that may be misread."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

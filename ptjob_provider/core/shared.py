@@ -1,8 +1,9 @@
-"""Share values and sources on an event loop: opened by the first subscriber, closed some time after the last.
+"""Share values and sources of changes on an event loop.
 
-A back-end defines its sources, such as one LIST+WATCH of a namespace or one poller of local files. Ten thousand
-subscribers cost as much as one. Nothing is queued: a `Notifier` signals that the state has changed and its readers take
-the newest state, so a slow reader blocks nobody.
+A back-end defines its sources, such as one LIST+WATCH of a namespace or one poller of local files. The first subscriber
+opens a source, and it is closed some time after the last has left; ten thousand subscribers cost as much as one.
+Nothing is queued: a `Notifier` signals that the state has changed, and its readers read the newest state, so that a
+slow reader does not block others.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ T = TypeVar("T")
 
 
 class OnePerLoop(Generic[T]):
-    """One value per event loop: created on first use, dropped with the loop.
+    """One value per event loop: created on first use, released with the loop.
 
     Args:
-        make: creates the value, inside the loop.
+        make: creates the value; called in the running loop.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -32,7 +33,7 @@ class OnePerLoop(Generic[T]):
         self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
 
     def get(self) -> T:
-        """Return the running loop's value."""
+        """Return the value of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
             self._values[loop] = self._make()
@@ -40,14 +41,14 @@ class OnePerLoop(Generic[T]):
 
 
 class Backoff:
-    """Pauses between failed tries: doubled with each failure in a row, and random, so that many do not ask at once.
+    """Pauses between failed tries: doubled with each failure in a row, and randomized to spread the load.
 
     Args:
-        first: seconds after the first failure.
-        longest: maximum seconds.
+        first: maximum seconds of the pause after the first failure.
+        longest: maximum seconds of any pause.
 
     Attributes:
-        failures: number in a row.
+        failures: number of failures in a row; set by the caller.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -55,14 +56,14 @@ class Backoff:
         self.failures = 0
 
     async def pause(self, *, at_least: float = 0.0) -> None:
-        """Wait before the next try; return at once after a success."""
-        ours = min(self._first * 2.0 ** min(self.failures - 1, 20), self._longest) if self.failures else 0.0
-        await asyncio.sleep(max(spread(ours), at_least))
+        """Wait before the next try, for `at_least` seconds or longer; return at once after a success if that is 0."""
+        seconds = min(self._first * 2.0 ** min(self.failures - 1, 20), self._longest) if self.failures else 0.0
+        await asyncio.sleep(max(spread(seconds), at_least))
 
 
 def spread(seconds: float) -> float:
-    """Return at random half of the seconds or more."""
-    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
+    """Return a random number between half of the seconds and all of them."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, protects no secret
 
 
 async def cancelled(*tasks: asyncio.Future[Any]) -> list[Any]:
@@ -77,7 +78,7 @@ async def until_stopped(
     work: Coroutine[Any, Any, T],
     stop: Callable[[asyncio.Task[T]], Coroutine[Any, Any, T]],
 ) -> T:
-    """Return the work's result or, once `stop_requested` is set, that of `stop`; nothing of the work runs on then."""
+    """Return the result of the work or, once `stop_requested` is set, the result of `stop`; then the work has ended."""
     main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
     try:
         await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,20 +88,26 @@ async def until_stopped(
 
 
 class Source(Protocol):
-    """A source of changes while it runs."""
+    """Interface of a source of changes."""
 
     async def run(self) -> None:
-        """Update all notifiers until cancelled; an exception means that no more changes will come."""
+        """Notify subscribers of changes until cancelled; an exception means that there will be no more changes."""
 
     def fail(self, error: BaseException) -> None:
-        """Report to all waiters that no more changes will come."""
+        """Raise the error in all waiters: there will be no more changes."""
 
 
 S = TypeVar("S", bound=Source)
 
 
 class Notifier:
-    """Signals changes; the state itself belongs to its owner."""
+    """Signals that a state has changed; does not hold the state.
+
+    Attributes:
+        version: number of changes.
+        error: why there will be no more changes; None if the source runs.
+        refused: why there are no changes at the moment; None if there is no obstacle.
+    """
 
     __slots__ = ("_changed", "error", "refused", "version")
 
@@ -121,7 +128,7 @@ class Notifier:
         self.notify()
 
     def refuse(self, error: BaseException | None) -> None:
-        """Raise the error in all waiters until the next change; None: updates have resumed."""
+        """Raise the error in waiters, as there are no updates for now; None: updates have resumed."""
         self.refused = error
         self._wake()
 
@@ -130,11 +137,11 @@ class Notifier:
             self._changed.set()
 
     async def until(self, holds: Callable[[], bool], *, though_refused: bool = False) -> None:
-        """Wait for the condition; raise the source's failure, or the reason for missing updates unless tolerated."""
+        """Wait until the condition holds; raise `error` or, unless `though_refused`, `refused` if it is set."""
         while not holds():
             error = self.error or (None if though_refused else self.refused)
             if error is not None:
-                raise error.with_traceback(None)  # raised many times: each raise would add its frames
+                raise error.with_traceback(None)  # it is raised many times, and each raise would add its frames
             self._changed = self._changed or asyncio.Event()
             self._changed.clear()
             await self._changed.wait()
@@ -142,12 +149,13 @@ class Notifier:
 
 @asynccontextmanager
 async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -> AsyncIterator[S]:
-    """Subscribe to the source of this key; all subscribers on this loop share one source per key.
+    """Subscribe to the source with this key; all subscribers on this loop share one source per key.
 
     Args:
         key: identifies the source.
         make: creates the source if it is not open.
-        linger: seconds that it stays open after the last subscriber; without it, the source has ended on return.
+        linger: seconds for which the source stays open after its last subscriber has left; with 0, it has ended when
+            the last subscriber has left.
     """
     opened = _opened()
     shared: _Shared[S] = opened.get(key) or opened.setdefault(key, _Shared(key, make()))
@@ -161,16 +169,16 @@ async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float =
 
 
 def open_keys() -> tuple[Hashable, ...]:
-    """Return the keys of the sources that are open on this loop, including lingering ones."""
+    """Return the keys of the sources that are open on this loop, including those without subscribers."""
     return tuple(_opened())
 
 
 def alone_or_all(alone: T, scope_of: Callable[[T], T]) -> T:
-    """Return the key to watch: one object alone while no other of the same scope is watched, else all of them.
+    """Return the key of the source for one object: of the object alone, or of its scope if other objects are watched.
 
     Args:
-        alone: key of the one object.
-        scope_of: returns the key of all objects of a key's scope.
+        alone: key of the source that watches only this object.
+        scope_of: returns the key of the source that watches all objects of the scope of a key.
     """
     scope = scope_of(alone)
     others = (each for each in open_keys() if isinstance(each, type(alone)) and each != alone)
@@ -178,13 +186,13 @@ def alone_or_all(alone: T, scope_of: Callable[[T], T]) -> T:
 
 
 def opened(key: Hashable) -> Source | None:
-    """Return the source of this key if it is open on this loop."""
+    """Return the source with this key if it is open on this loop, else None."""
     shared = _opened().get(key)
     return shared.source if shared else None
 
 
 class _Shared(Generic[S]):
-    """A source and its subscriber count."""
+    """An open source, its task and the number of its subscribers."""
 
     def __init__(self, key: Hashable, source: S) -> None:
         self.source = source
@@ -197,7 +205,7 @@ class _Shared(Generic[S]):
     async def _run(self) -> None:
         try:
             await self.source.run()
-        except Exception as error:  # noqa: BLE001 - raised again in the waiters, who would not learn of it otherwise
+        except Exception as error:  # noqa: BLE001 - raised in the waiters, which would wait for ever otherwise
             self._close()
             self.source.fail(error)
         finally:
@@ -205,7 +213,7 @@ class _Shared(Generic[S]):
 
     async def leave(self, linger: float) -> None:
         if self._ending is not None:
-            self._ending.cancel()  # scheduled by an earlier last subscriber
+            self._ending.cancel()  # scheduled when the source had no subscribers before
         if linger:
             self._ending = asyncio.get_running_loop().call_later(linger, self._end_unless_used)
         else:
@@ -224,7 +232,7 @@ class _Shared(Generic[S]):
 
 
 _sources: OnePerLoop[dict[Hashable, _Shared[Any]]] = OnePerLoop(dict)
-"""Open sources of each loop: the only module state."""
+"""Open sources of each loop; the only state of this module."""
 
 
 def _opened() -> dict[Hashable, _Shared[Any]]:

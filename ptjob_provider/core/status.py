@@ -1,4 +1,4 @@
-"""Job phases, independent of the kind. The only place that defines the terminal phases."""
+"""Define the phases and the status of jobs, the same for all kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class JobPhase(StrEnum):
-    """Phases of a job; `kinds` maps the CRDs' conditions to them."""
+    """Phase of a job; `kinds` derives it from the conditions of each CRD."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -30,8 +30,8 @@ class JobPhase(StrEnum):
 class JobStatus:
     """A job object's status at one moment; instants are aware datetimes in UTC, None where unknown.
 
-    Two fields are not serialized: `time_limit` is the job's own activeDeadlineSeconds, and `is_taken_up` is False until
-    its operator has written a status.
+    Two fields are not serialized: `time_limit` is the job's activeDeadlineSeconds, and `is_taken_up` is False until the
+    job's operator has written a status.
     """
 
     phase: JobPhase
@@ -50,7 +50,7 @@ class JobStatus:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
+        """Rebuild a status from the value of `to_dict`."""
         instants: dict[str, Any] = {
             name: parse_instant(fields[name]) for name in ("created_at", "started_at", "finished_at")
         }
@@ -58,7 +58,7 @@ class JobStatus:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None stays None."""
+    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None for None and ""."""
     return datetime.fromisoformat(text) if text else None
 
 

@@ -1,6 +1,6 @@
-"""A job's TensorBoard as annotated on the job: what it shows, how it runs, its address.
+"""Read and write the plan of a job's TensorBoard: the events, the image, the address; it is an annotation on the job.
 
-Pure. The job's object holds all of it; `kubernetes.tensorboard.objects` renders it.
+Pure. `kubernetes.tensorboard.objects` renders the TensorBoard's objects from the plan.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class TensorBoardPlan:
 
     Attributes:
         claim: the claim with the events.
-        path: of their folder on it; "" is the claim's root.
-        image: its image; "" is the job's own.
+        path: path of the events' folder on the claim; "" for the claim's root.
+        image: image of TensorBoard; "" for the job's image.
         service_type: `NodePort` or `ClusterIP`.
-        url: its address; "" as long as there is none.
+        url: address of TensorBoard; "" as long as there is none.
     """
 
     claim: str
@@ -36,7 +36,7 @@ class TensorBoardPlan:
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> Self | None:
-        """Parse the plan on a job's object; None if there is none or it is unreadable."""
+        """Return the plan that is annotated on a job; None if the annotation is missing or unreadable."""
         text = (job["metadata"].get("annotations") or {}).get(TENSORBOARD_ANNOTATION)
         try:
             return cls(**known_fields(cls, json.loads(text))) if text else None
@@ -45,7 +45,7 @@ class TensorBoardPlan:
 
     @property
     def annotation(self) -> dict[str, str]:
-        """Return the plan as an annotation."""
+        """Return the annotation with this plan."""
         return {TENSORBOARD_ANNOTATION: json.dumps(asdict(self))}
 
     def served_as(self, service_type: str) -> Self:

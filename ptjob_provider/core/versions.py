@@ -1,7 +1,7 @@
-"""Read data written by another version of this package: Airflow's database, job annotations, trigger rows.
+"""Read data that another version of this package has written: in Airflow's database, on jobs, in triggers.
 
-During a rolling upgrade, and after a downgrade, versions read each other's data. Every field added to stored data has a
-default, and unknown fields are ignored.
+During a rolling upgrade and after a downgrade, versions of this package read each other's data. Every field that is
+added to stored data therefore has a default, and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def known_fields(cls: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored values of the fields that this version's dataclass has."""
+    """Return the written values of those fields that the dataclass has in this version."""
     names = {each.name for each in fields(cls)}
     return {name: value for name, value in written.items() if name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A dataclass whose fields are JSON-safe values."""
+    """Base class of dataclasses whose fields are JSON-safe values."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields."""
@@ -29,5 +29,5 @@ class Record:
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned, in this version or another."""
+        """Rebuild the value from the result of `to_dict`, of this version of the package or another."""
         return cls(**known_fields(cls, written))

@@ -1,7 +1,7 @@
-"""Convert objects of any Kubernetes client and version to wire dicts.
+"""Convert the objects of Kubernetes clients to wire dicts.
 
-Such an object lists its attributes (`openapi_types`) and their wire names (`attribute_map`); no client is imported
-here.
+This imports no client: objects of any client and version have the list of their attributes (`openapi_types`) and the
+attributes' names on the wire (`attribute_map`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 def is_model(value: object) -> bool:
     """Return whether the value is an object of a Kubernetes client, such as a V1Volume.
 
-    Checks the class: an item of a pipeline's loop has an attribute of any name (kfp's `LoopParameterArgument`).
+    Looks at the class, because kfp's `LoopParameterArgument` has attributes of any name.
     """
     return hasattr(type(value), "openapi_types") and hasattr(type(value), "attribute_map")
 
 
 def to_wire(value: Any) -> Any:
-    """Return the value with client objects converted to dicts of their set fields; lists and maps are copied.
+    """Return the value with client objects converted to dicts of the fields that are set; lists and maps are copied.
 
-    Instants of such an object become RFC 3339 texts.
+    Instants in client objects become RFC 3339 texts.
     """
     if is_model(value):
         return _of_model(value)
@@ -38,7 +38,7 @@ def _of_model(model: Any) -> dict[str, Any]:
 
 
 def _part(value: Any) -> Any:
-    """Return an attribute's value; lists and maps may hold instants, too."""
+    """Return the wire value of a client object's attribute, including instants in lists and maps."""
     if is_model(value):
         return _of_model(value)
     if isinstance(value, dict):

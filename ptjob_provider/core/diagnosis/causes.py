@@ -32,7 +32,7 @@ forbidden           no      the namespace's rules do not change between two trie
 queued              yes     the queue may move later
 sidecar             no      the sidecar will not end the next time either
 deadline            no      the job's own limit, which its author set; the next try has the same limit
-timed_out           yes     the limit of the task that waits; a job that hangs has often lost a peer
+timed_out           yes     the limit of the task or command that waits; a job that hangs has often lost a peer
 deleted             no      somebody deleted it on purpose; creating it again would undo that
 outputs             no      the program wrote elsewhere, or nothing
 unknown             yes     nothing points to the program

@@ -309,7 +309,7 @@ def deleted(history: PodHistory, *, ranks: Mapping[str, int]) -> Diagnosis:
 
 
 def timed_out(history: PodHistory, *, ranks: Mapping[str, int], waiting: str = "", is_gone: bool = False) -> Diagnosis:
-    """Diagnose a job that was unfinished at the deadline of its task.
+    """Diagnose a job that was unfinished at its follower's deadline.
 
     Args:
         history: the history of its pods.
