@@ -34,7 +34,7 @@ class Hint:
 
     Attributes:
         pattern: searched in the exception, `Type: first line of its text`.
-        cause: the cause.
+        cause: the code of the cause.
         in_chain: also applies to an exception from which another exception followed.
         resolution: replaces the cause's advice; "" does not.
         retryable: replaces the cause's default; None does not.
@@ -304,7 +304,7 @@ class Classification:
     """Classification of one container's end.
 
     Attributes:
-        cause: the cause.
+        cause: the code of the cause.
         did: what the replica did; completes "worker-0 …".
         exception: the type of the exception that ended the program; "" for none.
         process: the rank of the process that failed inside the pod; "" for the pod's main process.

@@ -136,7 +136,7 @@ def _queue_message(events: Sequence[Manifest]) -> str:
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field's text without characters that UTF-8 cannot encode; such texts come from containers."""
+    """Return a field's text without characters that UTF-8 cannot encode; programs in containers may write such."""
     return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -201,7 +201,7 @@ def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
 
 
 def _explains_failure(pod: Pod) -> bool:
-    """Return whether a container has failed; after an eviction or a node's loss, the pod may fail without any."""
+    """Return whether a container has failed; a pod that was evicted or lost its node may fail without one."""
     return any((container.state("terminated") or {}).get("exitCode") for container in pod.containers)
 
 

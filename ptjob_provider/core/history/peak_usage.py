@@ -47,7 +47,7 @@ class PeakUsage(Record):
         return replace(self.also(now), samples=self.samples + 1)
 
     def also(self, other: PeakUsage) -> PeakUsage:
-        """Return the usage combined with another observer's usage of the same pod: the higher of each two figures."""
+        """Return the usage combined with another observer's usage of the same pod, by taking the higher figures."""
         return PeakUsage(
             peak_cpu=_most(self.peak_cpu, other.peak_cpu),
             peak_memory=_most(self.peak_memory, other.peak_memory),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WORKLOAD = "Workload"
-"""Kind of the object that a queue's events about a job are about (Kueue)."""
+"""Kind of the involved object of Kueue's events about a job."""
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 """Sorts before every real instant."""

@@ -28,7 +28,7 @@ class AttemptRecord(Record):
         attempt: 1 for the first job of a task instance.
         name: the object's name.
         namespace: where it was created.
-        uid: the object's uid; None as long as the job may not have been created (an open intent).
+        uid: the object's uid; None until the job is known to exist (an open intent).
         ended: the attempt failed; the next try starts a new attempt.
         clear_number: the task's clear number; a record whose number differs is obsolete.
         delivered_by: number of the try that delivered the result of the attempt's job; 0 if none did.
