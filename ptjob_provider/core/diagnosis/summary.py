@@ -69,7 +69,7 @@ def in_brief(
     elif status.phase is JobPhase.SUSPENDED:
         text = history.queue
     elif status.phase is JobPhase.SUCCEEDED:
-        text = _failed_beside(job, history, ranks)
+        text = _failed_in_brief(job, history, ranks)
     elif status.phase is JobPhase.PENDING and history.waiting:
         text = _wait(min(history.waiting, key=lambda wait: (not _subject(wait.message), wait.kind not in _HELD)))
     return clip(text or _ended_so_far(job, history, status, ranks), _LONGEST)
@@ -91,7 +91,7 @@ def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
     return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_replica else word
 
 
-def _failed_beside(job: str, history: PodHistory, ranks: Mapping[str, int]) -> str:
+def _failed_in_brief(job: str, history: PodHistory, ranks: Mapping[str, int]) -> str:
     failed = failed_replicas(history, ranks=ranks)
     texts = [
         f"{each['replica'].removeprefix(f'{job}-')}: {_word(Cause(each['cause']), each['exit_code'])}"
