@@ -123,7 +123,7 @@ def test_a_tensorboard_that_a_task_leaves_for_good_is_said_to_stay(
 
     submitted(backend, context(), tensorboard={"logdir": "pvc://models/logs"}, **asked)
 
-    stays = "its TensorBoard stands until the job is deleted, which nothing does by itself"
+    stays = "its TensorBoard runs until you delete the job"
     assert (stays in capsys.readouterr().out) is is_said
 
 

@@ -358,7 +358,7 @@ def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
     result = ptjob(FailingStandIn(), "submit", "--kind", kind, *DIGITS)
 
     assert result.stdout.startswith("team/digits was submitted")
-    stays = "its TensorBoard stands until the job is deleted, which nothing does by itself"
+    stays = "its TensorBoard runs until you delete the job"
     assert (f"team/digits: {stays}; ptjob follow digits ends it with the training\n" in result.stderr) is is_said
 
 

@@ -159,7 +159,7 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
     Cause.DEADLINE: (f"{_MORE_TIME} or make the training shorter; {_SAME}", False),
-    Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {RESUMES}", True),
+    Cause.TIMED_OUT: (f"Raise the timeout if the training made progress; {RESUMES}", True),
     Cause.DELETED: (
         "It is not created again by itself: to train again, submit it again or clear its Airflow task",
         False,

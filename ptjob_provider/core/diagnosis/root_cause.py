@@ -319,7 +319,7 @@ def timed_out(history: PodHistory, *, ranks: Mapping[str, int], waiting: str = "
     """
     what = f"it was still waiting at the deadline ({waiting})" if waiting else "it was unfinished at the deadline"
     if is_gone:
-        what = "its deadline has passed, and it was deleted before it was seen to end"
+        what = "its deadline has passed, and it was deleted before its end was observed"
     diagnosis = _after(history, ranks, Cause.TIMED_OUT, what)
     return diagnosis if diagnosis.replica else _with_stopped(diagnosis, history, (), ranks)
 

@@ -128,6 +128,6 @@ class ApiErrors:
         return ClusterUnavailable(
             f"{self._job}: the API server has refused a request about the job for {lasted:.0f} s: {error}. The job was "
             f"left as it is. Check the credential, the Role (deploy/base: get, list "
-            f"and watch of jobs and pods, get of pods/log) and what stands between here and the API server",
+            f"and watch of jobs and pods, get of pods/log) and any proxy in front of the API server",
             code=error.code if isinstance(error, ClusterError) else 0,
         )

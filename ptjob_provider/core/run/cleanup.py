@@ -229,7 +229,7 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
         return ""
     if kinds.kind_of(job).expires(job):
         return ""
-    return f"{ref}: its TensorBoard stands until the job is deleted, which nothing does by itself"
+    return f"{ref}: its TensorBoard runs until you delete the job"
 
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
