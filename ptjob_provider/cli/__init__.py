@@ -3,9 +3,9 @@
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no such job or claim; 75 try again later (sysexits'
 EX_TEMPFAIL); 130 interrupted, 143 terminated. docs/how-to/command-line.md defines their meaning.
 
-This module has the options in front of a command. A command is in a module beside it, which is loaded when the command
-is run or asked for its help: `ptjob --help` loads none and responds at once. Therefore the names and one-line help of
-all commands are here, too; a test compares them with the commands.
+This module defines the options that precede a command. Each command is defined in another module of this package, which
+is imported only when the command runs or shows its help, so that `ptjob --help` responds at once. The names and
+one-line help texts of all commands are therefore repeated here; a test compares them with the commands.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "completion": ("completion", "Print a shell completion script."),
     },
 }
-"""Heading → command → its module and its one-line help, in the order of a job's life."""
+"""Heading → command → its module and its one-line help, in the order in which a user needs them."""
 
 
 class Commands(click.Group):
-    """The commands, each loaded when it is needed."""
+    """Group of all commands; a command's module is imported when the command is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names, in the order of a job's life."""
+        """Return the names of the commands, in the order of `SECTIONS`."""
         return [name for commands in SECTIONS.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        """Load one command; None if the name is unknown."""
+        """Import and return a command; None if the name is unknown."""
         for commands in SECTIONS.values():
             if cmd_name in commands:
                 module = vars(importlib.import_module(f"{__name__}.{commands[cmd_name][0]}"))
@@ -72,14 +72,14 @@ class Commands(click.Group):
         return None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, without loading them, and the options after them."""
+        """Write the commands, without importing their modules, and then the options."""
         for heading, commands in SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
         click.Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words before the command."""
+        """Parse the options that precede the command."""
         with _replacement_of_unknown_flag():
             return super().parse_args(ctx, args)
 
@@ -111,7 +111,7 @@ class Commands(click.Group):
 
 @contextmanager
 def _replacement_of_unknown_flag() -> Iterator[None]:
-    """For a flag of Arena's that does not exist here, name what replaces it."""
+    """Name the replacement of a flag that Arena has and `ptjob` does not."""
     try:
         yield
     except click.NoSuchOption as error:

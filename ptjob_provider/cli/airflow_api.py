@@ -1,4 +1,4 @@
-"""Client of Airflow's REST API, limited to checking whether a task waits."""
+"""Client of Airflow's REST API: states of task instances, ids of the installation, and the version."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _IDS = ("dag_id", "run_id", "task_id")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Returns a redirect as the response: following it would send the token to another server."""
+    """Handler that follows no redirect, because the token would be sent to another server."""
 
     def redirect_request(self, *_: object) -> None:
-        """Follow none."""
+        """Return None: the redirect itself becomes the response."""
 
 
 _OPENER = urllib.request.build_opener(_NoRedirects)
@@ -56,14 +56,14 @@ def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> Air
 
 
 class AirflowTasks:
-    """Returns the states of task instances; implements `orphans.Waiters`.
+    """Client for the states of task instances; implements `orphans.Waiters`.
 
-    A response counts only if Airflow would give it for this very task instance: a wrong address, a gateway or a login
-    page may respond with anything, and a job would be stopped for it.
+    A response is accepted only if Airflow would send it for exactly this task instance. A wrong address, a gateway or a
+    login page may respond with anything, and believing it would stop a job whose task still waits.
 
     Args:
         url: URL of the API server, with the path below which it is served.
-        token: a bearer token; "" requests one with user and password, or without them if Airflow lets everybody in.
+        token: a bearer token. "": one is requested with user and password, or without a user if Airflow allows that.
         user: the user's name.
         password: the user's password.
 
@@ -85,7 +85,7 @@ class AirflowTasks:
         return urlsplit(self._url).hostname or ""
 
     async def installation_ids(self) -> dict[str, str]:
-        """Return the Variables with this Airflow's ids as key and value; empty if it has none.
+        """Return the keys and values of the Variables that contain this Airflow's ids; empty if it has no id.
 
         Raises:
             ClusterError: there was no response, or the user may not read Variables.
@@ -93,10 +93,10 @@ class AirflowTasks:
         return await asyncio.to_thread(self._installation_ids)
 
     async def version(self) -> str:
-        """Return the Airflow's version.
+        """Return Airflow's version.
 
         Raises:
-            ClusterError: there was no response, or not an Airflow's.
+            ClusterError: there was no response, or it is not from an Airflow.
         """
         return await asyncio.to_thread(self._checked_version)
 
@@ -111,11 +111,11 @@ class AirflowTasks:
             *(quote(each, safe="") for each in (dag_id, run_id, task_id))
         )
         status, response = self._get(f"/api/v2{path}{mapped}")
-        detail = str(response.get("detail"))  # Airflow's own message names the task instance that does not exist
+        detail = str(response.get("detail"))  # a 404 of Airflow itself names the task instance that does not exist
         if status == _NOT_FOUND and all(f"{name}: `{owner[name]}`" in detail for name in _IDS):
             return None
-        is_this_one = tuple(response.get(name) for name in ("dag_id", "dag_run_id", "task_id")) == ids
-        if status != _OK or not is_this_one or "state" not in response:
+        is_requested = tuple(response.get(name) for name in ("dag_id", "dag_run_id", "task_id")) == ids
+        if status != _OK or not is_requested or "state" not in response:
             raise self._unexpected(status, response)
         return str(response["state"] or "none")
 
@@ -130,10 +130,10 @@ class AirflowTasks:
         return ClusterError(f"Airflow at {self._url} answered {status}: {_short(response)}", code=status)
 
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Return an Airflow's status and response.
+        """Return the HTTP status and the JSON response.
 
         Raises:
-            PermissionDenied: the user may not read it.
+            PermissionDenied: the user may not read this path.
             ClusterError: the server is not an Airflow.
         """
         self._checked_version()
@@ -145,10 +145,13 @@ class AirflowTasks:
 
     def _checked_version(self) -> str:
         if not self._version:
-            status, found = self._request("/api/v2/version")
-            if status != _OK or not str(found.get("version", ""))[:1].isdecimal() or "git_version" not in found:
-                raise ClusterError(f"{self._url} does not answer as an Airflow: {status}, {_short(found)}", code=status)
-            self._version = str(found["version"])
+            status, response = self._request("/api/v2/version")
+            version = str(response.get("version", ""))
+            if status != _OK or not version[:1].isdecimal() or "git_version" not in response:
+                raise ClusterError(
+                    f"{self._url} does not answer as an Airflow: {status}, {_short(response)}", code=status
+                )
+            self._version = version
         return self._version
 
     def _get_token(self) -> str:

@@ -1,4 +1,7 @@
-"""Converts Arena's flags and a training given as one shell line to fields, or names what replaces them here. Pure."""
+"""Converts flags of the command line Arena, and a program given as one shell line, to fields of a job. Pure.
+
+For Arena's flags and commands that `ptjob` does not have, it names the replacement.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ FLAGS: Mapping[str, str] = {
 COMMANDS: Mapping[str, str] = {"attach": "`kubectl exec -it NAME-master-0 -- sh` is the same"}
 
 TYPES = ("pytorch", "pytorchjob")
-"""Word after `submit` that names the type of training."""
+"""Arena's words after `submit` for the type of training that `ptjob` submits."""
 
 SYNC_MODES = ("git", "rsync")
 
@@ -59,13 +62,13 @@ def without_type(words: Sequence[str]) -> list[str]:
 
 
 def program(words: Sequence[str], shell: str | None) -> list[str] | None:
-    """Return the command in the words after the flags; None if there are none.
+    """Return the container's command for the words after the flags; None if there are no words.
 
-    A single word that a shell would split or expand is a line for a shell, as in Arena; several words are the program
-    and its arguments, unchanged. With `shell` they are always a line for a shell.
+    A single word that a shell would split or expand is passed to a shell as one line, as in Arena. Several words are
+    the program and its arguments, unchanged. With `shell`, the words are always passed to that shell as one line.
 
     Raises:
-        InvalidSpec: a line for a shell has further words behind it.
+        InvalidSpec: a shell line is followed by further words.
     """
     if not words:
         return None
@@ -83,9 +86,10 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
 
 
 def with_image(given: dict[str, Any]) -> dict[str, Any]:
-    """Use the workers' image for all pods if nothing else names an image, as Arena's guide does.
+    """Return the fields with the workers' image for all pods, as Arena's guide uses it.
 
-    A manifest, a pod template or the master's own image sets one; `parse` refuses a job without one.
+    They stay unchanged if the workers have no image, or if `image`, a manifest, a pod template or the master may set
+    another one. `TrainingJob.parse` refuses a job without any image.
     """
     worker, master = given.get("worker"), given.get("master")
     if given.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
@@ -98,7 +102,7 @@ def with_image(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields for flags of Arena that are no fields themselves, such as `--device`, `--rdma`, `--sync-mode`.
+    """Return the fields for Arena's flags that do not stand for one field, such as `--device`, `--rdma`, `--sync-mode`.
 
     Raises:
         InvalidSpec: a flag's value is invalid.
@@ -142,14 +146,14 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both merged: all items of lists, all keys of maps at every depth, otherwise the first one's value."""
+    """Return both maps merged: lists are joined, nested maps are merged, and other values are those of `fields`."""
     result = {**more, **fields}
     for name in fields.keys() & more.keys():
-        ours, theirs = fields[name], more[name]
-        if isinstance(ours, list) and isinstance(theirs, list):
-            result[name] = [*ours, *theirs]
-        elif isinstance(ours, dict) and isinstance(theirs, dict):
-            result[name] = joined(ours, theirs)
+        first, second = fields[name], more[name]
+        if isinstance(first, list) and isinstance(second, list):
+            result[name] = [*first, *second]
+        elif isinstance(first, dict) and isinstance(second, dict):
+            result[name] = joined(first, second)
     return result
 
 

@@ -1,4 +1,7 @@
-"""Implements `completion`, and completes a command line for a shell: quickly, or not at all."""
+"""Implements `completion`, and completes names of jobs, replicas, claims, namespaces and kinds for a shell.
+
+A completion that fails or takes longer than `_TIMEOUT` offers nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.target import Target
 
 _TIMEOUT = 3.0
-"""Seconds; a person who has pressed the key waits."""
+"""Seconds; the user waits for the completion at the prompt."""
 
 
 @click.command()
@@ -21,7 +24,7 @@ _TIMEOUT = 3.0
 def completion(context: click.Context, shell: str) -> None:
     """Print a shell completion script.
 
-    Commands, options, jobs, claims, namespaces.
+    It completes commands, options, and the names of jobs, claims and namespaces.
 
     \b
     bash  echo 'eval "$(ptjob completion bash)"' >> ~/.bashrc
@@ -36,13 +39,14 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the jobs in this command line's namespace; none if they cannot be listed in time."""
+    """Return the names of jobs in this command line's namespace; none if they cannot be listed in time."""
     return _completed(context, incomplete, _jobs)
 
 
 def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the replicas of this command line's job, in the form that `-i` takes."""
-    name = context.params.get("name") or next(iter(context.args), None)  # click stops at an option without its value
+    # If an option lacks its value, click stops parsing and leaves the name in `args`.
+    name = context.params.get("name") or next(iter(context.args), None)
     return _completed(context, incomplete, lambda target: _replicas(target, name)) if name else []
 
 
@@ -57,7 +61,7 @@ def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return jobs, or claims if the text begins as an address."""
+    """Return names of jobs, or addresses of claims if the text begins with `pvc:`."""
     return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
 
 

@@ -139,7 +139,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
                 raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
             claim_files.pack(local, archive)
             archive.seek(0)
-            # A path that ends in /, or is empty, is the folder to copy into.
+            # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
             run(access(claim, lambda files: files.unpack(archive, remote_folder, last or local.name)))
         else:
@@ -149,7 +149,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
 
 
 def claim_path(text: str) -> tuple[str, str] | None:
-    """Read `pvc://claim/path`, also without a path, which is the claim's root; None for a path on this machine.
+    """Return claim and path of `pvc://claim/path`, with "" as the path of its root; None for a path on this machine.
 
     Raises:
         Refused: the address names no claim.
@@ -165,7 +165,7 @@ def claim_path(text: str) -> tuple[str, str] | None:
 async def _with_files(
     target: Target, claim: str, do: Callable[[ClaimFiles], Awaitable[T]], *, image: str | None, user: int | None
 ) -> T:
-    """Run it with access to the claim's files; while the pod for it waits, the reason is printed."""
+    """Call `do` with access to the claim's files, and return its result; print why the pod for that waits."""
     options = replace(target.file_options(image, user), tell=notice)
     async with target.inspector().files(target.namespace, claim, options=options) as files:
         return await do(files)

@@ -66,19 +66,25 @@ _SINCE_3_4 = (
 
 
 async def _version_check(airflow: AirflowTasks) -> Check:
-    """Return which promises this Airflow cannot keep; 3.3 keeps all."""
+    """Report the version of Airflow, and what does not work as documented with it; with 3.3, all does."""
     about = "the Airflow's version"
     try:
-        found = await airflow.version()
+        text = await airflow.version()
     except ClusterError as error:
         return Check(about=about, is_good=None, said=str(error))
-    version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
-    weaker = "" if version == (3, 3) else _BEFORE_3_3 if version < (3, 3) else _SINCE_3_4
-    return Check(about=about, is_good=True, said=found, advice=weaker)
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    limitation = "" if version == (3, 3) else _BEFORE_3_3 if version < (3, 3) else _SINCE_3_4
+    return Check(about=about, is_good=True, said=text, advice=limitation)
 
 
 async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
-    """Check whether an Airflow's jobs can be distinguished from another one's, as far as this is visible from here."""
+    """Check whether this Airflow's jobs can be distinguished from those of another one.
+
+    Args:
+        airflow: client of that Airflow.
+        name: `[ptjob] instance` of the configuration on this machine; "" if not set.
+        here: what an id that is created on this machine would record as its origin.
+    """
     about = "the Airflow's id"
     if name:
         return Check(about=about, is_good=True, said=f"[ptjob] instance = {name}")

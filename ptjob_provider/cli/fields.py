@@ -1,17 +1,15 @@
-"""Converts between the fields of a training job and flags: every field has one, derived from the field.
+"""Derives a flag from each field of a training job, and converts flags to fields and errors about fields. Pure.
 
 `--working-dir` is `working_dir`, `--worker-image` is `image` of `worker`, `--elastic-min-replicas` is `min_replicas` of
-`elastic_policy`. So every field of the operator is also a flag. The form of a flag follows from the field's type:
+`elastic_policy`. Every field of the operator is therefore also a flag. The form of a flag depends on the field's type:
 
     a switch                   --gang, --no-gang
     a map of texts             --label team=vision, repeatable
     a list                     --data claim:/path, repeatable
     anything else              one text; one that begins with { or [ is YAML: --container-resources '{limits: {cpu: 2}}'
 
-An error that names a field is rewritten for the command line: with the flag as it was typed, and without Python's
+An error that names a field is rewritten for the command line: it names the flag as it was typed, and shows no Python
 values.
-
-Pure: it prints nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 """Further names of a field's flag: Arena's, and the singular of repeatable flags."""
 
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
-"""Fields whose flag is not derived."""
+"""Fields whose flag is declared elsewhere instead of derived."""
 
 _NESTED = {
     "code": CodeSource,
@@ -80,7 +78,7 @@ _DOCUMENT = ("{", "[")
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """One field's flag.
+    """The flag of one field.
 
     Attributes:
         path: the field, or the part of a field: `("cpu",)`, `("master", "cpu")`.
@@ -88,7 +86,7 @@ class Flag:
         shape: `switch`, `pairs`, `list` or `text`.
         section: its heading in the help; "" for flags of the whole job.
         owner: the class that has the field.
-        words: the allowed values, if they are limited.
+        words: the allowed values; empty if the values are not limited to words.
     """
 
     path: tuple[str, ...]
@@ -100,13 +98,13 @@ class Flag:
 
     @property
     def parameter(self) -> str:
-        """The name of its value in click's parameters."""
+        """Name of the flag's value among click's parameters."""
         return "__".join(self.path)
 
 
 @cache
 def flags() -> tuple[Flag, ...]:
-    """Return a flag for every field that has one, in the order of the fields' documentation."""
+    """Return the derived flags: those of the whole job in the order of its fields, then those of parts."""
     whole = [_flag((each.name,), each, TrainingJob, "") for each in fields(TrainingJob) if each.name not in ELSEWHERE]
     parts = [
         _flag((name, each.name), each, owner, _SECTIONS[name])
@@ -141,9 +139,9 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             continue
         read = _read(flag, value)
         if flag.path == ("code",):
-            result["code"] = CodeSource.as_map(read)  # an address alone is part of a map
+            result["code"] = CodeSource.as_map(read)  # a map, to which flags such as `--code-image` add
         elif flag.path == ("tensorboard",):
-            result["tensorboard"] = {} if read else False  # likewise
+            result["tensorboard"] = {} if read else False  # also a map, for `--logdir`
         elif len(flag.path) == 1:
             result[flag.path[0]] = read
         else:
@@ -154,10 +152,10 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def document(name: str, text: str) -> Any:
-    """Read a text as YAML if it begins as a map or a list; return any other unchanged.
+    """Return the YAML value of a text that begins with `{` or `[`; return any other text unchanged.
 
     Raises:
-        InvalidSpec: it begins so and is not YAML.
+        InvalidSpec: the text begins like that, but is not YAML.
     """
     if not text.lstrip().startswith(_DOCUMENT):
         return text
@@ -168,10 +166,10 @@ def document(name: str, text: str) -> Any:
 
 
 def pair(name: str, text: str) -> tuple[str, str]:
-    """Read `KEY=VALUE`; the value may contain further `=`, and may be empty.
+    """Return key and value of `KEY=VALUE`; the value may contain further `=`, and may be empty.
 
     Raises:
-        InvalidSpec: it is no pair. The message does not repeat the text, because a variable's value may be secret.
+        InvalidSpec: the text is not a pair. For variables, the message does not repeat it: a value may be secret.
     """
     key, equals, value = text.partition("=")
     if not key or not equals:
@@ -183,7 +181,7 @@ def pair(name: str, text: str) -> tuple[str, str]:
 
 
 def toleration(name: str, text: str) -> dict[str, str]:
-    """Read Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT` or `KEY=VALUE:EFFECT,OPERATOR`.
+    """Return the toleration for Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT`, `KEY=VALUE:EFFECT,OPERATOR`.
 
     Raises:
         InvalidSpec: the key is missing.
@@ -221,7 +219,7 @@ def _read(flag: Flag, value: Any) -> Any:
     if flag.shape == "list":
         return [item for text in value for item in _items(flag, document(name, text))]
     read = document(name, value)
-    # A duration for a field in seconds: Arena's users write `--running-timeout 2h`.
+    # Fields in seconds also accept a duration, because users of Arena write `--running-timeout 2h`.
     span = read_span(read) if isinstance(read, str) and "seconds" in flag.path[-1] else None
     return read if span is None else span
 
@@ -250,7 +248,7 @@ _REFUSED = " is not allowed; "
 
 
 def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the error with the flag instead of the field; unchanged if the field was not set by a flag.
+    """Return the error message with the flag in place of the field; unchanged if no flag set the field.
 
     Args:
         text: the core's message: `field: what is wrong`.
@@ -276,7 +274,7 @@ def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def _rule(flag: Flag, rest: str, value: object) -> str:
-    """Return the rest of an error in the command line's words."""
+    """Return the part of an error after the field's name, worded for the command line."""
     if flag.shape == "switch":
         rest = rest.partition(_REFUSED)[2] or rest
     elif "seconds" in flag.path[-1] and "a whole number" in rest:
@@ -303,6 +301,6 @@ def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | N
 
 
 def _typed(flag: Flag, words: Sequence[str]) -> str:
-    """Return the flag's name on the command line, else the field's own."""
-    begun = {word.partition("=")[0] for word in words}
-    return next((name for name in flag.names if name in begun), flag.names[-1])
+    """Return the flag's name as it was typed; if it was not typed, the name derived from the field."""
+    typed = {word.partition("=")[0] for word in words}
+    return next((name for name in flag.names if name in typed), flag.names[-1])

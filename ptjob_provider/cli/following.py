@@ -1,8 +1,7 @@
-"""Submits and follows jobs for `submit`, `run`, `follow` and `train`.
+"""Submits and follows jobs for `submit`, `run`, `follow` and `train`, with the same session as an Airflow task.
 
-It is the use case of an Airflow task, from a terminal. A job that the command line submits belongs to this one call: a
-name in use is always refused, and nothing existing is ever replaced. A job with another owner is only watched, unless
-it is adopted.
+A job that the command line submits belongs to that one call: a name in use is refused, and no existing job is replaced.
+A job with another owner is only watched, unless the user adopts it.
 """
 
 from __future__ import annotations
@@ -116,11 +115,11 @@ class TerminalSink:
 
 @dataclass(kw_only=True)
 class Following:
-    """One job that is followed from a terminal.
+    """Submits or finds one job, and follows it from a terminal.
 
     Attributes:
         ref: the job, once it is known.
-        exact_name: use a new job's name unchanged; None: if it has one.
+        exact_name: whether a new job's name is used unchanged. None: if the job has a name.
     """
 
     target: Target
@@ -130,7 +129,7 @@ class Following:
 
     @cached_property
     def backend(self) -> Backend:
-        """Where the job runs."""
+        """The back-end on which the job runs."""
         return self.target.open(for_new_jobs=True)
 
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
@@ -138,12 +137,14 @@ class Following:
         return await self.follow(await self.submit(job, tell=notice), hands_off=False)
 
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
-        """Submit the job, and return what remains of it unless it is deleted; "" if all is removed automatically."""
+        """Submit the job; return it, and what remains until it is deleted: "" if all is removed automatically."""
         submission = await self.submit(job)
         return submission.ref, await what_stays(self.backend, submission)
 
     async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
-        """Submit the job under its own name, and its TensorBoard; an interrupt meanwhile finds a known job.
+        """Submit the job and its TensorBoard.
+
+        `ref` is set as soon as the job exists, so that an interrupt before the TensorBoard is created can name the job.
 
         Raises:
             JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
@@ -194,7 +195,7 @@ class Following:
             notice(f"{self.ref} {state}; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
 
     async def _state(self, ref: JobRef) -> tuple[bool, str]:
-        """Return whether the job has ended, and its description; a job without response is assumed to run."""
+        """Return whether the job has ended, and a text about its state; without a response, assume that it runs."""
         try:
             async with asyncio.timeout(_INTERRUPT_TIMEOUT):
                 job = await self.backend.get(ref.kind, ref.namespace, ref.name)
@@ -214,13 +215,13 @@ class Following:
             JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: see `raise_for`.
         """
         self.ref = ref = submission.ref
-        began = datetime.fromisoformat(submission.first_started_at)
+        started_at = datetime.fromisoformat(submission.first_started_at)
         sink = TerminalSink(lines_to_stderr=self.ending.output is not None)
         session = self._session
         conclusion = await session.follow(
             submission,
             sink=sink,
-            deadline=deadline_after(began, self.ending.timeout),
+            deadline=deadline_after(started_at, self.ending.timeout),
             limits=self.ending.limits,
             keep_running_pods=self.ending.keep_running_pods,
             leave_stuck=self.ending.leave_stuck,
@@ -244,7 +245,7 @@ class Following:
 
     @property
     def _session(self) -> Session:
-        """Return this call's session; no other call ever adopts the job that it creates."""
+        """Return a session whose owner is this call, so that no other call adopts the job that it creates."""
         return Session(
             backend=self.backend,
             owner=owner_of_call(secrets.token_hex(6)),
@@ -256,13 +257,13 @@ class Following:
 
 
 def has_literal_name(job: TrainingJob) -> bool:
-    """Return whether the name is the object's; a manifest's `generateName` is only a prefix."""
+    """Return whether the job has the object's whole name; a manifest's `generateName` is only a prefix."""
     meta = (job.manifest or {}).get("metadata") or {}
     return job.name is not None or bool(meta.get("name"))
 
 
 def owner_of_call(submission: str) -> Owner:
-    """Return this call's user as the owner."""
+    """Return the owner of a job that this call submits: the user, and the id of the submission."""
     try:
         person = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a user without a name
@@ -271,7 +272,7 @@ def owner_of_call(submission: str) -> Owner:
 
 
 async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:
-    """Run the coroutine, and `on_stop` if it is cancelled; SIGTERM cancels it and is added to `caught`."""
+    """Await the coroutine, and `on_stop()` if it is cancelled; SIGTERM cancels it and is appended to `caught`."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - `asyncio.run` made it
 
@@ -279,7 +280,7 @@ async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[
         caught.append(signal.SIGTERM)
         task.cancel()
 
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may do this
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may add a handler
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
         return await work

@@ -1,6 +1,6 @@
-"""Help text of a field's flag: the first sentence of the field's documentation in the source, and its default.
+"""Help texts of the derived flags: the first sentence of a field's documentation in the source, and the default.
 
-The flags of `COMMON` have separate texts in the short help.
+In the short help, the flags of `COMMON` have the texts in this module.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
         "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
     },
 }
-"""Heading → field → text of its flag in the short help; "" is only in the long one, as are all other fields."""
+"""Heading → field → text of its flag in the short help; flags with "", and of all other fields, are not in it."""
 
 COMMON: Mapping[str, str] = {name: text for fields in _HEADINGS.values() for name, text in fields.items() if text}
 """Fields whose flags are in the short help, with their text there."""
@@ -75,7 +75,7 @@ def heading_of(flag: Flag) -> str:
 
 
 def described(flag: Flag) -> str:
-    """Return the sentence; a role's field has the meaning of the job's field, and a name is used unchanged."""
+    """Return a flag's text in the long help; a field of a role has the text of the job's field of that name."""
     if flag.path == ("name",):
         return "Of the job, as it is.  [default: the manifest's]"
     owner = TrainingJob if flag.owner is RoleFields else flag.owner
@@ -86,6 +86,7 @@ def described(flag: Flag) -> str:
 
 @cache
 def _sentences(owner: type) -> dict[str, tuple[str, str]]:
+    """Return, for each field of a class, the first sentence below it in the source, and the text after `None:`."""
     (body,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(body, ast.ClassDef)  # noqa: S101 - it is a class's source
     sentences, field = {}, ""

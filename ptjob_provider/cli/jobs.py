@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.snapshot import Snapshot
 
 _AT_ONCE = 16
-"""Jobs whose pods are requested at the same time: each that has ended takes a request or two."""
+"""Maximum number of jobs whose pods are requested at the same time; an ended job takes one or two requests."""
 
 DELETE_TIMEOUT = 60.0
-"""Seconds; a local job's processes are gone within a few, whatever they do with signals."""
+"""Seconds; the processes of a local job end within a few seconds, even if they ignore signals."""
 
 
 @click.command("list")
@@ -75,18 +75,18 @@ async def _rows(target: Target, selector: Mapping[str, str], *, with_nodes: bool
     jobs = await target.jobs(backend, selector)
     if not with_nodes:
         return [row_of(job) for job in jobs]
-    turns = asyncio.Semaphore(_AT_ONCE)
-    nodes = await asyncio.gather(*(_nodes(backend, job, turns) for job in jobs))
+    slots = asyncio.Semaphore(_AT_ONCE)
+    nodes = await asyncio.gather(*(_nodes(backend, job, slots) for job in jobs))
     if denied := next((each for each in nodes if isinstance(each, PermissionDenied)), None):
         notice(f"not all nodes are known: {denied}")
     known = ([] if isinstance(each, PermissionDenied) else each for each in nodes)
     return [{**row_of(job), "nodes": names} for job, names in zip(jobs, known, strict=True)]
 
 
-async def _nodes(backend: Backend, job: Manifest, turns: asyncio.Semaphore) -> list[str] | PermissionDenied:
-    """Return the nodes of a job's pods, rank 0's first, or why they may not be read."""
+async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> list[str] | PermissionDenied:
+    """Return the nodes of a job's pods, rank 0's first, or the error if the pods may not be read."""
     try:
-        async with turns:
+        async with slots:
             pods = await _pods(backend, JobRef.of(job))
     except PermissionDenied as error:
         return error
@@ -109,7 +109,7 @@ def row_of(job: Manifest) -> dict[str, Any]:
     record = history.stored_in(job)
     ref, status = JobRef.of(job), kinds.observed_status(job, record)
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
-    # As observed, unless that was before a suspension, else as the job reports it.
+    # The observed time counts, unless it is before a suspension; otherwise the time that the job reports.
     running_at = record.first_running_at
     if running_at is None or (status.started_at is not None and running_at < status.started_at):
         running_at = kinds.kind_of(job).running_since(job)
@@ -148,8 +148,8 @@ def _selector(labels: tuple[str, ...]) -> dict[str, str]:
 def get(target: Target, name: str, *, outputs: bool, with_events: bool, output: str | None) -> None:
     """Show one job: replicas, outputs, why it failed or waits.
 
-    `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has each run's exit code and the
-    kubelet's word for it.
+    `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has the exit code of each run and
+    the kubelet's reason.
     """
     more = {"events": run(_event_rows(target, name))} if with_events and output else {}
     snapshot = run(_snapshot(target, name, inspect=outputs or target.backend == "local"))
@@ -242,7 +242,7 @@ _CREATED_AT = re.compile(r"\.([0-9a-f]{16})$")
 
 
 def _order(event: Manifest) -> tuple[datetime, int]:
-    """Return the event's second, and its nanoseconds since 1970 within it, for sorting. No time sorts first.
+    """Return a sort key: the event's time in whole seconds, then nanoseconds since 1970. No time sorts first.
 
     Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
     first occurrence, in hexadecimal digits.
@@ -325,7 +325,7 @@ def prune(target: Target, *, since: timedelta, dry_run: bool, yes: bool) -> None
 
 
 async def _ended(target: Target, *, since: timedelta) -> dict[JobRef, datetime]:
-    """Return the jobs that ended at least this long ago, and when, in the order of the list."""
+    """Return the end time of each job that ended at least this long ago, in the order of the list."""
     before = datetime.now(UTC) - since
     status_of = {JobRef.of(job): kinds.read_status(job) for job in await target.jobs(target.open(), {})}
     ended = {ref: status.finished_at for ref, status in status_of.items() if status.phase.is_terminal}

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.snapshot import Snapshot
 
 _NOT_BEGUN = "is waiting to start"
-"""The kubelet's message for a container that has no log yet; requesting it is no wrong usage."""
+"""Part of the kubelet's message for a container that has no log yet; that is not reported as wrong usage."""
 
 _NAMED = 5
-"""Replicas with logs that a message names."""
+"""Maximum number of replicas that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,9 @@ async def _snapshot(backend: Backend, ref: JobRef) -> Snapshot:
 async def _print_replica(
     backend: Backend, ref: JobRef, pod: str, selection: Selection, *, marks: Mapping[str, str]
 ) -> str:
-    """Print one replica's log; return why there is none, "" if it has run and its log is not lost.
+    """Print one replica's log, and return why there is none.
+
+    "": it was printed, it is empty, or it is missing for an unknown reason.
 
     Raises:
         JobNotFound: the job no longer exists.
@@ -197,7 +199,7 @@ async def _print_replica(
 
 
 def _may_have_run(snapshot: Snapshot, pod: str) -> bool:
-    """Return whether a replica whose pod is gone has run, or may have: others did, and nothing is known of it."""
+    """Return whether a replica whose pod is gone has run, or may have run: others did, and its end is not recorded."""
     record, why = snapshot.record, _known_cause(snapshot)
     is_known_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
     others_ran = record.first_running_at is not None
@@ -219,8 +221,8 @@ def _why_none(snapshot: Snapshot, pod: str) -> str:
     before = [
         end.container for end in snapshot.record.terminations if end.replica == pod and end.kind is ContainerKind.INIT
     ]
-    its_log = f"; what ran before it: ptjob logs {ref.name} -i {pod} -c {before[-1]}" if before else ""
-    return f"{ref}: {pod} has no log, its training has not begun: {why}{its_log}; more: ptjob get {ref.name}"
+    init_log = f"; what ran before it: ptjob logs {ref.name} -i {pod} -c {before[-1]}" if before else ""
+    return f"{ref}: {pod} has no log, its training has not begun: {why}{init_log}; more: ptjob get {ref.name}"
 
 
 async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
@@ -239,7 +241,7 @@ async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selecti
     """Yield the log; a tail is read first, and following continues after it."""
     cursor = None
     if selection.tail is not None:
-        # At least one line is read, and not printed for `-t 0`: following continues after it.
+        # With `-t 0`, the last line is read but not printed, because following continues after it.
         last = deque([line async for line in backend.logs(ref, replica, follow=False)], maxlen=max(selection.tail, 1))
         for line in last if selection.tail else ():
             yield line
@@ -251,7 +253,7 @@ async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selecti
 
 
 async def _tail(lines: AsyncGenerator[LogLine, None], selection: Selection) -> AsyncGenerator[LogLine, None]:
-    """Yield a log that can only be read from its beginning; all of it if it is followed."""
+    """Yield the last lines of a log that can only be read from its beginning; all lines if it is followed."""
     if selection.tail is None or selection.follow:
         async for line in lines:
             yield line
@@ -271,7 +273,7 @@ async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, 
                 notice(f"{mark}{line.text}")
                 continue
             stamp = f"{line.timestamp} " if selection.timestamps else ""
-            # A piece of a long line is not a line of its own in a single log; in several logs each piece is.
+            # The pieces of a long line are printed as one line, unless the lines of several logs alternate.
             begins = "" if continues and not mark else f"{mark}{stamp}"
             say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
             continues, was_any = line.continues, True
@@ -279,7 +281,7 @@ async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, 
 
 
 def instead_of(gone: str, snapshot: Snapshot, shown: Collection[str]) -> str:
-    """Return a sentence that a log is gone, which other ones are left, and what `ptjob get` shows."""
+    """Return a message that a log is gone, with the logs that still exist and what `ptjob get` shows."""
     name, left = snapshot.submission.ref.name, [each for each in _left(snapshot) if each not in shown]
     parts = [gone]
     if left:
@@ -293,7 +295,7 @@ def instead_of(gone: str, snapshot: Snapshot, shown: Collection[str]) -> str:
 
 
 def failed_first(snapshot: Snapshot, shown: Collection[str]) -> str:
-    """Return which replica failed first and how to show its log; "" if it is shown, or if none failed."""
+    """Return which replica failed first and how to show its log; "" if that log is shown, or if none failed."""
     why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.submission.ranks
     if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
         return ""

@@ -1,4 +1,4 @@
-"""Implements `orphans`: lists running jobs, checks in Airflow whether their tasks wait, stops the others."""
+"""Implements `orphans`: finds running jobs for which no task of Airflow waits, and stops them on request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def orphans(
 ) -> None:
     """List orphaned jobs: no task of Airflow waits for them.
 
-    Only running jobs. Without --airflow-url, all running jobs of Airflow tasks.
+    Only running jobs are listed. Without --airflow-url, these are all running jobs of Airflow tasks, orphaned or not.
 
     \b
     ptjob orphans --airflow-url https://airflow.example.com --delete
@@ -88,9 +88,10 @@ def _show(findings: list[Orphan], output: str | None, *, none: str, now: datetim
 
 
 async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instance:
-    """Return the Airflow's installation; a name given for it must match.
+    """Return the installation of this Airflow; a name from the command line must match its ids.
 
-    To delete jobs, an id that was created elsewhere must be given explicitly: a copied database contains it.
+    If jobs are to be deleted, an id that was created at another address must be given explicitly: this Airflow's
+    database may be a copy of another one's.
 
     Raises:
         Refused: the installation is unknown.
@@ -118,7 +119,7 @@ async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instan
 async def _swept(
     target: Target, airflow: AirflowTasks, *, instance: Instance, older_than: timedelta, delete: bool
 ) -> list[Orphan]:
-    """Return the orphaned jobs, each stopped before if requested."""
+    """Return the orphaned jobs; with `delete`, each has been stopped."""
     findings = sweep(
         target.open(),
         airflow,

@@ -40,7 +40,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def say(text: str, *, nl: bool = True, err: bool = False) -> None:
-    """Print a text that may contain foreign parts."""
+    """Print a text, with its control characters escaped."""
     click.echo(printable(text), nl=nl, err=err)  # noqa: TID251 - the one place that may
 
 
@@ -62,7 +62,7 @@ def notice(text: str) -> None:
 
 
 def emit(value: object, output: str) -> None:
-    """Print for programs; unprintable characters are escaped as JSON and YAML do."""
+    """Print a value for programs; unprintable characters are escaped as JSON and YAML do."""
     if output == "json":
         import json
 
@@ -77,7 +77,7 @@ def emit(value: object, output: str) -> None:
 
 
 def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
-    """Print many values for programs; `name` prints one name per line."""
+    """Print rows for programs; with `name` as the output, print one name per line instead."""
     if output != "name":
         emit(rows, output)
         return
@@ -99,8 +99,8 @@ def refusal(error: PTJobError) -> Refused:
         return Refused(str(error), EXIT_NOT_FOUND)
     if isinstance(error, InvalidSpec | UnsupportedByBackend):
         return Refused(str(error), EXIT_USAGE)
-    # A failed job may be worth a retry although the same command would most likely fail again; 75 tells scripts to
-    # rerun.
+    # 75 tells scripts to run the same command again. Some causes of a failed job are worth the limited retries of a
+    # task (`retryable`), but would most likely make this command fail again.
     is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
     return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
@@ -118,7 +118,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def for_each(names: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Run it for each name, as kubectl does: an error is printed at once, and the others follow.
+    """Run `do` for each name, as kubectl does: print an error at once, and continue with the next name.
 
     The exit code is that of the errors if they agree, else 1.
     """

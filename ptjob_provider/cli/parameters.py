@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Callable[..., Any]")
 
 _GIVEN = "ptjob_provider.target"
-"""Key of a command line's context for its options about the target, before and after the command."""
+"""Key of click's context for the target options, given before or after the command."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
@@ -56,23 +56,23 @@ def read_span(text: str) -> timedelta | None:
     parts = re.findall(r"(\d+)([dhms])", text)
     try:
         total = sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
-    except (OverflowError, ValueError):  # more digits than a duration, or a number, may have
+    except (OverflowError, ValueError):  # more digits than `timedelta` or `int` accepts
         return None
     return total if total <= _LONGEST else None
 
 
 def span(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
-    """Read a duration; whole seconds are allowed, too."""
+    """Return the duration; a number without a unit is in seconds."""
     if value is None:
         return None
-    read = read_span(f"{value}s" if value.isdecimal() else value)
-    if read is None:
+    duration = read_span(f"{value}s" if value.isdecimal() else value)
+    if duration is None:
         raise not_allowed(value, SPAN_RULE, context, param)
-    return read
+    return duration
 
 
 def output_option(command: C) -> C:
-    """Add `-o`; `wide`, which Arena and kubectl have, is a table."""
+    """Add `-o`; `wide`, which Arena and kubectl accept, prints the same table as the default."""
     return _output(
         "Output format; wide: the same as the default.  [default: a table]",
         callback=lambda _, __, value: None if value == "wide" else value,
@@ -124,7 +124,7 @@ delete_on_interrupt_option = click.option(
 
 
 def group_target_options(command: C) -> C:
-    """Add the options about the target in front of a command."""
+    """Add the target options that precede a command."""
     return _target_options(
         command,
         backend="Where jobs run.  [default: airflow.cfg's, else kubernetes if there is a kubeconfig]",
@@ -137,7 +137,7 @@ def group_target_options(command: C) -> C:
 
 
 def target_options(command: C) -> C:
-    """Add the same options after a command, where they override those before it; only `-n` is in the help."""
+    """Add the target options after a command, where they override those before it; the help shows only `-n`."""
     text = "Namespace of the jobs.  --context, --kubeconfig and --backend are accepted here, too."
     return _target_options(command, namespace=text)
 
@@ -176,7 +176,7 @@ def _files(context: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _namespace(context: click.Context, param: click.Parameter, value: str) -> str:
-    """Refuse an invalid name: on this machine no server does, and a cluster's would not name the reason."""
+    """Refuse an invalid name: locally no server checks it, and the error of an API server would not name the reason."""
     from ptjob_provider.core.errors import InvalidSpec
     from ptjob_provider.core.spec.pods import namespace
 
@@ -187,7 +187,7 @@ def _namespace(context: click.Context, param: click.Parameter, value: str) -> st
 
 
 def _kind(context: click.Context, param: click.Parameter, value: str) -> str:
-    """Read a kind in any case, as kubectl does."""
+    """Return the kind for a name in lower or upper case, as kubectl accepts it."""
     from ptjob_provider.core.manifest import KINDS
 
     kind = next((each for each in KINDS if each.lower() == value.lower()), None)
@@ -233,10 +233,10 @@ def pass_target(command: C) -> C:
 
 
 def of_one_job(command: C) -> C:
-    """Add the name of a job and what says where it is; the target comes first, the name second."""
+    """Add the argument and options that select one job; the command gets the target first, then the job's name."""
     return name_argument(of_jobs(command))
 
 
 def of_jobs(command: C) -> C:
-    """Add `--kind` and the options about the target, which is the first argument."""
+    """Add `--kind` and the target options; the command gets the target as its first argument."""
     return kind_option(target_options(pass_target(command)))

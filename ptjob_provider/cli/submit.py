@@ -1,6 +1,6 @@
 """Implements `submit`, `run`, `render` and `follow`.
 
-A new job is described by flags, which are derived from the job's fields, a file, and the words after the flags.
+A new job is described by flags (derived from the job's fields), by a file, and by the words after the flags.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARENA = "Arena's further flags"
 _ALL = "ptjob_provider.help_all"
 _WORDS = "ptjob's words"
 _COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
-"""Completion of fields whose values already exist."""
+"""Fields that refer to existing claims → completion of their values."""
 
 
 class FieldOption(click.Option):
@@ -70,7 +70,7 @@ class JobCommand(click.Command):
     """A command with the fields of a job; the words after the flags are the training's program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the flags up to the first other word; Arena's type of training may precede them."""
+        """Parse the flags up to the first word that is no flag; Arena's type of training may precede them."""
         try:
             words = arena.without_type(args)
         except InvalidSpec as error:
@@ -89,7 +89,7 @@ class JobCommand(click.Command):
             raise Refused(text, error.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings, the command's own last; the short help has the common ones."""
+        """Write the options under their headings, the command's own last; the short help has only the common flags."""
         sections: dict[str, list[tuple[str, str]]] = {}
         own: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
@@ -338,9 +338,9 @@ _A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
 
 
 def _in_file(filename: str | None) -> dict[str, Any]:
-    """Return the fields in a file: a manifest is one field, a map without any part of a manifest is several.
+    """Return the fields in a file: a manifest is the value of the field `manifest`, any other map contains the fields.
 
-    `kind` is a field, too: it alone makes no manifest.
+    A manifest is recognized by `apiVersion`, `metadata` or `spec`; not by `kind`, because a field has that name.
 
     Raises:
         InvalidSpec: the file cannot be read.
@@ -350,7 +350,7 @@ def _in_file(filename: str | None) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
         content = yaml.safe_load(text)
-    except (OSError, ValueError) as error:  # also a NUL in the name
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the file's name
         why = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSpec.of("--filename", filename, f"allowed: {_A_FILE} ({why})") from None
     except yaml.YAMLError as error:

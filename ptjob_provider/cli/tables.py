@@ -49,7 +49,7 @@ class Styled(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people. Its cells may be foreign texts.
+    """A table for people; control characters in its cells are escaped when it is shown.
 
     Attributes:
         columns: the headings; () for names and values without headings.
@@ -67,7 +67,7 @@ class Table:
 
 
 def show(table: Table) -> None:
-    """Print; outside a terminal, lines are long instead of wrapped."""
+    """Print a table; outside a terminal, long lines are not wrapped at its width, but at `_WIDE`."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -84,7 +84,7 @@ def show(table: Table) -> None:
     with console.capture() as printed:
         console.print(drawn)
     for line in printed.get().splitlines():
-        click.echo(_trimmed(line))  # noqa: TID251 - with our own colours, and printable cells
+        click.echo(_trimmed(line))  # noqa: TID251 - the colours are ours, and the cells are printable
 
 
 def _printable(cell: str | Styled) -> str | Styled:
@@ -99,7 +99,7 @@ def show_rows(
     key: str = "name",
     none: str = "",
 ) -> None:
-    """Print rows for programs, with `key` as their names, or for people the table; instead of an empty one, `none`."""
+    """Print rows for programs, named by `key`, or the table for people; the text `none` replaces an empty table."""
     if output:
         emit_rows([row[key] for row in rows], rows, output)
     elif rows or not none:
@@ -211,7 +211,7 @@ def _progress(reported: Mapping[str, Any]) -> str:
 
 
 def _times(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, str | Styled]:
-    """Return how long the job waited and ran; `not known` where nobody followed it and its object does not tell."""
+    """Return how long the job waited and ran; `not known` if neither a follower nor its object recorded that."""
     if _is_unobserved(snapshot.record, snapshot.status):
         return {"waited": "not known", "ran": "not known"}
     again = f", {restarts(values['restarts'])}" if values["restarts"] else ""
@@ -238,7 +238,7 @@ def _replica_row(snapshot: Snapshot, name: str, rank: int, pod: Manifest | None)
 
 
 def _ends(record: PodHistory, replica: str, failed_at: datetime | None) -> Iterator[str]:
-    """Yield how the training ended, and which other containers of the pod failed, with their names."""
+    """Yield how each run of the training ended, and which other containers of the pod failed, with their names."""
     for end in record.terminations:
         is_training = end.kind is ContainerKind.TRAINING
         if end.replica == replica and (is_training or end.failed):
@@ -247,7 +247,7 @@ def _ends(record: PodHistory, replica: str, failed_at: datetime | None) -> Itera
 
 
 def _ended_with(record: PodHistory, end: Termination) -> str:
-    """Return an exit code and its reason; no code if a killed pod's container has none of its own.
+    """Return the exit code and the reason of a container's end, without a code that is not the container's own.
 
     The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
     """
@@ -260,18 +260,18 @@ def _ended_with(record: PodHistory, end: Termination) -> str:
 
 
 def _without_pod(record: PodHistory, replica: str, status: JobStatus) -> str:
-    """Return whether a replica without a pod had one; for an ended job that ran unobserved: most likely.
+    """Return `gone` for a replica that had a pod, as all replicas of an ended job that ran most likely had.
 
-    `not seen`: the job has ended, and nothing of its pods is known.
+    `not made`: it had none. `not seen`: the job has ended, and nothing is known about its pods.
     """
     if _is_unobserved(record, status):
         return "not seen"
-    ran_unobserved = status.phase.is_terminal and record.first_running_at is not None
-    return "gone" if ran_unobserved or record.had_pod(replica) else "not made"
+    has_run = status.phase.is_terminal and record.first_running_at is not None
+    return "gone" if has_run or record.had_pod(replica) else "not made"
 
 
 def _is_unobserved(record: PodHistory, status: JobStatus) -> bool:
-    """Return whether the job ended and nothing tells whether it ran, as of a TrainJob that nobody followed."""
+    """Return whether the job ended and it is unknown whether it ran, as for a TrainJob without a follower."""
     return status.phase.is_terminal and record.first_running_at is None and record.is_blank(status.finished_at)
 
 
@@ -311,7 +311,7 @@ def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
 
 
 def nodes(used: Iterable[NodeUse]) -> Table:
-    """Return the list of nodes, in Arena's columns and with CPU and memory."""
+    """Return the list of nodes: Arena's columns, then CPU and memory."""
     rows = (
         (
             *(node.name, node.address, node.role or "<none>"),
@@ -358,7 +358,7 @@ def checks(checks: Iterable[Check]) -> Table:
 
 
 def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
-    """Return the list of claims, in Arena's columns and with size and state."""
+    """Return the list of claims: Arena's columns, with size and state among them."""
     names = ("name", "access_mode", "size", "status", "storage_class", "description", "owner")
     cells = ((*(row[name] for name in names), _age(row["created_at"], now)) for row in rows)
     return _table(("NAME", "ACCESSMODE", "SIZE", "STATUS", "CLASS", "DESCRIPTION", "OWNER", "AGE"), cells)

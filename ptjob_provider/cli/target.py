@@ -1,6 +1,6 @@
-"""Finds where a command acts: options, variables, airflow.cfg and kubeconfig → `Target`.
+"""Selects the back-end and namespace of a command from its options, variables, airflow.cfg and kubeconfig.
 
-Importing it loads neither a back-end nor YAML, so `ptjob --help` responds at once.
+Importing this module loads neither a back-end nor YAML, so that `ptjob --help` responds at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BACKENDS = ("kubernetes", "local")
 
 _PREFIXES = ("PTJOB_", "AIRFLOW__PTJOB__")
-"""Prefixes of variables with options: a step's, and Airflow's."""
+"""Prefixes of environment variables for options of `[ptjob]`: those of a KFP step, and Airflow's."""
 
 _USUAL = Path("~/.kube/config")
 _WITHOUT_KUBECONFIG = "name the cluster's kubeconfig, --kubeconfig PATH or $KUBECONFIG, or say --backend local"
@@ -41,10 +41,10 @@ class Target:
     Attributes:
         backend: one of BACKENDS.
         requested_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
-        instance: the name of the own Airflow installation, "" if none is configured.
+        instance: the configured name of this Airflow installation, "" if none is configured.
         root: local: the jobs' directory.
         claims: local: the claims' directory; None: in the root.
-        kubeconfigs: kubernetes: the files, the first one counts; none: the service account of this pod.
+        kubeconfigs: kubernetes: the files, of which the first with a value counts; (): this pod's service account.
         context: kubernetes: the kubeconfig's context; None: its current one.
         kind: the kind of jobs; None: any.
         is_everywhere: whether all namespaces are listed.
@@ -94,7 +94,7 @@ class Target:
         return sorted({str(name) for each in contexts if (name := (each.get("context") or {}).get("namespace"))})
 
     def open(self, *, for_new_jobs: bool = False) -> Backend:
-        """Return the back-end; the installation's options for new jobs are read only for these.
+        """Return the back-end; the installation's options for new jobs are read only `for_new_jobs`.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
@@ -141,11 +141,11 @@ class Target:
 
     @property
     def preferred_kind(self) -> str | None:
-        """Kind of new jobs that name none, and to look for first; None if any kind will do."""
+        """Kind of new jobs that do not name one, and the first kind to look up; None if none is configured."""
         return self._read_options().kind()
 
     async def find(self, backend: Backend, name: str) -> Manifest:
-        """Return the job of this name, of the kind that the command line names or of the first that has one.
+        """Return the job of this name, of the kind on the command line, else of the first kind with such a job.
 
         Raises:
             ClusterError: there is none, or it cannot be read.
@@ -167,12 +167,12 @@ class Target:
 
     @property
     def api_error_timeout(self) -> float:
-        """Seconds for which requests about a job may be refused."""
+        """Seconds for which the API server may refuse requests about a job."""
         return self._read_options().api_error_timeout()
 
     @property
     def orphan_grace(self) -> timedelta:
-        """Return how long the orphan search spares a job that could no longer be followed."""
+        """Time for which the search for orphans keeps a job that could no longer be followed."""
         return self._read_options().orphan_grace()
 
     @property
@@ -188,7 +188,8 @@ class Target:
         paths = ":".join(str(path) for path in self.kubeconfigs)
         is_pod = _POD_NAMESPACE.is_file()
         in_cluster = not paths and is_pod
-        if not in_cluster and not any(path.exists() for path in self.kubeconfigs):  # may be a shell's pipe
+        # `exists`, because a kubeconfig may be a shell's pipe, which is no regular file.
+        if not in_cluster and not any(path.exists() for path in self.kubeconfigs):
             missing = f"{paths or _USUAL} is not there" + ("" if is_pod else ", and this is no pod")
             raise InvalidSpec(f"{missing}: {_WITHOUT_KUBECONFIG}")
         return ClusterConfig(
@@ -264,20 +265,20 @@ def airflow_home(environ: Mapping[str, str]) -> Path:
 
 
 def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mapping[str, str]:
-    """Return a section as Airflow reads it from its variables and its airflow.cfg, without loading Airflow."""
+    """Return a section of Airflow's configuration from its variables and airflow.cfg, without loading Airflow."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(environ.get("AIRFLOW_CONFIG") or airflow_home(environ) / "airflow.cfg")
-        filed = dict(parser[section]) if parser.has_section(section) else {}
+        from_file = dict(parser[section]) if parser.has_section(section) else {}
     except (OSError, UnicodeError, configparser.Error):
-        filed = {}
+        from_file = {}
     prefix = f"AIRFLOW__{section.upper()}__"
     variables = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
-    return filed | variables
+    return from_file | variables
 
 
 def worker_origin(environ: Mapping[str, str]) -> str:
-    """Return the worker description of the Airflow configured here."""
+    """Return the origin that an installation id records if a worker creates it with this machine's configuration."""
     from ptjob_provider.core.installation_id import origin_of
 
     base_url = airflow_section(environ, "api").get("base_url", "")
@@ -328,9 +329,9 @@ def _kubeconfigs(given: TargetOptions, environ: Mapping[str, str]) -> tuple[Path
 
 
 def context_namespace(paths: Sequence[Path], context: str | None) -> str:
-    """Return the namespace of the context, or of the current one; "" if it names none.
+    """Return the namespace of the context, by default of the current one; "" if it names none.
 
-    Of several files, the first with a value counts; missing files are ignored.
+    If several files have a value, the first one's counts; missing files are ignored.
 
     Raises:
         InvalidSpec: a file is not YAML.

@@ -54,7 +54,7 @@ def tensorboard(target: Target, what: str, *, port: int, image: str | None, user
 
 
 async def _show(target: Target, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show it until Ctrl-C, which is the normal end then; before, it is an interrupt."""
+    """Show the TensorBoard until Ctrl-C. Before the address is printed, Ctrl-C is an interrupt, afterwards the end."""
     import asyncio
 
     _cancel_on_signal()
@@ -88,7 +88,7 @@ async def _job(target: Target, name: str) -> Manifest:
 
 
 def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
-    """Return the folder with a job's events, whether or not it has a TensorBoard; "" if unknown."""
+    """Return a plan to show a job's events, whether or not it has a TensorBoard; its folder is "" if unknown."""
     from ptjob_provider.core.run.submit import Submission
 
     plan, tfevents = TensorBoardPlan.of(job), Submission.of(job).outputs.tfevents
@@ -100,7 +100,7 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
 
 
 def _cancel_on_signal() -> None:
-    """Cancel the task on a termination signal, whatever it waits for; what it has started is deleted then.
+    """Cancel the current task on a termination signal, so that it deletes what it has started.
 
     Only the first signal counts: a closed terminal sends two, and the deletion has its own timeouts.
     """
@@ -116,6 +116,6 @@ def _cancel_on_signal() -> None:
             signalled.set()
             task.cancel()
 
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may do this
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may add a handler
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(each, cancel)

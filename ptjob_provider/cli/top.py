@@ -103,10 +103,10 @@ async def _in_use(target: Target, job: Manifest) -> dict[str, Any]:
 
 
 async def _usage(target: Target, name: str) -> tuple[Usage, Mapping[str, PeakUsage], Manifest]:
-    """Return what each replica uses now, its measured peaks, and the job."""
+    """Return the current usage of each replica, its measured peaks, and the job."""
     backend = target.open()
     job = await target.find(backend, name)
-    now = await target.inspector().usage(job)
-    before = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
-    current = {each.replica: PeakUsage().with_sample(each.to_dict()) for each in now.replicas}
-    return now, peak_usage.together(before, current), job
+    usage = await target.inspector().usage(job)
+    recorded = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
+    current = {each.replica: PeakUsage().with_sample(each.to_dict()) for each in usage.replicas}
+    return usage, peak_usage.together(recorded, current), job
