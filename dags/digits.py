@@ -5,8 +5,8 @@ this file runs unchanged on a cluster, or on one machine with `[ptjob] backend =
 
 To adapt it:
 
-- `IMAGE`: your training image, here that of `docker/digits`. Its program reads its output paths from PTJOB_MODEL_PATH,
-  PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
+- `IMAGE`: your training image; here it is built from `docker/digits`. Its program reads its output paths from the
+  variables PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
 - `VOLUMES`: your claim and its mount path; `model`, `tfevents` and `checkpoints` are paths below it.
 - `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
 

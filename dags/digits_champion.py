@@ -1,11 +1,11 @@
 """Use the champion: one run for each model that was promoted, or restored by a rollback.
 
-The asset's event has all data as plain JSON, and this file does not import ptjob-provider, so it may belong to another
-team's Airflow environment. `model.uri` is `pvc://claim/path`: a pod that mounts that claim read-only finds the file at
-that path. A late consumer reads the newest event; the champion's number identifies it.
+The asset's event contains all data as plain JSON, and this file does not import ptjob-provider, so it can run in an
+environment without that package. `model.uri` is `pvc://claim/path`: a pod that mounts that claim read-only finds the
+model at that path. A run always uses the newest event, even if it starts late; the champion's number identifies it.
 
 To adapt it: replace the body of `serve`: copy the model, restart a server, write to a registry. A server that mounts
-the claim needs no Airflow at all: `champion/current.json` is always complete there.
+the claim does not need Airflow: it can read `champion/current.json`, which is always complete.
 
 `python digits_champion.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """

@@ -1,11 +1,11 @@
 """A training that fails on purpose, to show how a failure is reported.
 
 Rank 1 finds an error in its data while rank 0 waits for it. The first line of the task's error names the replica that
-failed first, the cause, and what to do next; that replica's last lines follow. Rank 0's failure, which is a consequence
-of rank 1's, is reported as such. The task is not retried although it has retries left: its author has declared that a
-ValueError of this program comes from its data, which a retry does not change.
+failed first, the cause, and what to do next; the last lines of that replica's log follow. Rank 0's failure, which is a
+consequence of rank 1's, is reported as such. The task is not retried although it has retries left: `never_retry_on`
+declares that a ValueError of this program comes from its data, which a retry does not change.
 
-Nothing here needs to be adapted, but you can reuse the pattern: any image with Python and PyTorch, and the program as
+You do not need to adapt anything. You can reuse the pattern: any image with Python and PyTorch, and the program as
 text.
 """
 

@@ -1,14 +1,14 @@
 """Train on a cluster, then read the model in a KubernetesPodOperator task and in another job.
 
 `OutputVolume` provides the volume, the mount and the path of the model that `train` has declared and verified, so that
-only `train` contains claim and folder. The claim is mounted read-only; a ReadWriteOnce claim places the readers on the
-training's node.
+only `train` names the claim and the folder. The claim is mounted read-only; if it is ReadWriteOnce, the readers run on
+the training's node.
 
 This needs a cluster, because pod tasks do not run elsewhere. `digits.py` evaluates in a job instead, and runs anywhere.
 
 To adapt it:
 
-- `IMAGE`: your training image, here that of `docker/digits`, under a name that the cluster can pull.
+- `IMAGE`: your training image, under a name that the cluster can pull; here it is built from `docker/digits`.
 - `VOLUMES`: your claim and its mount path; `model` is a path below it.
 - `in_pod`: your image; `model.path` is the model's path, for its arguments or variables.
 

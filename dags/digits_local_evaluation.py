@@ -38,7 +38,7 @@ with DAG(
     @task
     def evaluate(trained: dict[str, Any]) -> float:
         """Print and return the model's accuracy on the digits that were held out from the training."""
-        # Imported here, because Airflow parses this file all day, and PyTorch and a Kubernetes client take seconds.
+        # Imported here, because Airflow parses this file often, and importing PyTorch and a client takes seconds.
         import torch  # noqa: PLC0415
         from sklearn.datasets import load_digits  # noqa: PLC0415
         from sklearn.model_selection import train_test_split  # noqa: PLC0415

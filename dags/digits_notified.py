@@ -25,8 +25,7 @@ OF_THE_PLATFORM = {
     *("unschedulable", "quota", "forbidden", "queued", "start_timeout", "mount", "connection_lost"),
     *("cluster_unavailable", "cluster_error", "permission_denied", "trigger_failed", "ledger_unavailable"),
 }
-"""Causes that no change of the program fixes; the author is notified of all others: `out_of_memory`, `code` …
-"""
+"""Causes that no change of the program fixes; the author is notified of all others, such as `out_of_memory`, `code`."""
 
 
 class TellWhoCanHelp(BaseNotifier):
@@ -48,7 +47,7 @@ class TellWhoCanHelp(BaseNotifier):
         """Send one line to the author or to the platform's team."""
         ti = context["ti"]
         why = ti.xcom_pull(key="diagnosis", map_indexes=ti.map_index)
-        if why is None:  # the process was killed, or its deferral ended without an event
+        if why is None:  # the worker was killed, or the deferral ended without an event
             self.send(self.platform, f"{ti.task_id} failed and could not say why: {context.get('exception')}")
             return
         to = self.platform if why["cause"] in OF_THE_PLATFORM else self.author

@@ -1,9 +1,9 @@
 """Retrain on handwritten digits whenever data arrives, and promote the model if it is better than the champion.
 
 A watcher starts a run when data arrives. The run reserves every batch that no successful training has used as new data,
-and trains on all data so far, starting from the champion. Both models are compared on digits that no batch contains,
-and the better one becomes the champion. `digits_champion.py` is an example of a consumer; `digits_rollback.py` restores
-an earlier champion.
+and trains on all data so far, starting from the champion. Both models are compared on digits that are in no batch, and
+the better one becomes the champion. `digits_champion.py` is an example of a consumer; `digits_rollback.py` restores an
+earlier champion.
 
 Before you unpause it, create a database for the ledger: the connection `digits_ledger` to PostgreSQL, or, on one
 machine, to SQLite: AIRFLOW_CONN_DIGITS_LEDGER='{"conn_type": "sqlite", "host": "/srv/digits/ledger.db"}'.
@@ -14,11 +14,11 @@ To adapt it:
   (`s3://bucket/incoming`, with `conn_id=` for the trigger and `env_from=[{"secret": …}]` for the training), or a
   directory that both mount at the same path. Here an environment variable sets it. For a claim that the triggerer does
   not mount, use `ClaimArrivalTrigger`; docs/tutorials/retraining.md shows the two lines to change.
-- A batch is a folder with files and, when it is complete, `_SUCCESS`; the trigger's arguments change that.
-- `LEDGER`: the connection, and a name: each series of models has its own.
+- A batch is a folder of files, and complete when it contains the file `_SUCCESS`; the trigger's arguments change that.
+- `LEDGER`: the connection, and a name; each series of models needs its own name.
 - `IMAGE` and `VOLUMES` as in `digits.py`; models, checkpoints, curves and the champion are on that claim.
 - `train`: your program and its arguments. It reads the batches that `--data` names, and only those.
-- `MARGIN`: by how much a model must be better: 0.002 is one image of the 360 here.
+- `MARGIN`: how much better a model's accuracy must be; with 0.002, one more correct image of the 360 here is enough.
 
 `python digits_retraining.py` runs it once, without a scheduler, on the data that has arrived, if the file is in the DAG
 folder.

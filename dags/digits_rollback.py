@@ -1,13 +1,13 @@
-"""Return to the previous champion, or to any earlier one; started by a person.
+"""Return to the previous champion, or to any earlier one. You start it by hand.
 
-A job copies the older model, checks its hash, and makes the copy the champion under a new number; nothing is trained,
+A job copies the older model, checks its hash, and makes the copy the champion under a new number. Nothing is trained,
 evaluated or deleted. Consumers get the same event as after a promotion. The next run of `digits_retraining.py` starts
-from this champion, and must be better than it.
+from this champion, and its model must be better.
 
 To adapt it: `IMAGE`, `VOLUMES` and the champion's folder as in `digits_retraining.py`.
 
-The parameter `to` is the number of a champion; 0 means the previous one. A run that is started again does not go back
-further. `python digits_rollback.py` runs it once, without a scheduler, if the file is in the DAG folder.
+The parameter `to` is the number of a champion; 0 means the previous one. A run that is cleared and repeated does not go
+back further. `python digits_rollback.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ with DAG(
     )
 
     @task(outlets=[CHAMPION])
-    def publish(gone_back: dict[str, Any], *, outlet_events: Any = None) -> dict[str, Any]:
+    def publish(restored: dict[str, Any], *, outlet_events: Any = None) -> dict[str, Any]:
         """Announce the restored champion to consumers."""
-        scalars = gone_back["tfevents"]["scalars"]
+        scalars = restored["tfevents"]["scalars"]
         champion = {
             "generation": int(scalars["promotion/generation"]),
             "accuracy": scalars["champion/accuracy"],
-            "model": {name: gone_back["model"][name] for name in ("uri", "sha256")},
+            "model": {name: restored["model"][name] for name in ("uri", "sha256")},
         }
         outlet_events[CHAMPION].extra.update(champion)
         print(f"champion {champion['generation']}: accuracy {champion['accuracy']:.4f}, {champion['model']['uri']}")

@@ -1,6 +1,6 @@
 """Train once per learning rate, in parallel, and select the model with the best accuracy.
 
-`.partial(...)` has the common arguments of all trainings and `.expand(...)` those that differ; each training is a
+`.partial(...)` has the arguments that all trainings share, and `.expand(...)` those that differ. Each training is a
 separate job with its own retries, log and result.
 
 To adapt it: expand over any field (`args`, `env`, `image`, `workers` …), or over an earlier task's return value. Use
@@ -45,8 +45,8 @@ with DAG(
     @task
     def best(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Print the accuracy of every training; return the model of the best."""
-        # The results are in the order of the expansion. `strict` would request one more, and Airflow would log an
-        # error.
+        # The results are in the order of the expansion. `strict=True` would request one result too many, for which
+        # Airflow would log an error.
         trained = list(zip(LEARNING_RATES, results, strict=False))
         for rate, result in trained:
             print(f"learning rate {rate}: accuracy {accuracy(result):.4f}")

@@ -1,11 +1,13 @@
 """Stop orphaned training jobs: no task waits for them any more.
 
-A worker that is killed on its task's last try, or a task that is marked while no triggerer runs, leaves its job running
-with its GPUs, because Airflow has no object in the cluster that could own the job. Every hour, this DAG finds jobs of
-this Airflow whose task has ended or is gone, logs each with its owner, and stops it. Data on its claims stays. Jobs
-of other Airflows and jobs that their task only submitted (`wait_for_completion=False`) are kept; so are, for `[ptjob]
-orphan_grace`, jobs that their task's last try could not follow because the API server refused it. If the database seems
-to be a copy of another Airflow's, the task fails without checking any job; its error says what to do.
+If a worker is killed during its task's last try, or a task is marked while no triggerer runs, the job continues and
+keeps its GPUs, because Airflow has no object in the cluster that could own the job. Every hour, this DAG finds jobs of
+this Airflow whose task has ended or is gone, logs each with its owner, and stops it. Data on its claims stays.
+
+Three kinds of jobs are kept: those of other Airflows; those that their task only submitted
+(`wait_for_completion=False`); and, for `[ptjob] orphan_grace`, those that the last try of their task could not follow
+because the API server refused it. If the database seems to be a copy of another Airflow's, the task fails without
+checking any job; its error says what to do.
 
 To adapt it: set the namespaces of your jobs, check the result of a run with `dry_run`, and unpause it.
 """
