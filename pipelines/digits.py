@@ -5,13 +5,14 @@ machine with `kfp.local` and PTJOB_BACKEND=local.
 
 To adapt it:
 
-- `IMAGE`: your training image, here that of `docker/digits`; a run may name another one. Its program reads its output
-  paths from PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
-- `CLAIM`: your claim. The steps that compare and promote mount it, too: it must be ReadWriteMany, or all share a node.
-- `USER`: the user of that image, who owns the written files. The steps that compare and promote run as the same user.
+- `IMAGE`: your training image, here built from `docker/digits`; a run may use another one. Its program reads its output
+  paths from the variables PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
+- `CLAIM`: your claim. The steps `compare` and `promote` mount it, too: unless all pods run on one node, the claim must
+  be ReadWriteMany.
+- `USER`: the user of that image, who owns the written files. The steps `compare` and `promote` run as the same user.
 - `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
 
-`python digits.py` writes `digits.yaml`, which you can upload to Kubeflow Pipelines by its page or its client.
+`python digits.py` writes `digits.yaml`, which you can upload to Kubeflow Pipelines in the web interface or by a client.
 """
 
 from kfp import compiler, dsl, kubernetes
@@ -29,12 +30,12 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def compare(scalars: dict, champion: str) -> str:
-    """Return `better` or `not better` for these scalars, compared with the champion's.
+    """Return `better` or `not better`: compare these scalars with those of the champion.
 
-    The first model is better than none, and a model whose accuracy is not a number is never better.
+    If there is no champion, a model is better. A model whose accuracy is not a number is never better.
 
     Args:
-        scalars: the evaluation's scalars; NaN and infinities are texts, such as "NaN".
+        scalars: the evaluation's scalars; NaN and infinities are strings, such as "NaN".
         champion: address of the champion's directory.
     """
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
@@ -42,11 +43,11 @@ def compare(scalars: dict, champion: str) -> str:
 
     from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
-    kept = find_output(champion) / "scalars.json"
+    file = find_output(champion) / "scalars.json"
     accuracy = float(scalars["held_out/accuracy"])
-    before = float(json.loads(kept.read_text())["held_out/accuracy"]) if kept.is_file() else -math.inf
-    print(f"accuracy {accuracy}, the champion's: {before}")
-    return "not better" if math.isnan(accuracy) or accuracy <= before else "better"
+    to_beat = float(json.loads(file.read_text())["held_out/accuracy"]) if file.is_file() else -math.inf
+    print(f"accuracy {accuracy}, the champion's: {to_beat}")
+    return "not better" if math.isnan(accuracy) or accuracy <= to_beat else "better"
 
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
@@ -54,7 +55,7 @@ def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
     """Promote the model to champion, and return its address.
 
     Args:
-        model: the model, by reference.
+        model: the model; only its address is passed.
         scalars: the evaluation's scalars.
         champion: address of the champion's directory.
     """
@@ -100,7 +101,7 @@ def digits(
         tfevents=f"/data/logs/{RUN}/train",
         checkpoints=f"/data/checkpoints/{RUN}",
     )
-    # For failures that a retry can fix, such as a lost machine; tries may start within a day.
+    # For failures that a retry can fix, such as a lost machine; retries may start within a day.
     train.set_retry(num_retries=2, backoff_max_duration="86400s")
 
     evaluate = pytorchjob_op(

@@ -1,6 +1,6 @@
 """Pass the model on as a copy: `model_artifact="copy"` puts it into the run's artifact store.
 
-A stock component then reads it as a file, `torch.load(model.path)`, in any namespace and on any node. In return, the
+Any component can then read it as a file, `torch.load(model.path)`, in any namespace and on any node. The cost: the
 step mounts the claim as the user that owns the model, and reads and writes the model once more. `USER` is the user of
 the training's image.
 
@@ -13,7 +13,7 @@ from ptjob_provider import __version__
 from ptjob_provider.kfp.component import pytorchjob_op
 
 IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
-"""Image of the training and of the component below: it contains PyTorch and kfp's runtime, as any image may."""
+"""Image of the training and of the component below, which needs PyTorch and kfp's runtime in its image."""
 
 USER = 0
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER

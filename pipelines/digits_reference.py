@@ -1,8 +1,8 @@
 """Pass the model on by reference: nothing is copied, and the next step mounts the claim.
 
-`mount_model` mounts it in any task, and `model_path` is its path there. On one machine nothing is mounted: a component
-in an image with ptjob-provider finds the model in both cases by `find_output`. It runs as the user that owns the model:
-`USER` is the user of the training's image.
+`mount_model(task, train)` mounts the claim in any task, and `model_path(train)` is the model's path there. On one
+machine, nothing is mounted; in an image with ptjob-provider, `find_output` returns the model's path in both cases. The
+component runs as the user that owns the model: `USER` is the user of the training's image.
 
 `python digits_reference.py` writes `digits_reference.yaml`.
 """

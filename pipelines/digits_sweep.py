@@ -2,8 +2,8 @@
 
 Each training is a separate job with its own name, log and result; `dsl.Collected` collects the results.
 
-To adapt it: loop over any argument (arguments, images, numbers of workers). Use the loop's value in paths where
-trainings must not overwrite each other's files. `USER` is the user of your image, who owns the written files.
+To adapt it: loop over the values of any argument, such as `args`, `image` or `workers`. Use the loop's value in paths
+where trainings must not overwrite each other's files. `USER` is the user of your image, who owns the written files.
 
 `python digits_sweep.py` writes `digits_sweep.yaml`.
 """

@@ -4,8 +4,8 @@
     python start_runs.py nightly --host http://localhost:8080 epochs=20
     python start_runs.py arrived --host http://localhost:8080 epochs=20
 
-Kubeflow Pipelines has no trigger for data. Call `arrived` from the component that observes the arrival: a bucket's
-notification, a message queue's consumer, or an Airflow DAG that is scheduled on an asset.
+Kubeflow Pipelines has no trigger for data. Call `arrived` from the component that detects new data: the handler of a
+bucket's notifications, the consumer of a message queue, or an Airflow DAG that is scheduled on an asset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TYPES = {
     "LIST": ((list,), "a JSON list"),
     "STRUCT": ((dict,), "a JSON object"),
 }
-"""Parameters that are not texts: their type in a compiled pipeline, their Python type, and how to write them."""
+"""Types of parameters that are not strings: name in a compiled pipeline → Python types, and text for errors."""
 
 
 def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
@@ -68,22 +68,22 @@ def arrived(client: Client, package: Path, arguments: dict[str, Any]) -> str:
 def read_arguments(package: Path, words: list[str]) -> dict[str, Any]:
     """Return the parameters in words such as `epochs=20`, with the types that the package declares.
 
-    The API server accepts no text for a number.
+    The types matter, because the API server does not accept a string for a number.
 
     Raises:
         ValueError: a word has another form, the package has no such parameter, or its value has another type.
     """
     pipeline = next(yaml.safe_load_all(package.read_text()))
     declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
-    found = {}
+    arguments = {}
     for word in words:
         name, is_given, text = word.partition("=")
         if not is_given:
             raise ValueError(f"{word}: write NAME=VALUE")
         if name not in declared:
             raise ValueError(f"{name}: {package.name} has no such parameter; it has {', '.join(sorted(declared))}")
-        found[name] = read_value(name, text, declared[name]["parameterType"])
-    return found
+        arguments[name] = read_value(name, text, declared[name]["parameterType"])
+    return arguments
 
 
 def read_value(name: str, text: str, declared: str) -> Any:
