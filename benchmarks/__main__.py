@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FILES = 65_536
-"""Descriptors for a triggerer with ten thousand triggers: one for each task's log, and connections."""
+"""Open files that a triggerer with ten thousand triggers needs: one log file per task, and connections."""
 
 
 def main() -> int:
@@ -77,40 +77,40 @@ def words(text: str) -> list[str]:
     Raises:
         argparse.ArgumentTypeError: a section does not exist.
     """
-    found = text.split(",")
-    if unknown := set(found) - {*SECTIONS, "overhead"}:
+    names = text.split(",")
+    if unknown := set(names) - {*SECTIONS, "overhead"}:
         raise argparse.ArgumentTypeError(f"no such section: {', '.join(unknown)}")
-    return found
+    return names
 
 
 def raise_file_limit() -> None:
     """Raise the limit of open files for this process and its children."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = FILES if hard_limit == resource.RLIM_INFINITY else min(FILES, hard_limit)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
 
 
 def machine() -> dict[str, str]:
     """Return the machine and the versions of the measurement."""
     memory = psutil.virtual_memory().total / 2**30
     names = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes-asyncio", "aiohttp")
-    ours = ", ".join(f"{name} {version(name)}" for name in names)
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
     return {
         "Date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "Machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}",
         "Server": "Kubernetes 1.34.4, etcd 3.6.5 and training-operator 1.9.4 on the same machine",
-        "Clients": f"Python {platform.python_version()}, {ours}, {peer_version()}",
+        "Clients": f"Python {platform.python_version()}, {packages}, {peer_version()}",
     }
 
 
 def peer_version() -> str:
     """Return the version of the measured kubeflow SDK."""
-    asked = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
-    return f"kubeflow-training {subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()}"
+    command = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
+    return f"kubeflow-training {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
 
 
 def draw(results: Results, scratch: Path) -> None:
-    """Draw the plot, if matplotlib is installed."""
+    """Draw the plot in the environment of `make env-bench`, which has matplotlib."""
     file = scratch / "figures.json"
     file.write_text(json.dumps(figures(results)))
     program = Path(__file__).parent / "plot.py"

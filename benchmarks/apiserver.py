@@ -1,6 +1,6 @@
-"""Minimal client of a cluster's API server over plain aiohttp, for the benchmarks' setup and the simplest contender.
+"""Minimal client of an API server over plain aiohttp, for the setup of benchmarks and the simplest contender.
 
-It shares no code with what is measured: no paging, no error handling of its own.
+It shares no code with the measured clients, and has neither paging nor translation of errors.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class ApiServer:
         """
         headers = {"Content-Type": content_type}
         for pause in _PAUSES:
-            async with self.session.request(method, f"{self.url}{path}", json=body, headers=headers) as answer:
-                if answer.status in _OVERLOADED and method in _REPEATABLE and pause:
+            async with self.session.request(method, f"{self.url}{path}", json=body, headers=headers) as response:
+                if response.status in _OVERLOADED and method in _REPEATABLE and pause:
                     await asyncio.sleep(pause)
                     continue
-                answer.raise_for_status()
-                found: dict[str, Any] = await answer.json()
-                return found
+                response.raise_for_status()
+                content: dict[str, Any] = await response.json()
+                return content
         raise AssertionError("the last try returns or raises")
 
     async def text(self, path: str) -> str:
         """Return a response that is not JSON, such as `/metrics`."""
-        async with self.session.get(f"{self.url}{path}") as answer:
-            answer.raise_for_status()
-            return await answer.text()
+        async with self.session.get(f"{self.url}{path}") as response:
+            response.raise_for_status()
+            return await response.text()
 
 
 @asynccontextmanager

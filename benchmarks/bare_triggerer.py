@@ -1,9 +1,9 @@
-"""Airflow's own triggerer - supervisor, runner, and the log between them - with triggers from a file, not a database.
+"""Runs Airflow's own triggerer, with its supervisor, runner and logs, on triggers from a file instead of a database.
 
     python -m benchmarks.bare_triggerer ORDER.json
 
-Airflow supports supervisors without a database (AIP-92); this module overrides the methods that its base class names.
-It prints one JSON object per line: the runner's process id, then each event as it arrives.
+Airflow supports supervisors without a database (AIP-92): this module overrides the methods that the base class names
+for that. It prints one JSON object per line: the runner's process id, then each event as it arrives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CAPACITY = 20_000
 
 @attrs.define(kw_only=True)
 class BareTriggerer(TriggerRunnerSupervisor):
-    """Runs the given triggers until it is stopped. Requests about tasks get empty responses."""
+    """Supervisor that runs the given triggers until it is stopped; requests about tasks get empty responses."""
 
     def load_triggers(self) -> None:
         """Do nothing: all triggers were given at the beginning."""
@@ -57,7 +57,7 @@ class BareTriggerer(TriggerRunnerSupervisor):
             say({"id": number, "failure": "".join(why or [])[-2000:]})
 
     def give(self, number: int, classpath: str, kwargs: dict[str, Any], log: str) -> None:
-        """Run a trigger for a task with this log file, below Airflow's folder of logs."""
+        """Create a trigger for a task; `log` is the path of its log, relative to Airflow's folder of logs."""
         task = TaskInstanceDTO(
             id=uuid.uuid4(),
             dag_id="bench",
@@ -76,25 +76,25 @@ class BareTriggerer(TriggerRunnerSupervisor):
         )
 
     def _handle_request(self, msg: Any, log: FilteringBoundLogger, req_id: int) -> None:
-        answers: dict[type, Any] = {
+        responses: dict[type, Any] = {
             GetXCom: lambda: XComResult(key=msg.key, value=None),
             SetXCom: lambda: OKResponse(ok=True),
             GetTaskStates: lambda: TaskStatesResult(task_states={}),
         }
-        if type(msg) in answers:
-            self.send_msg(answers[type(msg)](), request_id=req_id, error=None)
+        if type(msg) in responses:
+            self.send_msg(responses[type(msg)](), request_id=req_id, error=None)
             return
         super()._handle_request(msg, log, req_id)
 
 
-def say(what: dict[str, Any]) -> None:
+def say(message: dict[str, Any]) -> None:
     """Write one line for the measuring process."""
-    sys.stdout.write(json.dumps(what, default=str) + "\n")
+    sys.stdout.write(json.dumps(message, default=str) + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Run the triggers of an order until this process is ended."""
+    """Run the triggers of the file on the command line until this process is ended."""
     order = json.loads(Path(sys.argv[1]).read_text())
     triggerer = BareTriggerer.start(capacity=CAPACITY)
     for number, each in enumerate(order, start=1):

@@ -1,6 +1,6 @@
 """Measure the response time of `ptjob`, next to a bare Python, kubectl and Arena: `python -m benchmarks.command_line`.
 
-Medians of fresh processes, one after the other, with a warm file cache; it judges nothing.
+The figures are medians of processes that run one after the other with a warm file cache. No limit is checked.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> None:
     """Measure, and print a table."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"PATH": os.environ["PATH"], "HOME": home}
-        what = f"{os.cpu_count()} cores, Python {platform.python_version()}, medians of {RUNS}"
-        sys.stdout.write(f"Measured {datetime.now(UTC):%Y-%m-%d}: {what}.\n\n")
+        setup = f"{os.cpu_count()} cores, Python {platform.python_version()}, medians of {RUNS}"
+        sys.stdout.write(f"Measured {datetime.now(UTC):%Y-%m-%d}: {setup}.\n\n")
         sys.stdout.write("| command | seconds | of them computing |\n|---|---|---|\n")
         for name, command in contestants(Path(home)):
             times = [seconds(command, environment) for _ in range(RUNS + 1)][1:]
@@ -37,9 +37,9 @@ def main() -> None:
 
 
 def contestants(home: Path) -> list[tuple[str, list[str]]]:
-    """Return the commands to run: ours, and the others that this machine has."""
+    """Return names and commands: those of this package, and the others that are installed on this machine."""
     ptjob = str(Path(sys.executable).with_name("ptjob"))
-    found = [
+    commands = [
         ("python -c pass", [sys.executable, "-c", "pass"]),
         ("ptjob --help", [ptjob, "--help"]),
         ("ptjob submit --help", [ptjob, "submit", "--help"]),
@@ -47,14 +47,14 @@ def contestants(home: Path) -> list[tuple[str, list[str]]]:
     ]
     arena = Cluster.of(Layout.of(os.environ)).programs.folder(ARENA) / "arena"
     if kubectl := shutil.which("kubectl"):
-        found.append(("kubectl --help", [kubectl, "--help"]))
+        commands.append(("kubectl --help", [kubectl, "--help"]))
     if arena.exists():
-        found.append(("arena --help", [str(arena), "--help"]))
-    return found
+        commands.append(("arena --help", [str(arena), "--help"]))
+    return commands
 
 
 def seconds(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return a process's duration and its CPU seconds; the latter do not depend on the machine's other work."""
+    """Return a process's duration and its CPU seconds, which depend less on other load of the machine."""
     began = time.perf_counter()
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)

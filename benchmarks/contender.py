@@ -1,7 +1,7 @@
-"""A contender's side: follows commands on its standard input and reports its observations.
+"""Runs a contender: reads commands from standard input, and reports the contender's observations on standard output.
 
-It runs in a process of its own and imports the standard library only, so that every environment can run it. It prints
-one JSON object per line; other output of the process goes to its standard error.
+It runs in a separate process and imports the standard library only, so that every environment can run it. It prints one
+JSON object per line; all other output of the process goes to standard error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ class Assignment:
 
 
 class Ears:
-    """Receives a contender's observations."""
+    """Collects a contender's observations.
+
+    Attributes:
+        endings: when the contender learned of each ending: name → seconds since 1970.
+        counts: the contender's counters.
+        measured_pid: the process to measure; a contender that starts a program sets it.
+    """
 
     def __init__(self) -> None:
         self.endings: dict[str, float] = {}
@@ -52,7 +58,7 @@ class Ears:
         self.measured_pid = os.getpid()
 
     def ended(self, name: str) -> None:
-        """Record that the contender has learned of this ending; again, if the object was revived."""
+        """Record that the contender has learned of this ending; an object that was revived can end again."""
         self.endings[name] = time.time()
 
     def count(self, what: str, amount: float = 1) -> None:
@@ -61,7 +67,7 @@ class Ears:
 
 
 class LoopLag:
-    """Lag of the event loop. `looks`: the time of each measurement, and the lag."""
+    """Measures the lag of the event loop. `looks` has the time of each measurement, and the lag."""
 
     def __init__(self) -> None:
         self.looks: list[tuple[float, float]] = []
@@ -73,7 +79,7 @@ class LoopLag:
         self._sampling = asyncio.create_task(self._sample())
 
     def end(self) -> list[float]:
-        """Stop; return the seconds of each measurement."""
+        """Stop measuring; return the lag of each measurement, in seconds."""
         if self._sampling is not None:
             self._sampling.cancel()
         return [late for _, late in self.looks]
@@ -87,7 +93,7 @@ class LoopLag:
 
 def serve(wait: Callable[[Assignment, Ears], Awaitable[None]]) -> None:
     """Execute the commands on standard input until it ends: `go`, `lag-begin`, `lag-end`, `tell`."""
-    say = _voice()
+    say = _reserve_stdout()
     assignment = Assignment(**json.loads(Path(sys.argv[2]).read_text()))
     asyncio.run(_serve(wait, assignment, say))
     os._exit(0)  # threads of a synchronous contender may still wait
@@ -100,17 +106,17 @@ async def _serve(
 ) -> None:
     ears, lag = Ears(), LoopLag()
     waiting: asyncio.Task[None] | None = None
-    words = await _words()
+    commands = await _read_stdin()
     say({"ready": ears.measured_pid})
-    while word := (await words.readline()).decode().strip():
-        if word == "go":
+    while command := (await commands.readline()).decode().strip():
+        if command == "go":
             waiting = asyncio.ensure_future(wait(assignment, ears))
-            waiting.add_done_callback(_complain)
-        elif word == "lag-begin":
+            waiting.add_done_callback(_raise_failure)
+        elif command == "lag-begin":
             lag.begin()
-        elif word == "lag-end":
+        elif command == "lag-end":
             say({"lag": lag.end()})
-        elif word == "tell":
+        elif command == "tell":
             say({"endings": ears.endings, "counts": ears.counts, "pid": ears.measured_pid})
     if waiting is not None:
         waiting.cancel()
@@ -118,25 +124,25 @@ async def _serve(
             await waiting
 
 
-def _complain(waiting: asyncio.Task[None]) -> None:
+def _raise_failure(waiting: asyncio.Task[None]) -> None:
     if not waiting.cancelled() and waiting.exception() is not None:
         raise SystemExit(f"the contender failed: {waiting.exception()!r}") from waiting.exception()
 
 
-async def _words() -> asyncio.StreamReader:
+async def _read_stdin() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader
 
 
-def _voice() -> Callable[[Mapping[str, Any]], None]:
-    """Reserve standard output for our messages; any other `print` goes to standard error."""
-    own = os.fdopen(os.dup(1), "w", buffering=1)
+def _reserve_stdout() -> Callable[[Mapping[str, Any]], None]:
+    """Return a function that writes messages to standard output; any other `print` now goes to standard error."""
+    stdout = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    def say(what: Mapping[str, Any]) -> None:
-        own.write(json.dumps(what) + "\n")
+    def say(message: Mapping[str, Any]) -> None:
+        stdout.write(json.dumps(message) + "\n")
 
     return say
 

@@ -1,4 +1,4 @@
-"""Contestants, the objects that each waits for, and their numbers."""
+"""Lists the contestants: how each is started, what it waits for, and the sizes at which it is measured."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Contestant:
     """One contestant.
 
     Attributes:
-        kind: how to start it.
-        account: its name as a service account.
+        kind: the command that starts it.
+        account: the name of its service account.
         waits_for: `jobs` or `pods`.
-        sizes: those of the full run's sizes at which it is measured.
-        why: the reason why it is not measured at the larger sizes.
+        sizes: the sizes of the full run at which it is measured.
+        why: the reason why it is not measured at larger sizes.
     """
 
     kind: Kind

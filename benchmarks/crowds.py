@@ -1,4 +1,4 @@
-"""Setup: a namespace with many jobs or many pods, and users whose requests are counted separately."""
+"""Creates many jobs or pods in a namespace, and users whose requests are counted separately."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = (
 
 async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
     """Create that many suspended jobs."""
-    made = await many_jobs.create(
+    created = await many_jobs.create(
         server, namespace, (many_jobs.suspended_job(namespace, number) for number in range(count))
     )
     return Crowd(
@@ -36,7 +36,7 @@ async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
         namespace=namespace,
         resource="pytorchjobs",
         path=many_jobs.path(namespace),
-        objects=made,
+        objects=created,
         touch=lambda job, text: many_jobs.touch(server, job, text),
         finish=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded")),
         revive=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Suspended")),
@@ -45,13 +45,13 @@ async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
 
 async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
     """Create that many pods that appear to run."""
-    made = await many_pods.create(server, namespace, count)
+    created = await many_pods.create(server, namespace, count)
     return Crowd(
         server=server,
         namespace=namespace,
         resource="pods",
         path=many_pods.path(namespace),
-        objects=made,
+        objects=created,
         touch=lambda pod, text: many_pods.touch(server, pod, text),
         finish=lambda pod: many_pods.set_status(server, pod, many_pods.succeeded()),
         revive=lambda pod: many_pods.set_status(server, pod, many_pods.running()),
@@ -60,7 +60,7 @@ async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
 
 @asynccontextmanager
 async def user_of(cluster: Cluster, server: ApiServer, namespace: str, account: str) -> AsyncIterator[User]:
-    """Create a service account whose requests are counted."""
+    """Create a service account, and count its requests inside the block."""
     kubeconfig = service_account(cluster, namespace, RULES, name=account)
     async with requests_made.counted(server, namespace, account) as name:
         yield User(kubeconfig=kubeconfig, counted_as=name)

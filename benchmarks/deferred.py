@@ -1,7 +1,7 @@
-"""Writes task instances into Airflow's database, each deferred to a trigger of ours; run with a stack's environment.
+"""Writes task instances into Airflow's database, each deferred to a `PyTorchJobTrigger`.
 
-Standard input has the submissions as one JSON list. Each gets its own run, so that the scheduler has no run with
-thousands of task instances.
+This program runs with the environment of a `Stack`, and reads the submissions from standard input as one JSON list.
+Each task instance gets its own DAG run, so that the scheduler has no run with thousands of task instances.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH = 500
 
 
 def write(submissions: list[dict[str, Any]]) -> None:
-    """Write them all."""
+    """Write a deferred task instance for each submission."""
     for start in range(0, len(submissions), BATCH):
         with create_session() as session:
             _write_batch(session, submissions[start : start + BATCH])
@@ -49,11 +49,11 @@ def _write_batch(session: Session, submissions: list[dict[str, Any]]) -> None:
     session.add_all(runs)
     session.flush()
     for run, submission in zip(runs, submissions, strict=True):
-        found = TaskInstance(task, dag_version_id=version.id, run_id=run.run_id, state=TaskInstanceState.DEFERRED)
-        found.try_number, found.start_date = 1, now
-        found.next_method, found.next_kwargs = "execute_complete", {}
-        found.trigger = Trigger.from_object(PyTorchJobTrigger(submission=submission, deferred_at=now.isoformat()))
-        session.add(found)
+        instance = TaskInstance(task, dag_version_id=version.id, run_id=run.run_id, state=TaskInstanceState.DEFERRED)
+        instance.try_number, instance.start_date = 1, now
+        instance.next_method, instance.next_kwargs = "execute_complete", {}
+        instance.trigger = Trigger.from_object(PyTorchJobTrigger(submission=submission, deferred_at=now.isoformat()))
+        session.add(instance)
 
 
 def _run(run_id: str, now: datetime) -> DagRun:

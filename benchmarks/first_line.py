@@ -1,11 +1,11 @@
 """Measure how long it takes from a saved edit to the first line of the training: `python -m benchmarks.first_line`.
 
-On this machine: a function by `train`, a folder by `ptjob run --code .`, and the same function by Kubeflow's SDK and
-its local process back-end, beside the bare program. Each edit is seen by fresh processes, one after the other. Then,
-what the tutorial's DAG costs when it is parsed, beside a DAG of `@task` alone.
+On this machine, four ways are compared: the program alone, a function with `train`, a folder with `ptjob run --code .`,
+and the same function with Kubeflow's SDK and its local process back-end. For each edit, each way starts new processes,
+one way after the other. Then the import of the tutorial's DAG is compared with that of the same DAG with `@task`.
 
-With `--cluster`, instead: the same PyTorchJob on the Kubernetes under test, with `code=` and with the program in its
-image, in turn. It judges nothing.
+With `--cluster`, only this is compared, on the test cluster: a PyTorchJob with `code=`, and the same job with the
+program in its image, in turn. No limit is checked.
 """
 
 from __future__ import annotations
@@ -82,29 +82,31 @@ def main() -> None:
     if arguments.cluster:
         cluster = Cluster.of(Layout.of(os.environ))
         with cluster.borrowed(Progress()), namespace_in(cluster) as namespace:
-            sys.stdout.write(shown(asyncio.run(on_the_cluster(cluster, namespace, arguments.runs)), beside=IN_IMAGE))
+            sys.stdout.write(shown(asyncio.run(on_the_cluster(cluster, namespace, arguments.runs)), baseline=IN_IMAGE))
         return
     with tempfile.TemporaryDirectory(prefix="ptjob-first-line-") as scratch:
-        sys.stdout.write(shown(on_this_machine(Path(scratch), arguments.runs), beside=BARE) + "\n")
-        sys.stdout.write(shown(parsing(Path(scratch), arguments.runs), beside="@task", what="importing a DAG file"))
+        sys.stdout.write(shown(on_this_machine(Path(scratch), arguments.runs), baseline=BARE) + "\n")
+        sys.stdout.write(shown(parsing(Path(scratch), arguments.runs), baseline="@task", what="importing a DAG file"))
 
 
-def shown(seconds: Mapping[str, Sequence[float]], *, beside: str, what: str = "from an edit to the first line") -> str:
-    """Return a table of medians, with the difference and the ratio to one of them."""
+def shown(
+    seconds: Mapping[str, Sequence[float]], *, baseline: str, what: str = "from an edit to the first line"
+) -> str:
+    """Return a table of medians, with their difference from the baseline's and their ratio to it."""
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    least = medians[beside]
+    least = medians[baseline]
     rows = [
         [name, f"{each:.3f}", f"{max(seconds[name]):.3f}", f"{each - least:+.3f}", f"{each / least:.2f}"]
         for name, each in medians.items()
     ]
-    return table([what, "seconds", "longest", f"more than {beside}", "times"], rows) + "\n"
+    return table([what, "seconds", "longest", f"more than {baseline}", "times"], rows) + "\n"
 
 
 # --- this machine
 
 
 def on_this_machine(scratch: Path, runs: int) -> dict[str, list[float]]:
-    """Return the seconds of each way, the first run of each left out: it fills caches."""
+    """Return the seconds of each way, without its first run, which fills caches."""
     ptjob = str(Path(sys.executable).with_name("ptjob"))
     run = [ptjob, "--backend", "local", "run", "--image", "none", "--code", ".", "--name", "edit-{edit}"]
     commands = {
@@ -119,14 +121,14 @@ def on_this_machine(scratch: Path, runs: int) -> dict[str, list[float]]:
         "PTJOB_LOCAL_ROOT": str(scratch / "jobs"),
         "PYTHONPATH": str(ROOT / "benchmarks" / "contenders"),
     }
-    found: dict[str, list[float]] = {name: [] for name in commands}
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
     for edit in range(runs + 1):
         for name, command in commands.items():
             project = scratch / name.replace(" ", "-")
             project.mkdir(exist_ok=True)
             line, words = f"edit {edit}", [word.format(edit=edit) for word in command]
-            found[name].append(first_line(words, project, SCRIPTS[name].format(edit=edit), line, environ))
-    return {name: values[1:] for name, values in found.items()}
+            seconds[name].append(first_line(words, project, SCRIPTS[name].format(edit=edit), line, environ))
+    return {name: values[1:] for name, values in seconds.items()}
 
 
 def first_line(command: list[str], folder: Path, text: str, line: str, environ: dict[str, str]) -> float:
@@ -141,9 +143,9 @@ def first_line(command: list[str], folder: Path, text: str, line: str, environ: 
         for each in process.stdout:
             printed.append(each)
             if each.strip() == line:
-                found = time.perf_counter() - began
+                seconds = time.perf_counter() - began
                 process.stdout.read()
-                return found
+                return seconds
     raise SystemExit(f"{command} did not print {line!r}:\n{''.join(printed)}")
 
 
@@ -155,46 +157,46 @@ def parsing(scratch: Path, runs: int) -> dict[str, list[float]]:
     (scratch / "nightly_fit.py").write_text(dag)
     (scratch / "plain.py").write_text(plain)
     environ = {**os.environ, "AIRFLOW_HOME": str(scratch / "airflow"), "PYTHONPATH": str(scratch)}
-    found: dict[str, list[float]] = {"@task": [], "@task.pytorch_job": []}
+    seconds: dict[str, list[float]] = {"@task": [], "@task.pytorch_job": []}
     for _ in range(runs + 1):
-        for name, module in zip(found, ("plain", "nightly_fit"), strict=True):
+        for name, module in zip(seconds, ("plain", "nightly_fit"), strict=True):
             command = [sys.executable, "-c", PARSED.format(module=module)]
-            done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
-            found[name].append(float(done.stdout.splitlines()[-1]))
-    return {name: values[1:] for name, values in found.items()}
+            process = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+            seconds[name].append(float(process.stdout.splitlines()[-1]))
+    return {name: values[1:] for name, values in seconds.items()}
 
 
 # --- a cluster
 
 
 class _FirstLine(Nowhere):
-    """A sink that only remembers when the first line came."""
+    """Sink that only records when the first line arrived."""
 
     def __init__(self) -> None:
         self.at = 0.0
 
     def line(self, _: LogLine) -> None:
-        """Remember the time."""
+        """Record the time of the first line."""
         self.at = self.at or time.perf_counter()
 
 
 async def on_the_cluster(cluster: Cluster, namespace: str, runs: int) -> dict[str, list[float]]:
-    """Return the seconds from an edit to the first line, with the folder and with the program in the image.
+    """Return the seconds from an edit to the first line, with `code=` and with the program in the image.
 
-    The image is not built for it: its program stands in the command, where it costs nothing.
+    No image is built for the latter: the job's command contains the program, which takes no time.
     """
     image = training_image.ensure_digits(cluster, Progress())
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of("code"))))
-    found: dict[str, list[float]] = {IN_IMAGE: [], WITH_CODE: []}
+    seconds: dict[str, list[float]] = {IN_IMAGE: [], WITH_CODE: []}
     with tempfile.TemporaryDirectory(prefix="ptjob-first-line-") as scratch:
         for edit in range(runs + 1):
-            for name, seconds in found.items():
+            for name, values in seconds.items():
                 fields = {"namespace": namespace, "image": image}
-                seconds.append(await _submitted(backend, f"{name} {edit}", fields, Path(scratch)))
-    return {name: values[1:] for name, values in found.items()}
+                values.append(await _seconds_to_first_line(backend, f"{name} {edit}", fields, Path(scratch)))
+    return {name: values[1:] for name, values in seconds.items()}
 
 
-async def _submitted(backend: Backend, edit: str, fields: Mapping[str, Any], folder: Path) -> float:
+async def _seconds_to_first_line(backend: Backend, edit: str, fields: Mapping[str, Any], folder: Path) -> float:
     program, sink = PROGRAM.format(edit=edit), _FirstLine()
     given: dict[str, Any] = {"command": ["python3", "-c", program]}
     began = time.perf_counter()

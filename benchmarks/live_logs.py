@@ -1,4 +1,4 @@
-"""Measures rank 0's lines per second into the task's log, and the requests to the API server for following.
+"""Measures how many lines per second reach the task's log, and how many requests following takes from the API server.
 
 All writers that use Airflow run in Airflow's own triggerer (`bare_triggerer`): runner, supervisor, and a log file for
 each trigger. A line has arrived when it is in that file.
@@ -80,7 +80,7 @@ class Followed:
 
 
 def our_trigger(submission: Submission, user: User, log: str) -> dict[str, Any]:
-    """Return the order for our trigger, as created by the operator."""
+    """Return the specification of our trigger, as the operator creates it."""
     return ordered(
         OURS,
         log,
@@ -92,7 +92,7 @@ def our_trigger(submission: Submission, user: User, log: str) -> dict[str, Any]:
 
 
 def pod_trigger(submission: Submission, user: User, log: str, *, logging_interval: int) -> dict[str, Any]:
-    """Return the order for KubernetesPodOperator's trigger, as created by that operator, for a job's rank 0."""
+    """Return the specification of KubernetesPodOperator's trigger, as that operator creates it, for a job's rank 0."""
     return ordered(
         POD_TRIGGER,
         log,
@@ -107,19 +107,19 @@ def pod_trigger(submission: Submission, user: User, log: str, *, logging_interva
 
 
 def bare_logger(lines: int, log: str) -> dict[str, Any]:
-    """Return the order for a trigger that only passes the same lines to Airflow's logger."""
+    """Return the specification of a trigger that only passes the same lines to Airflow's logger."""
     return ordered(f"{OF_BENCHMARK}.LinesTrigger", log, lines=lines, text=real_jobs.TEXT)
 
 
 def lag_trigger(file: Path) -> dict[str, Any]:
-    """Return the order for a trigger that measures the loop's lag."""
+    """Return the specification of a trigger that measures the loop's lag and writes it to the file."""
     return ordered(f"{OF_BENCHMARK}.LagTrigger", "lag.log", file=str(file))
 
 
 def looks(file: Path, since: float, until_: float) -> list[float]:
-    """Return the measurements of such a trigger between two times, in seconds."""
-    found = (line.split() for line in file.read_text().splitlines())
-    return [float(late) for at, late in found if since <= float(at) <= until_]
+    """Return the lags, in seconds, that a `LagTrigger` has measured between two times."""
+    measurements = (line.split() for line in file.read_text().splitlines())
+    return [float(late) for at, late in measurements if since <= float(at) <= until_]
 
 
 def lines_in(log: Path) -> int:
@@ -150,11 +150,11 @@ async def through_kubectl(kubectl: str, submission: Submission, user: User, line
     )
     if process.stdout is None:
         raise AssertionError("its output was asked for")
-    seen, began_at = 0, 0.0
+    count, began_at = 0, 0.0
     try:
         async with asyncio.timeout(_PATIENCE):
-            while seen < lines:
-                seen += (await process.stdout.read(65536)).count(_WORD)
+            while count < lines:
+                count += (await process.stdout.read(65536)).count(_WORD)
                 began_at = began_at or time.monotonic()
     finally:
         process.kill()
@@ -167,14 +167,14 @@ async def following(
 ) -> Followed:
     """Let a contender follow running jobs for a while; return its requests."""
     names = [each.rank0 for each in submissions]
-    asked = Assignment(
+    assignment = Assignment(
         kubeconfig=str(user.kubeconfig),
         namespace=submissions[0].ref.namespace,
         names=names,
         submissions=[each.to_dict() for each in submissions],
         options={"container": "pytorch", "logging_interval": 10},
     )
-    async with running(kind, asked, scratch) as contender:
+    async with running(kind, assignment, scratch) as contender:
         counts = [await requests_made.read(server, user.counted_as)]
         contender.go()
         await asyncio.sleep(15.0)
@@ -194,11 +194,11 @@ async def following(
 
 
 class _Growing:
-    """A growing log file, and the number of the benchmark's lines in it, one or many per record."""
+    """Counts the benchmark's lines in a growing log file, of which a record may contain several."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._read = 0
+        self._offset = 0
         self._rest = b""
         self._lines = 0
 
@@ -206,18 +206,18 @@ class _Growing:
         """Return a function that checks whether the file has that many lines."""
 
         async def are_there() -> bool:
-            self._look()
+            self._read_new()
             return self._lines >= number
 
         return are_there
 
-    def _look(self) -> None:
+    def _read_new(self) -> None:
         if not self._file.exists():
             return
         with self._file.open("rb") as log:
-            log.seek(self._read)
+            log.seek(self._offset)
             new = log.read()
-        self._read += len(new)
+        self._offset += len(new)
         text = self._rest + new
         self._lines += text.count(_WORD)
         self._rest = text[-len(_WORD) + 1 :]

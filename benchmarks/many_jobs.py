@@ -1,7 +1,7 @@
-"""Thousands of PyTorchJobs without cost for the cluster: suspended, ignored by the operator, with a written status.
+"""Creates thousands of PyTorchJobs that cost the cluster nothing: they are suspended, and the operator ignores them.
 
-They are real objects of the real CRD on the real API server. `managedBy` names another controller, so that the training
-operator neither reads nor writes them, and the benchmark writes their status through the operator's subresource.
+They are real objects of the real CRD on a real API server. `managedBy` names another controller, so that the training
+operator neither reads nor writes them; the benchmark writes their status through the status subresource.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 
 
 def suspended_job(namespace: str, number: int) -> Manifest:
-    """Render one job as the operator in the DAG `bench` submits it, suspended and managed by the benchmark."""
+    """Return the manifest of a job as `PyTorchJobOperator` submits it, but suspended and without a controller."""
     job = TrainingJob.parse(
         name=f"bench-{number}",
         namespace=namespace,
@@ -70,7 +70,7 @@ async def set_status(server: ApiServer, job: Manifest, status: Mapping[str, Any]
 
 
 async def touch(server: ApiServer, job: Manifest, text: str) -> None:
-    """Change an irrelevant part of a job: every watch gets the whole object again."""
+    """Change an irrelevant part of a job, which sends the whole object to every watch again."""
     meta = job["metadata"]
     change = {"metadata": {"annotations": {"benchmark/touched": text}}}
     await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)

@@ -1,6 +1,6 @@
-"""Thousands of pods without nodes: real objects whose status the benchmark writes, as a kubelet would.
+"""Creates thousands of pods without nodes: real objects whose status the benchmark writes, as a kubelet would.
 
-No scheduler assigns them, so no node has them and no kubelet contradicts the status.
+No scheduler assigns them to a node, so no kubelet overwrites the status.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _pod(namespace: str, name: str) -> Manifest:
         "command": ["torchrun", "train.py", "--epochs", "90", "--data", "/data/imagenet"],
         "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
     }
-    # Only a pod with restart policy Always may get a running status again, for the next contender.
+    # With another restart policy, the API server would refuse a running status after the end, for the next contender.
     return {
         "apiVersion": "v1",
         "kind": "Pod",

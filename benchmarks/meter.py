@@ -1,4 +1,4 @@
-"""Reads a process's resources from Linux, and a server's metrics; computes statistics."""
+"""Reads a process's CPU, memory and connections from Linux, and values from a server's metrics."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def memory(pid: int) -> Memory:
 
 
 def forget_peak(pid: int) -> None:
-    """Reset the peak of a process."""
+    """Reset the peak memory that Linux records for a process."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def connections(pid: int) -> int:
     """Return a process's number of open TCP connections."""
-    found = psutil.Process(pid).net_connections("tcp")
-    return sum(1 for each in found if each.status == psutil.CONN_ESTABLISHED)
+    sockets = psutil.Process(pid).net_connections("tcp")
+    return sum(1 for each in sockets if each.status == psutil.CONN_ESTABLISHED)
 
 
 def total(metrics: str, name: str, **labels: str) -> float:
     """Return the sum of a metric's samples with these labels, from a page in Prometheus' text format."""
-    found = (_SAMPLE.fullmatch(line) for line in metrics.splitlines() if line.startswith(name))
+    samples = (_SAMPLE.fullmatch(line) for line in metrics.splitlines() if line.startswith(name))
     return sum(
         float(sample["value"])
-        for sample in found
+        for sample in samples
         if sample and sample["name"] == name and labels.items() <= dict(_LABEL.findall(sample["labels"] or "")).items()
     )
 
@@ -67,5 +67,5 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _bytes(text: str, field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0

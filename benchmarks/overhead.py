@@ -1,7 +1,7 @@
-"""Measures the time from a job's request to its first process, and from its last process's end to our verdict.
+"""Measures the time from a job's request to its first process, and from its last process's end to the result.
 
-A section of `make bench`; it judges nothing. The lower bound, a bare subprocess, is measured in the same run. The jobs
-only record when they begin and end, so all of the time is overhead.
+It is a section of `make bench`, and checks no limit. The lower bound, a bare subprocess, is measured in the same run.
+The jobs only record when they begin and end, so all of the time is overhead.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Overhead:
     after: float
 
     @classmethod
-    def read(cls, *, asked_at: float, answered_at: float, folder: Path) -> Overhead:
-        """Return the overhead by the times that the processes wrote."""
+    def read(cls, *, requested_at: float, reported_at: float, folder: Path) -> Overhead:
+        """Return the overhead, with the times that the processes wrote into the folder."""
         began = min(float(file.read_text()) for file in folder.glob("began-*"))
         ended = max(float(file.read_text()) for file in folder.glob("ended-*"))
-        return cls(before=began - asked_at, after=answered_at - ended)
+        return cls(before=began - requested_at, after=reported_at - ended)
 
 
 class Nowhere:
@@ -72,19 +72,19 @@ class Nowhere:
 
 def bare(scratch: Path) -> list[Overhead]:
     """Measure the lower bound: as many shells as a job has pods, started and awaited directly."""
-    found = []
+    overheads = []
     for number in range(JOBS):
         folder = scratch / str(number)
         folder.mkdir(parents=True)
-        asked_at = time.time()
+        requested_at = time.time()
         processes = [
             subprocess.Popen(["/bin/sh", "-c", PROGRAM, "sh", str(folder)], env={"RANK": str(rank)})
             for rank in range(WORKERS)
         ]
         for process in processes:
             process.wait()
-        found.append(Overhead.read(asked_at=asked_at, answered_at=time.time(), folder=folder))
-    return found
+        overheads.append(Overhead.read(requested_at=requested_at, reported_at=time.time(), folder=folder))
+    return overheads
 
 
 def through_core(scratch: Path) -> list[Overhead]:
@@ -103,11 +103,11 @@ async def _submit_and_follow(root: Path, number: int) -> Overhead:
         volumes=[f"job-{number}:/out"],
         clean_pod_policy="None",
     )
-    asked_at = time.time()
+    requested_at = time.time()
     submission = await ensure_submitted(backend, job, owner=owner, store=Nowhere())
     await follow(backend, submission, sink=Nowhere(), keep_running_pods=True)
     folder = config.claims_of("default") / f"job-{number}"
-    return Overhead.read(asked_at=asked_at, answered_at=time.time(), folder=folder)
+    return Overhead.read(requested_at=requested_at, reported_at=time.time(), folder=folder)
 
 
 def through_airflow(scratch: Path) -> dict[str, list[Overhead]]:
@@ -134,14 +134,15 @@ def through_airflow(scratch: Path) -> dict[str, list[Overhead]]:
 
 
 def _read(out: Path, claims: Path, name: str) -> Overhead:
-    asked_at, answered_at = (float((out / f"{name}.{what}").read_text()) for what in ("asked", "answered"))
-    return Overhead.read(asked_at=asked_at, answered_at=answered_at, folder=claims / name)
+    requested_at, reported_at = (float((out / f"{name}.{what}").read_text()) for what in ("requested", "reported"))
+    return Overhead.read(requested_at=requested_at, reported_at=reported_at, folder=claims / name)
 
 
 def _quietly(command: list[str], environment: Mapping[str, str]) -> None:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{command} ended with {done.returncode}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = f"{process.stdout[-5000:]}\n{process.stderr[-5000:]}"
+        raise SystemExit(f"{command} ended with {process.returncode}\n{output}")
 
 
 def measured() -> dict[str, list[Overhead]]:
@@ -160,17 +161,17 @@ def measured() -> dict[str, list[Overhead]]:
 
 def page() -> str:
     """Measure, and return the table with its explanation."""
-    found = measured()
-    floor = found["bare subprocess"]
+    measurements = measured()
+    floor = measurements["bare subprocess"]
     header = ["seconds", "to the first process", "slowest", "x floor", "to the verdict", "slowest", "x floor"]
     rows = [
         [name, *_figures(overheads, floor, "before"), *_figures(overheads, floor, "after")]
-        for name, overheads in found.items()
+        for name, overheads in measurements.items()
     ]
     return f"{report.table(header, rows)}\n\nMedians of {JOBS} jobs of {WORKERS} replicas."
 
 
 def _figures(overheads: list[Overhead], floor: list[Overhead], what: str) -> tuple[str, str, str]:
-    ours, least = [getattr(one, what) for one in overheads], [getattr(one, what) for one in floor]
-    median = statistics.median(ours)
-    return f"{median:.3f}", f"{max(ours):.3f}", f"{median / statistics.median(least):.0f}"
+    values, lower_bound = [getattr(each, what) for each in overheads], [getattr(each, what) for each in floor]
+    median = statistics.median(values)
+    return f"{median:.3f}", f"{max(values):.3f}", f"{median / statistics.median(lower_bound):.0f}"

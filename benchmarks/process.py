@@ -1,4 +1,4 @@
-"""A contender as seen by the measuring process: receives commands, returns its observations, and is measured."""
+"""Starts contenders for the measuring process, sends them commands, and reads their observations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SEARCHED = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"
 """PYTHONPATH of contenders."""
 
 NICENESS = -10
-"""Contenders have priority over the API server on the same machine: its load must not add to their lag."""
+"""Priority of contenders over the API server on the same machine: its load must not add to their lag."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
 _PATIENCE = 120.0
 _IS_QUIET = 0.15
-"""Cores, over `_QUIET_FOR` seconds: a contender that uses less has finished its start."""
+"""Cores; a contender that uses less for `_QUIET_FOR` seconds has finished its start."""
 _QUIET_FOR = 7.0
 """Longer than the delay after which our trigger logs why its job does not run yet."""
 
@@ -67,31 +67,31 @@ class Contender:
         self._errors = errors
 
     def go(self) -> None:
-        """Start waiting."""
-        self._say("go")
+        """Let the contender start to wait for its objects."""
+        self._send("go")
 
     def watch_its_lag(self) -> None:
         """Start measuring its event loop's lag."""
-        self._say("lag-begin")
+        self._send("lag-begin")
 
     async def lag(self) -> list[float]:
         """Stop measuring; return its loop's lag by measurement, in seconds."""
-        found: list[float] = (await self._asked("lag-end"))["lag"]
-        return found
+        values: list[float] = (await self._request("lag-end"))["lag"]
+        return values
 
     async def endings(self) -> dict[str, float]:
         """Return when it knew of each ending: name → seconds since 1970."""
-        found: dict[str, float] = (await self._asked("tell"))["endings"]
-        return found
+        times: dict[str, float] = (await self._request("tell"))["endings"]
+        return times
 
     async def counts(self) -> dict[str, float]:
         """Return its counters."""
-        found: dict[str, float] = (await self._asked("tell"))["counts"]
-        return found
+        counters: dict[str, float] = (await self._request("tell"))["counts"]
+        return counters
 
     async def find(self) -> None:
-        """Read the id of the process to measure: a contender may only have started it."""
-        self.pid = (await self._asked("tell"))["pid"]
+        """Read the id of the process to measure, which may be a program that the contender has started."""
+        self.pid = (await self._request("tell"))["pid"]
 
     async def settle(self, patience: float) -> float | None:
         """Return how many seconds its start took; None if it has not finished within `patience`."""
@@ -120,38 +120,40 @@ class Contender:
             async with asyncio.timeout(_PATIENCE):
                 line = await self._process.stdout.readline()
                 if line:
-                    said: dict[str, Any] = json.loads(line)
-                    return said
+                    message: dict[str, Any] = json.loads(line)
+                    return message
         last = self._errors.read_text(errors="replace")[-3000:]
         raise ContenderFailed(f"{self.kind.name}: no answer; it had said:\n{last}")
 
-    async def _asked(self, word: str) -> dict[str, Any]:
-        self._say(word)
+    async def _request(self, command: str) -> dict[str, Any]:
+        self._send(command)
         return await self.answer()
 
-    def _say(self, word: str) -> None:
+    def _send(self, command: str) -> None:
         if self._process.stdin is None:
             raise AssertionError("its input was asked for")
-        self._process.stdin.write(f"{word}\n".encode())
+        self._process.stdin.write(f"{command}\n".encode())
 
 
 @asynccontextmanager
 async def running(kind: Kind, assignment: Assignment, scratch: Path) -> AsyncIterator[Contender]:
-    """Start a contender that has loaded everything and waits for `go`; it is ended afterwards."""
+    """Start a contender, which has imported everything when the block begins; it ends with the block."""
     file, errors = scratch / "assignment.json", scratch / f"{kind.module}-{kind.variant}.log"
     file.write_text(json.dumps(asdict(assignment)))
-    with errors.open("wb") as said:
-        process = await _started(kind, file, said)
+    with errors.open("wb") as stderr:
+        process = await _start(kind, file, stderr)
         contender = Contender(kind, process, errors)
         try:
             await contender.answer()
             yield contender
         finally:
-            await _ended(process)
+            await _end(process)
 
 
-async def _started(kind: Kind, assignment: Path, errors: IO[bytes]) -> asyncio.subprocess.Process:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))}
+async def _start(kind: Kind, assignment: Path, errors: IO[bytes]) -> asyncio.subprocess.Process:
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))
+    }
     process = await asyncio.create_subprocess_exec(
         *(str(kind.python), "-m", "benchmarks.contender", kind.module, str(assignment), kind.variant),
         stdin=asyncio.subprocess.PIPE,
@@ -159,21 +161,21 @@ async def _started(kind: Kind, assignment: Path, errors: IO[bytes]) -> asyncio.s
         stderr=errors,
         limit=_LONGEST_LINE,
         start_new_session=True,
-        env={**ours, "PYTHONPATH": SEARCHED, "AIRFLOW_HOME": str(assignment.parent)},
+        env={**inherited, "PYTHONPATH": SEARCHED, "AIRFLOW_HOME": str(assignment.parent)},
     )
     put_first(process.pid)
     return process
 
 
 def put_first(pid: int) -> None:
-    """Raise the priority of a process that leads a session: niceness, within sessions and between them."""
+    """Raise the priority of a process that leads a session, within the session and of the session as a whole."""
     os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
-    between = Path(f"/proc/{pid}/autogroup")
-    if between.exists():
-        between.write_text(str(NICENESS))
+    autogroup = Path(f"/proc/{pid}/autogroup")
+    if autogroup.exists():
+        autogroup.write_text(str(NICENESS))
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""Counts requests per hour without changes, over minutes: few and many jobs at the same time."""
+"""Measures, over minutes, the requests per hour of contenders that wait for few and for many unchanged jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Count:
     before: Sequence[requests_made.Requests]
 
     async def end(self, *, at_least: float) -> list[Rate]:
-        """Return each one's requests since then, after at least so many seconds."""
+        """Return each contender's requests since the start, once it is at least so many seconds ago."""
         await asyncio.sleep(max(0.0, self.began_at + at_least - time.monotonic()))
         seconds = time.monotonic() - self.began_at
         after = [await requests_made.read(crowd.server, user.counted_as) for crowd, user in self.crowds]

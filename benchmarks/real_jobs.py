@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 IMAGE = "docker.io/library/alpine:3.10"
 TEXT = "line %07d of a log of a training program, epoch 3 step 1000 loss 0.123"
-"""Line that every contender prints and logs; 75 characters."""
+"""Line of the log that every contender transfers; 75 characters."""
 
 FIRST = 1_000_000
 _PATIENCE = 120.0
@@ -72,8 +72,8 @@ def _job(namespace: str, number: int, program: str) -> Manifest:
 
 
 async def _runs(server: ApiServer, namespace: str, pod: str) -> bool:
-    found = await server.request("GET", f"{many_pods.path(namespace)}?fieldSelector=metadata.name%3D{pod}")
-    return any((each.get("status") or {}).get("phase") == "Running" for each in found["items"])
+    pods = await server.request("GET", f"{many_pods.path(namespace)}?fieldSelector=metadata.name%3D{pod}")
+    return any((each.get("status") or {}).get("phase") == "Running" for each in pods["items"])
 
 
 async def _says(server: ApiServer, namespace: str, pod: str, word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Writes the results as a page: tables in Markdown, the method, and the meaning of each column."""
+"""Writes the page about the results: tables in Markdown, and the method."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ the Kubernetes of the tests (docs/contributing/test-cluster.md): a real API serv
 
 
 def page(results: Results, *, most: int, machine: Mapping[str, str]) -> str:
-    """Write the whole page."""
+    """Return the whole page; `most` is the largest size of the run."""
     facts = "\n".join(f"- {name}: {value}" for name, value in machine.items())
     parts = [
         "# Benchmarks",
@@ -66,7 +66,7 @@ def page(results: Results, *, most: int, machine: Mapping[str, str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table that is also readable as text."""
+    """Return a table in Markdown that is also readable as plain text."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -78,17 +78,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float, digits: int = 1) -> str:
-    """Write a figure, or a dash for one that was not measured."""
+    """Return a figure as text, or a dash if it was not measured."""
     return "–" if math.isnan(value) else f"{value:,.{digits}f}"
 
 
-def _targets(found: Sequence[Target]) -> str:
+def _targets(measured: Sequence[Target]) -> str:
     def limit(target: Target, value: float) -> str:
         return f"{'≥' if target.at_least else '≤'} {value:g} {target.unit}".strip()
 
     rows = [
         [each.what, limit(each, each.must), limit(each, each.aim), f"{number(each.reached)} {each.unit}", each.verdict]
-        for each in found
+        for each in measured
     ]
     return table(["what", "must", "aim", "reached", "verdict"], rows)
 
@@ -112,15 +112,15 @@ def _waiting(results: Results, size: int) -> str:
         "over a watch p99",
         "missed",
     ]
-    found = [each for each in results.waited if each.size == size]
+    measured = [each for each in results.waited if each.size == size]
     floor = results.of(PARSED_WATCH.kind.name, size)
-    plan = found[0].plan
-    said = f"{plan.changes:g} changes a second while busy; {plan.endings} end within {plan.ending:g} s."
-    return f"{table(header, [_waited(each, floor) for each in found])}\n\n{said}"
+    plan = measured[0].plan
+    changes = f"{plan.changes:g} changes a second while busy; {plan.endings} end within {plan.ending:g} s."
+    return f"{table(header, [_waited(each, floor) for each in measured])}\n\n{changes}"
 
 
 def _waited(each: Waited, floor: Waited | None) -> list[str]:
-    late = [*each.begin_lag, *each.end_lag]
+    lag = [*each.begin_lag, *each.end_lag]
     return [
         each.contender,
         number(each.begin),
@@ -131,8 +131,8 @@ def _waited(each: Waited, floor: Waited | None) -> list[str]:
         number(100 * each.quiet_cpu, 2),
         number(100 * each.busy_cpu, 2),
         number(each.busy_cpu / floor.busy_cpu if floor and floor.busy_cpu else math.nan, 2),
-        number(1e3 * percentile(late, 99)),
-        number(1e3 * max(late, default=math.nan), 0),
+        number(1e3 * percentile(lag, 99)),
+        number(1e3 * max(lag, default=math.nan), 0),
         number(1e3 * percentile(each.since_sent, 50)),
         number(1e3 * percentile(each.since_sent, 99), 0),
         number(1e3 * percentile(each.since_seen, 50)),
@@ -201,21 +201,21 @@ def _followed(results: Results) -> str:
     return table(header, rows) if rows else ""
 
 
-def _stressed(found: Stressed | None) -> str:
-    if found is None:
+def _stressed(measured: Stressed | None) -> str:
+    if measured is None:
         return ""
     rows = [
-        ["triggers waiting", f"{found.size:,}"],
-        ["seconds until all of them run", number(found.begin)],
-        ["jobs that print, and lines a second that arrive", f"{found.talkers}, {number(found.lines, 0)}"],
+        ["triggers waiting", f"{measured.size:,}"],
+        ["seconds until all of them run", number(measured.begin)],
+        ["jobs that print, and lines a second that arrive", f"{measured.talkers}, {number(measured.lines, 0)}"],
         [
-            f"jobs that end within {found.plan.ending:g} s, and triggers that fired",
-            f"{found.plan.endings}, {found.fired}",
+            f"jobs that end within {measured.plan.ending:g} s, and triggers that fired",
+            f"{measured.plan.endings}, {measured.fired}",
         ],
-        ["loop lag p99 and worst while only lines come, ms", _lag(found.late_before)],
-        ["loop lag p99 and worst while jobs end, ms", _lag(found.late)],
-        ["CPU of the runner meanwhile, % of a core", number(100 * found.cpu, 0)],
-        ["memory of supervisor and runner, MB", " and ".join(number(each / 1e6, 0) for each in found.memory)],
+        ["loop lag p99 and worst while only lines come, ms", _lag(measured.late_before)],
+        ["loop lag p99 and worst while jobs end, ms", _lag(measured.late)],
+        ["CPU of the runner meanwhile, % of a core", number(100 * measured.cpu, 0)],
+        ["memory of supervisor and runner, MB", " and ".join(number(each / 1e6, 0) for each in measured.memory)],
     ]
     return table([TRIGGER.kind.name + " in Airflow's triggerer", ""], rows)
 
@@ -226,14 +226,14 @@ def _lag(late: Sequence[float]) -> str:
 
 def figures(results: Results) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Return the plot's data: title → contender → points."""
-    read: dict[str, Callable[[Waited], float]] = {
+    figure_of: dict[str, Callable[[Waited], float]] = {
         "memory per waiting job, KB": lambda each: each.held / each.size / 1e3,
         "CPU while jobs change, % of a core": lambda each: 100 * each.busy_cpu,
         "requests an hour while nothing happens": lambda each: each.quiet_requests * 3600 / each.plan.quiet,
         "terminal status to event, p99, ms": lambda each: 1e3 * percentile(each.since_sent, 99),
     }
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {title: {} for title in read}
-    for title, figure in read.items():
+    plots: dict[str, dict[str, list[tuple[float, float]]]] = {title: {} for title in figure_of}
+    for title, figure in figure_of.items():
         for each in results.waited:
-            found[title].setdefault(each.contender, []).append((each.size, figure(each)))
-    return found
+            plots[title].setdefault(each.contender, []).append((each.size, figure(each)))
+    return plots

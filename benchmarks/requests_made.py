@@ -1,8 +1,9 @@
-"""Counts one user's requests by the API server's metrics.
+"""Counts the requests of one user with the API server's metrics.
 
-The server counts per flow schema (API Priority and Fairness), so each contender gets one that matches only its service
-account and leads to the default priority level of service accounts: it changes no speed. Log requests are not included;
-the server counts them by resource for all users: finished ones in one metric, open ones in another.
+The server counts requests per flow schema (API Priority and Fairness). Each contender therefore gets a flow schema that
+matches only its service account; it has the default priority level of service accounts, so it does not change the
+contender's speed. Log requests are not in that metric. The server counts them per resource for all users together:
+finished ones in one metric, open ones in another.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Requests:
 
 @asynccontextmanager
 async def counted(server: ApiServer, namespace: str, account: str) -> AsyncIterator[str]:
-    """Count a service account's requests separately; yields the name of the counter."""
+    """Count a service account's requests separately inside the block; yield the name of the counter."""
     name = f"{namespace}-{account}"
     subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": account}}
     schema = {
@@ -58,7 +59,7 @@ async def counted(server: ApiServer, namespace: str, account: str) -> AsyncItera
 
 
 async def read(server: ApiServer, name: str) -> Requests:
-    """Return the counters under a name since they began."""
+    """Return the current values of the counter of this name, and of the counters of log requests."""
     page = await server.text("/metrics")
     return Requests(
         of_user=meter.total(page, "apiserver_flowcontrol_dispatched_requests_total", flow_schema=name),

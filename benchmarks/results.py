@@ -33,8 +33,8 @@ class Results:
 
     def of(self, contender: str, size: int) -> Waited | None:
         """Return the measurement of one contender at one size."""
-        found = (each for each in self.waited if each.contender == contender and each.size == size)
-        return next(found, None)
+        matching = (each for each in self.waited if each.contender == contender and each.size == size)
+        return next(matching, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """Return which of the two limits was reached."""
+        """Return the stricter limit that was reached: `aim`, `must`, or `missed` for none."""
         if math.isnan(self.reached):
             return "not measured"
         for word, limit in (("aim", self.aim), ("must", self.must)):
@@ -62,12 +62,12 @@ class Target:
 def targets(results: Results, most: int) -> list[Target]:
     """Compare the measurements with the targets; `most` is the largest size of the run."""
     nan = math.nan
-    asked = [each.per_hour for each in sorted(results.rates, key=lambda each: each.size)] or [nan]
+    rates = [each.per_hour for each in sorted(results.rates, key=lambda each: each.size)] or [nan]
     ours, floor = results.of(TRIGGER.kind.name, most), results.of(PARSED_WATCH.kind.name, most)
-    soon = results.of(TRIGGER.kind.name, min(1000, most))
+    smaller = results.of(TRIGGER.kind.name, min(1000, most))
     return [
-        Target(what="requests an hour, fewest jobs", must=120, aim=60, reached=asked[0]),
-        Target(what="requests an hour, most jobs", must=120, aim=60, reached=asked[-1]),
+        Target(what="requests an hour, fewest jobs", must=120, aim=60, reached=rates[0]),
+        Target(what="requests an hour, most jobs", must=120, aim=60, reached=rates[-1]),
         Target(what="more requests per running job-hour with live logs", must=3, aim=1, reached=_following(results)),
         Target(
             what="CPU while jobs change, against a bare watch that parses",
@@ -97,7 +97,7 @@ def targets(results: Results, most: int) -> list[Target]:
             what="terminal status to event, p99, over a bare watch",
             must=250,
             aim=50,
-            reached=1e3 * percentile(soon.since_seen, 99) if soon else nan,
+            reached=1e3 * percentile(smaller.since_seen, 99) if smaller else nan,
             unit="ms",
         ),
         Target(
@@ -112,8 +112,8 @@ def targets(results: Results, most: int) -> list[Target]:
 
 
 def _following(results: Results) -> float:
-    ours = (each.per_job_hour for each in results.followed if each.follower == TRIGGER.kind.name)
-    return next(ours, math.nan)
+    rates = (each.per_job_hour for each in results.followed if each.follower == TRIGGER.kind.name)
+    return next(rates, math.nan)
 
 
 def _log_ratio(results: Results) -> float:

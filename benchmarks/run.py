@@ -1,4 +1,4 @@
-"""Runs all sections on one cluster, in separate namespaces."""
+"""Runs the benchmark's sections on one cluster, each in its own namespaces."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 SECTIONS = ("waiting", "logs", "following", "rates", "stress")
 LINES = 80_000
-"""Lines of the log that all contenders write: 9 MB in the kubelet's files, below its rotation."""
+"""Lines of the log that each writer transfers: 9 MB in the kubelet's file, which is not rotated at this size."""
 
 FOLLOWED = 20
 TALKERS = 4
 TALK = 2_500
-"""Lines per second of each job: together more than the limit of Airflow's logger."""
+"""Lines per second of each printing job; all of them together exceed the limit of Airflow's logger."""
 
 FOLLOWERS = (
     TRIGGER,
@@ -62,7 +62,7 @@ class Run:
     async def through(self, sections: Sequence[str]) -> Results:
         """Measure these sections.
 
-        Contenders that only wait to be counted run next to the others: they use no resources.
+        Contenders whose requests per hour are counted run at the same time as the others: they use next to no CPU.
         """
         async with reached(self.cluster.layout.kubeconfig) as server, AsyncExitStack() as stack:
             if {"rates", "stress"} & set(sections):
@@ -98,14 +98,14 @@ class Run:
     # --- sections
 
     async def _wait(self, server: ApiServer, size: int, waits_for: str) -> None:
-        there = [each for each in EVERYBODY if each.waits_for == waits_for and each.takes_part(size)]
-        if not there:
+        contestants = [each for each in EVERYBODY if each.waits_for == waits_for and each.takes_part(size)]
+        if not contestants:
             return
         async with AsyncExitStack() as stack:
             crowd = await stack.enter_async_context(self._crowd(server, waits_for, size))
             user = await stack.enter_async_context(self._user(crowd, "referee"))
             reference = await stack.enter_async_context(waiting.referee(crowd, user, self.scratch))
-            for each in there:
+            for each in contestants:
                 self.tell(f"{size} {waits_for}: {each.kind.name}")
                 self.results.waited.append(await self._waited(each, crowd, reference))
 
@@ -123,9 +123,9 @@ class Run:
             )
 
     async def _logs(self, server: ApiServer) -> None:
-        async with self._crowd(server, "jobs", 0) as place, self._user(place) as user:
-            [submission] = await real_jobs.start(server, place.namespace, [real_jobs.all_at_once(LINES)])
-            await real_jobs.has_printed(server, place.namespace, submission.rank0)
+        async with self._crowd(server, "jobs", 0) as crowd, self._user(crowd) as user:
+            [submission] = await real_jobs.start(server, crowd.namespace, [real_jobs.all_at_once(LINES)])
+            await real_jobs.has_printed(server, crowd.namespace, submission.rank0)
             orders = {
                 THEIR_LOGGER: lambda log: live_logs.bare_logger(LINES, log),
                 OUR_LOG: lambda log: live_logs.our_trigger(submission, user, log),
@@ -143,11 +143,11 @@ class Run:
             self.results.written.append(await live_logs.through_kubectl(self._kubectl, submission, user, LINES))
 
     async def _following(self, server: ApiServer) -> None:
-        async with self._crowd(server, "jobs", 0) as place:
-            talking = await real_jobs.start(server, place.namespace, [real_jobs.steadily(1)] * FOLLOWED)
+        async with self._crowd(server, "jobs", 0) as crowd:
+            talking = await real_jobs.start(server, crowd.namespace, [real_jobs.steadily(1)] * FOLLOWED)
             for each in FOLLOWERS:
                 self.tell(f"following {FOLLOWED} logs: {each.kind.name}")
-                async with self._user(place, each.account) as user:
+                async with self._user(crowd, each.account) as user:
                     followed = await live_logs.following(
                         each.kind, server, talking, user, seconds=20.0 if self.quick else 60.0, scratch=self.scratch
                     )
@@ -174,8 +174,8 @@ class Run:
         with namespace_in(self.cluster) as namespace:
             if size:
                 self.tell(f"making {size} {waits_for}")
-            made = crowds.jobs if waits_for == "jobs" else crowds.pods
-            yield await made(server, namespace, size)
+            create = crowds.jobs if waits_for == "jobs" else crowds.pods
+            yield await create(server, namespace, size)
 
     @asynccontextmanager
     async def _user(self, crowd: Crowd, account: str = TRIGGER.account) -> AsyncIterator[User]:

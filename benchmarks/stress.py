@@ -1,6 +1,6 @@
-"""Measures the worst quarter of a minute: many jobs wait, a tenth of them end, and some print at the log's full speed.
+"""Measures the highest load: many jobs wait, a tenth of them end within seconds, and some print at full speed.
 
-It runs in Airflow's own triggerer (`bare_triggerer`); one more trigger measures the shared loop's lag.
+It runs in Airflow's own triggerer (`bare_triggerer`); one more trigger measures the lag of the shared loop.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Stressed:
         late: the same while jobs ended.
         fired: the number of triggers of ended jobs that had fired at the end.
         lines: lines per second in the logs of the printing jobs, while jobs ended.
-        cpu: cores that the runner used meanwhile.
-        memory: PSS of supervisor and runner before, in bytes.
+        cpu: cores that the runner used while jobs ended.
+        memory: PSS of supervisor and runner before jobs ended, in bytes.
     """
 
     size: int
@@ -76,7 +76,7 @@ async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: 
         before = sum(live_logs.lines_in(each) for each in logs)
         began, used = time.time(), meter.cpu_seconds(run.runner)
         await paced(chosen, plan.ending, crowd.finish)
-        await asyncio.sleep(plan.ending / 2)  # includes their conclusions
+        await asyncio.sleep(plan.ending / 2)  # so that the triggers' work after the last ending is measured, too
         ended, seconds = time.time(), time.time() - began
         lines = sum(live_logs.lines_in(each) for each in logs) - before
         cpu = (meter.cpu_seconds(run.runner) - used) / seconds
@@ -97,7 +97,7 @@ async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: 
 
 
 async def _all_run(run: TriggererRun, number: int) -> None:
-    """Return once every trigger has begun, which the runner writes to each one's log."""
+    """Return once every trigger has begun: the runner then writes a line to its log."""
 
     async def have_logs() -> bool:
         return run.logs.exists() and sum(1 for _ in run.logs.iterdir()) > number

@@ -24,17 +24,17 @@ process_open_fds 42
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 5), (90, 9), (99, 10), (100, 10), (0, 1)])
 def test_a_percentile_is_one_of_the_values(percent: float, expected: float) -> None:
-    """Nearest rank: nothing is interpolated, and the worst value is the hundredth."""
+    """The method is nearest rank: nothing is interpolated, and the 100th percentile is the worst value."""
     assert meter.percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == expected
 
 
 def test_a_percentile_of_nothing_is_no_number() -> None:
-    """A contender that saw nothing has no latency of zero."""
+    """A contender that observed nothing does not have a latency of zero."""
     assert math.isnan(meter.percentile([], 99))
 
 
 def test_an_ending_is_not_compared_with_an_earlier_one_of_the_same_job() -> None:
-    """A bare watch whose connection has ended still has those of the contenders before."""
+    """A bare watch whose connection has ended still has the endings of earlier contenders."""
     known, sent = {"a": 11.5, "b": 12.5, "c": 13.5}, {"a": 11.0, "b": 12.0, "c": 13.0}
 
     assert since_seen(known, {"a": 11.25, "b": 2.0}, sent) == [0.25]
@@ -47,10 +47,10 @@ def test_a_metric_is_added_up_over_the_labels_that_are_not_asked_for() -> None:
 
 
 def test_a_process_uses_what_linux_says() -> None:
-    """Of this process all figures are there, and its share is no more than all it has."""
-    mine = meter.memory(os.getpid())
+    """All figures of this process are positive, and its proportional share is at most its resident memory."""
+    memory = meter.memory(os.getpid())
 
-    assert 0 < mine.pss <= mine.rss <= mine.peak
+    assert 0 < memory.pss <= memory.rss <= memory.peak
     assert meter.cpu_seconds(os.getpid()) > 0
 
 
@@ -66,7 +66,7 @@ def test_a_process_uses_what_linux_says() -> None:
     ],
 )
 def test_a_target_is_judged_by_the_stricter_limit_that_holds(reached: float, *, at_least: bool, verdict: str) -> None:
-    """Also where more is better."""
+    """This also holds for targets of which more is better."""
     must, aim = (2, 3) if at_least else (3, 1)
 
     assert Target(what="", must=must, aim=aim, reached=reached, at_least=at_least).verdict == verdict
@@ -78,7 +78,7 @@ def test_what_was_not_measured_is_said_so() -> None:
 
 
 def test_a_table_can_be_read_as_text() -> None:
-    """Columns are as wide as their widest cell, figures to the right."""
+    """Columns are as wide as their widest cell, and figures are aligned to the right."""
     assert report.table(["who", "s"], [["ours", "1.25"], ["theirs", "10.00"]]).splitlines() == [
         "| who    |     s |",
         "| ------ | ----: |",

@@ -1,9 +1,9 @@
 """Measures one real triggerer with ten thousand deferred tasks: its health, its cost, and whether logs are complete.
 
-Run by `make bench-triggerer`. Airflow's own components on PostgreSQL, real PyTorchJobs on the tests' cluster; the task
-instances are written into the database as deferred, by Airflow's own models. After the wait some jobs are resumed:
-their pods print numbered lines, real workers conclude the tasks, and the logs are read over REST. It prints a table;
-the exit code is 0 only if the triggerer was always healthy and every log complete.
+`make bench-triggerer` runs it. Airflow's own components run on PostgreSQL, and the jobs are real PyTorchJobs on the
+test cluster. The task instances are written into the database as deferred, by Airflow's own models. After the wait,
+some jobs are resumed: their pods print numbered lines, workers finish the tasks, and the logs are read over REST. A
+table is printed; the exit code is 0 only if the triggerer was always healthy and every log complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SPARE_FILES = 500
-"""Descriptors that a triggerer needs in addition to one per trigger for its log file."""
+"""Open files that a triggerer needs in addition to one log file per trigger."""
 
 
 def main() -> int:
@@ -36,12 +36,12 @@ def main() -> int:
     with scene(tell, capacity=arguments.jobs + 100, per_loop=arguments.per_loop) as at:
         phases, lost = measure(at, arguments, tell)
     print_table(phases, arguments.jobs)
-    ailing = {phase.name: dict(phase.ailments) for phase in phases if phase.ailments}
+    unhealthy = {phase.name: dict(phase.ailments) for phase in phases if phase.ailments}
     sys.stdout.write(
-        f"looks at which it was not healthy: {ailing or 'none'} of {sum(len(each.looks) for each in phases)}\n"
+        f"looks at which it was not healthy: {unhealthy or 'none'} of {sum(len(each.looks) for each in phases)}\n"
     )
     sys.stdout.write(f"tasks without a whole log: {', '.join(lost) or 'none'} of {arguments.ending}\n")
-    return 1 if ailing or lost else 0
+    return 1 if unhealthy or lost else 0
 
 
 def parsed() -> argparse.Namespace:
@@ -54,18 +54,18 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Raise the limit of open files for Airflow, our child."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < wanted:
-        raise SystemExit(f"`ulimit -n` is {most} at most here; {wanted} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def raise_file_limit(needed: int) -> None:
+    """Raise the limit of open files, which Airflow inherits as a child process."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit != resource.RLIM_INFINITY and hard_limit < needed:
+        raise SystemExit(f"`ulimit -n` is {hard_limit} at most here; {needed} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def measure(
     at: Scene, arguments: argparse.Namespace, tell: Callable[[str], None]
 ) -> tuple[Sequence[Phase], Sequence[str]]:
-    """Return the phases of the triggerer's life, and the runs that were not concluded with a complete log."""
+    """Return the phases of the measurement, and the runs that did not succeed with a complete log."""
     idle = Phase(name="no trigger", looks=[Look.at_triggerer(at.stack)])
     at.stack["triggerer"].stop()
     tell(f"creating {arguments.jobs} jobs")
@@ -73,19 +73,19 @@ def measure(
     tell("writing their task instances")
     at.write_task_instances(jobs)
     tell("starting the triggerer")
-    begun = start(at, arguments.jobs)
-    tell(f"all triggers run after {begun.seconds:.0f} s; waiting {arguments.minutes:g} minutes")
+    started = start(at, arguments.jobs)
+    tell(f"all triggers run after {started.seconds:.0f} s; waiting {arguments.minutes:g} minutes")
     until = time.time() + arguments.minutes * 60
     waited = Phase.watched("waiting", at.stack, lambda look: look.at >= until)
     tell(f"letting {arguments.ending} jobs go")
     ending = jobs[: arguments.ending]
     at.let_go(ending)
     ended = Phase.watched("some end", at.stack, lambda _: at.count("success", "failed") == len(ending))
-    return (idle, begun, waited, ended), at.incomplete_logs(ending)
+    return (idle, started, waited, ended), at.incomplete_logs(ending)
 
 
 def start(at: Scene, triggers: int) -> Phase:
-    """Start the triggerer and return once it runs all triggers: it has a log file open for each."""
+    """Start the triggerer, and return once it runs all triggers, which means that it has a log file open for each."""
     at.stack["triggerer"].start()
     at.stack.wait_healthy(["triggerer"])
     return Phase.watched("start-up", at.stack, lambda look: look.parent.files >= triggers)

@@ -1,4 +1,4 @@
-"""Samples a triggerer's cost and health: its two processes, its log, and Airflow's own health check."""
+"""Samples a triggerer's cost and health from its two processes, its log, and Airflow's health check."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Look:
             StackFailed: a component has ended.
         """
         stack.check_alive()
-        health = _answer(stack)["triggerer"]
+        health = _health(stack)["triggerer"]
         parent = psutil.Process(stack["triggerer"].pid)
         (runner,) = parent.children()
         return cls(
@@ -81,18 +81,18 @@ class Look:
         )
 
 
-def _answer(stack: Stack) -> Mapping[str, Health]:
-    """Return the API server's health response; retry if it is busy."""
-    began = time.monotonic()
+def _health(stack: Stack) -> Mapping[str, Health]:
+    """Return the health that Airflow's API server reports; retry while the server is too busy to respond."""
+    started_at = time.monotonic()
     while (health := stack.api.health()) is None:
-        if time.monotonic() - began > ANSWER_PATIENCE:
+        if time.monotonic() - started_at > ANSWER_PATIENCE:
             raise TimeoutError(f"the API server has not answered for {ANSWER_PATIENCE:.0f} s")
     return health
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A phase of the triggerer's life, and its samples."""
+    """A phase of the measurement, and the samples taken in it."""
 
     name: str
     looks: Sequence[Look]

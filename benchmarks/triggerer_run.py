@@ -1,4 +1,4 @@
-"""`bare_triggerer` as seen by the measuring process: two processes, the log file of each trigger, and the events."""
+"""Starts `bare_triggerer`, and gives the measuring process its two process ids, its logs and its triggers' events."""
 
 from __future__ import annotations
 
@@ -57,27 +57,27 @@ class TriggererRun:
         await until(f"trigger {number} to fire", has_fired, patience=patience, every=0.1)
         return self.events[number]
 
-    async def hear(self, said: asyncio.StreamReader) -> None:
+    async def hear(self, output: asyncio.StreamReader) -> None:
         """Read the triggerer's output until it ends."""
-        async for line in said:
+        async for line in output:
             if not line.startswith(b"{"):
                 continue
-            what = json.loads(line)
-            if "runner" in what:
-                self.runner = what["runner"]
+            message = json.loads(line)
+            if "runner" in message:
+                self.runner = message["runner"]
             else:
-                self.events[what["id"]] = what.get("event", what.get("failure"))
+                self.events[message["id"]] = message.get("event", message.get("failure"))
 
 
 def ordered(classpath: str, log: str, **kwargs: Any) -> dict[str, Any]:
-    """Return one trigger's part of an order."""
+    """Return the specification of one trigger: one item of the file that `bare_triggerer` reads."""
     return {"classpath": classpath, "kwargs": kwargs, "log": log}
 
 
 @asynccontextmanager
 async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIterator[TriggererRun]:
-    """Start a triggerer with these triggers; it is ended afterwards."""
-    file = _written(order, scratch)
+    """Start a triggerer with these triggers, and end it when the block ends."""
+    file = _write(order, scratch)
     with (scratch / "bare-triggerer.log").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.bare_triggerer", str(file)),
@@ -91,7 +91,7 @@ async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIter
     run = TriggererRun(logs=scratch / "logs", parent=process.pid)
     if process.stdout is None:
         raise AssertionError("its output was asked for")
-    hearing = asyncio.create_task(run.hear(process.stdout))
+    reader = asyncio.create_task(run.hear(process.stdout))
     try:
         yield run
     finally:
@@ -100,15 +100,17 @@ async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIter
             async with asyncio.timeout(20):
                 await process.wait()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # its runner outlives it
+            os.killpg(process.pid, signal.SIGKILL)  # the runner, its child process, outlives it
         await process.wait()
-        hearing.cancel()
+        reader.cancel()
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))
+    }
     return {
-        **ours,
+        **inherited,
         "PYTHONPATH": SEARCHED,
         "AIRFLOW_HOME": str(scratch / "home"),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(scratch / "logs"),
@@ -116,7 +118,7 @@ def _environment(scratch: Path) -> dict[str, str]:
     }
 
 
-def _written(order: Sequence[dict[str, Any]], scratch: Path) -> Path:
+def _write(order: Sequence[dict[str, Any]], scratch: Path) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     file = scratch / "order.json"
     file.write_text(json.dumps(list(order)))

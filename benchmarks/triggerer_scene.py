@@ -1,4 +1,4 @@
-"""Setup of the triggerer's measurement: Airflow on PostgreSQL, jobs on the tests' cluster, already deferred tasks."""
+"""Sets up the triggerer's measurement: Airflow on PostgreSQL, jobs on the test cluster, and tasks that are deferred."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Scene:
 
     def count(self, *states: str) -> int:
         """Return how many task instances are in one of these states."""
-        found = self.stack.api.get(f"dags/{DAG_ID}/dagRuns/~/taskInstances", state=states, limit=1)
-        return int(found["total_entries"])
+        page = self.stack.api.get(f"dags/{DAG_ID}/dagRuns/~/taskInstances", state=states, limit=1)
+        return int(page["total_entries"])
 
     def make_jobs(self, count: int, ending: int) -> list[Manifest]:
         """Create the jobs, all suspended; the training operator runs the first `ending` once they are resumed."""
@@ -73,11 +73,11 @@ class Scene:
         """Create a deferred task instance for each job."""
         submissions = [Submission.of(job, adopted=False).to_dict() for job in jobs]
         argv = [sys.executable, str(HERE / "deferred.py")]
-        done = subprocess.run(
+        process = subprocess.run(
             argv, input=json.dumps(submissions), env=self.stack.env, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"the task instances could not be written:\n{done.stderr[-5000:]}")
+        if process.returncode:
+            raise SystemExit(f"the task instances could not be written:\n{process.stderr[-5000:]}")
 
     def let_go(self, jobs: Sequence[Manifest]) -> None:
         """Resume these jobs."""
@@ -94,8 +94,8 @@ class Scene:
 
     def _is_whole(self, run_id: str) -> bool:
         task = TaskRun(self.stack, DAG_ID, run_id, TASK_ID)
-        found = Counter(line for line in task.lines() if line.startswith("line "))
-        return task.state == "success" and found == Counter(f"line {number}" for number in range(LINES))
+        lines = Counter(line for line in task.lines() if line.startswith("line "))
+        return task.state == "success" and lines == Counter(f"line {number}" for number in range(LINES))
 
 
 def _manifest(namespace: str, number: int, *, runs: bool) -> Manifest:
@@ -119,7 +119,7 @@ async def _let_go(server: apiserver.ApiServer, job: Manifest) -> None:
 
 @contextlib.contextmanager
 def scene(tell: Callable[[str], None], *, capacity: int, per_loop: int) -> Iterator[Scene]:
-    """Start cluster, database and Airflow; all are stopped afterwards, unless the cluster was up before."""
+    """Start the cluster, a database and Airflow, and stop them when the block ends; a cluster that ran before stays."""
     cluster = Cluster.of(Layout.of(os.environ))
     with contextlib.ExitStack() as held:
         held.enter_context(cluster.borrowed(tell))

@@ -34,7 +34,7 @@ REFERENCE = Kind(name="bare watch, nothing parsed", module="floors", variant="ra
 
 _BEGIN = 90.0
 _LATEST = 20.0
-"""Seconds after the last ending after which an unknown ending counts as missed."""
+"""Seconds after the last ending; an ending that a contender does not know by then counts as missed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +60,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """The objects to wait for: jobs, or pods for contenders that wait for those.
+    """The objects to wait for: jobs, or pods for contenders that wait for pods.
 
     Attributes:
-        resource: their plural, for kubectl.
-        path: path of their collection.
-        objects: as the server returned them.
-        touch: changes an irrelevant part of one.
-        finish: makes one succeed.
-        revive: reverts that.
+        resource: plural name of the resource, for kubectl.
+        path: path of the collection on the API server.
+        objects: the objects, as the server returned them.
+        touch: changes an irrelevant part of an object.
+        finish: gives an object the status of a success.
+        revive: gives an object its first status again.
     """
 
     server: ApiServer
@@ -95,10 +95,10 @@ class Waited:
 
     Attributes:
         begin: duration of its start; nan: it never finished.
-        begin_peak: peak memory meanwhile, minus that of the loaded process.
-        held: memory afterwards, minus the same.
-        connections: open ones then.
-        begin_requests: requests until then.
+        begin_peak: peak memory during the start, minus the memory before the start.
+        held: memory after the start, minus the memory before it.
+        connections: open connections after the start.
+        begin_requests: requests during the start.
         quiet_requests: requests without changes.
         quiet_cpu: cores used without changes.
         busy_cpu: cores used with irrelevant changes.
@@ -106,7 +106,7 @@ class Waited:
         end_lag: the loop's lag while jobs ended.
         since_sent: delay of each ending, since its change was sent.
         since_seen: delay of each ending, since the bare watch received it.
-        missed: endings that it did not know in time.
+        missed: number of endings that the contender did not know in time.
     """
 
     contender: str
@@ -221,9 +221,10 @@ async def _endings(contender: Contender, crowd: Crowd, plan: Plan, reference: Co
 
 
 def since_seen(known: Mapping[str, float], seen: Mapping[str, float], sent: Mapping[str, float]) -> list[float]:
-    """Return each ending's delay after the bare watch; an event that it received before the sending is an earlier one.
+    """Return the delay of each ending since the bare watch received it.
 
-    Its one connection may end in the middle of a run: then there is no reference.
+    An event that the watch received before the change was sent belongs to an earlier ending, and is ignored. If the
+    watch's only connection has ended in the middle of a run, the later endings have no reference.
     """
     return [at - seen[name] for name, at in known.items() if sent.get(name, math.inf) <= seen.get(name, -math.inf)]
 
@@ -235,7 +236,7 @@ def spread(objects: Sequence[Manifest], number: int) -> Sequence[Manifest]:
 
 
 async def _known(contender: Contender, number: int) -> dict[str, float]:
-    """Return the endings that it knows of, once it knows all or the time is up."""
+    """Return the endings that the contender knows, once it knows all or the time is up."""
     deadline = time.monotonic() + _LATEST
     while True:
         known = await contender.endings()
@@ -245,7 +246,7 @@ async def _known(contender: Contender, number: int) -> dict[str, float]:
 
 
 async def paced(chosen: Sequence[Manifest], seconds: float, act: Callable[[Manifest], Awaitable[None]]) -> None:
-    """Act on each, evenly over so many seconds, without waiting for one before the next."""
+    """Start `act` for each object, evenly over so many seconds, without waiting for the previous one."""
     began_at = time.monotonic()
     acts = []
     for number, each in enumerate(chosen):

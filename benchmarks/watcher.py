@@ -1,8 +1,8 @@
 """Measures a watcher over ten thousand existing files: the first listing and all later ones.
 
-Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, next to the
-usual alternatives. It prints tables, and writes them into docs/how-to/data-arrival.md with an option; the exit code is
-0 only if our watcher never blocked its loop for 200 ms, not counting runs of Python's garbage collector.
+`make bench-watcher` runs it on a directory and on a real S3 server. Our watcher and the usual alternatives run in
+separate processes. Tables are printed, and with `--write` also written into docs/how-to/data-arrival.md. The exit code
+is 0 only if our watcher never blocked its loop for 200 ms, not counting runs of Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -82,13 +82,15 @@ def main() -> int:
             f"the same bucket, each of {arguments.files:,} objects a batch": (f"{bucket}#files", ("ours",)),
         }
         bench = Bench(arguments.files, arguments.looks, server, gateway, tell)
-        found = {title: [bench.measured(name, source) for name in names] for title, (source, names) in sources.items()}
-    text = page(found, arguments.looks)
+        results = {
+            title: [bench.measured(name, source) for name in names] for title, (source, names) in sources.items()
+        }
+    text = page(results, arguments.looks)
     sys.stdout.write(text)
     if arguments.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
-    costs = [part[0].cost for part in found.values()]
+    costs = [part[0].cost for part in results.values()]
     whole = max(max(cost.first_lag, cost.look_lag) for cost in costs)
     own = max(max(cost.first_own_lag, cost.look_own_lag) for cost in costs)
     sys.stdout.write(f"\nthe worst lag of our loop: {own * 1000:.0f} ms, allowed {MOST_LAG * 1000:.0f} ms;")
@@ -105,7 +107,7 @@ def store(tell: Callable[[str], None]) -> Iterator[tuple[s3_server.S3Server, fau
 
 
 def fill(files: int, directory: Path, server: s3_server.S3Server, tell: Callable[[str], None]) -> None:
-    """Write as many files into both, plus the markers."""
+    """Write that many files into the directory and into the bucket, and the marker of each complete batch."""
     tell(f"writing {files:,} files and as many objects")
     content = b"x" * 100
     for batch in range(files // IN_A_BATCH):
@@ -129,7 +131,7 @@ class Bench:
     tell: Callable[[str], None]
 
     def measured(self, name: str, source: str) -> Measured:
-        """Run one watcher; on a bucket a second time, for a few listings through the counting gateway."""
+        """Measure one watcher; on a bucket, run it again for a few listings through the gateway that counts them."""
         self.tell(f"{NAMES[name]} on {source}")
         batches = self.files if source.endswith("#files") else self.files // IN_A_BATCH
         cost = ran(name, source, batches, self.looks, self.server.connection())
@@ -147,14 +149,14 @@ def ran(name: str, source: str, batches: int, looks: int, connection: str) -> Co
     environment = {**os.environ, "AIRFLOW_CONN_STORE": connection, "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING"}
     with tempfile.TemporaryDirectory(prefix="ptjob-watcher-airflow-") as home:
         environment["AIRFLOW_HOME"] = home
-        said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=1800)
-    return Cost(**json.loads(said.stdout.splitlines()[-1]))
+        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=1800)
+    return Cost(**json.loads(process.stdout.splitlines()[-1]))
 
 
-def page(found: dict[str, Sequence[Measured]], looks: int) -> str:
-    """Write the tables."""
+def page(results: dict[str, Sequence[Measured]], looks: int) -> str:
+    """Return the tables, below a line about the machine."""
     parts = [machine(looks)]
-    for title, part in found.items():
+    for title, part in results.items():
         parts += [f"**{title[0].upper()}{title[1:]}**", table(HEADER, [row(each) for each in part])]
     return "\n\n".join(parts) + "\n\n"
 
@@ -200,7 +202,7 @@ def row(each: Measured) -> list[str]:
 
 
 def shown(value: float, form: str) -> str:
-    """Return a number, or a dash for none."""
+    """Return a number as text, or a dash for nan."""
     return "-" if math.isnan(value) else format(value, form)
 
 

@@ -1,7 +1,7 @@
 """Runs one watcher in one event loop for `benchmarks.watcher`, and prints its cost as JSON.
 
-The alternatives are the usual ones: a loop over fsspec's `find` in a thread, Airflow's FileTrigger, and a stand-in for
-the amazon provider's S3 triggers (their listing, on the triggerer's loop).
+The alternatives to `DataArrivalTrigger` are a loop over fsspec's `find` in a thread, Airflow's FileTrigger, and a
+stand-in for the amazon provider's S3 triggers, which lists a bucket on the event loop as they do.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Cost:
     Attributes:
         first: seconds until the first listing.
         announced: seconds until all existing batches were announced; nan for watchers that announce nothing.
-        first_cpu: CPU seconds for that.
-        first_lag: the loop's worst lag meanwhile.
-        first_own_lag: the same without runs of Python's garbage collector: it scans the whole process and blocks
+        first_cpu: CPU seconds until then.
+        first_lag: the loop's worst lag until then.
+        first_own_lag: the same without runs of Python's garbage collector, which scan the whole process and block
             everything else.
         looks: number of later listings.
-        all_looks: with those before them.
+        all_looks: number of all listings.
         look_cpu: CPU seconds of each later listing.
-        look_lag: the loop's worst lag meanwhile.
+        look_lag: the loop's worst lag during the later listings.
         look_own_lag: the same without the garbage collector.
         memory: increase in bytes since before the first listing.
         peak: peak memory in bytes.
@@ -77,7 +77,7 @@ class Collector:
     began: float | None = None
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
-        """Record that the collector begins or has ended."""
+        """Record the start or the end of a collection."""
         if phase == "start":
             self.began = time.perf_counter()
         else:
@@ -85,7 +85,10 @@ class Collector:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds until now: another thread may run before the collecting one has reported its end."""
+        """Seconds of all collections until now.
+
+        A collection without a reported end counts, because another thread may run before its end is reported.
+        """
         return self.ended + (time.perf_counter() - self.began if self.began is not None else 0.0)
 
 
@@ -98,7 +101,7 @@ class Lag:
     own: float = 0.0
 
     async def run(self) -> None:
-        """Measure forever."""
+        """Measure until cancelled."""
         gc.callbacks.append(self.collector)
         while True:
             began, collected = time.perf_counter(), self.collector.seconds
@@ -108,9 +111,9 @@ class Lag:
             self.own = max(self.own, late - (self.collector.seconds - collected))
 
     def read(self) -> tuple[float, float]:
-        """Return both and reset them."""
-        found, self.worst, self.own = (self.worst, self.own), 0.0, 0.0
-        return found
+        """Return both values and reset them."""
+        values, self.worst, self.own = (self.worst, self.own), 0.0, 0.0
+        return values
 
 
 @dataclass
@@ -129,7 +132,7 @@ class Counted:
 
 
 async def ours(source: str, counted: Counted) -> None:
-    """Run the trigger over Airflow's shared streams; an event is confirmed as soon as the triggerer could."""
+    """Run our trigger over Airflow's shared streams; each event is confirmed as early as a triggerer could do that."""
     streams = import_module("airflow.triggers.shared_stream").SharedStreamManager()
     kind = "file" if source.endswith("#files") else "folder"
     conn_id = "store" if source.startswith("s3:") else None
@@ -163,8 +166,8 @@ async def find_in_a_thread(source: str, counted: Counted) -> None:
     known: dict[str, Any] = {}
     while True:
         files.invalidate_cache()
-        found = await asyncio.to_thread(files.find, store.url, detail=True)
-        known.update({name: (info["size"], info.get("ETag") or info.get("mtime")) for name, info in found.items()})
+        listed = await asyncio.to_thread(files.find, store.url, detail=True)
+        known.update({name: (info["size"], info.get("ETag") or info.get("mtime")) for name, info in listed.items()})
         counted.looked()
         await asyncio.sleep(1)
 
@@ -185,7 +188,7 @@ async def file_trigger(source: str, counted: Counted) -> None:
 
 
 async def stand_in_for_s3_key_trigger(source: str, counted: Counted) -> None:
-    """List the prefix with aiobotocore on this very loop and match each key, every second."""
+    """List the prefix with aiobotocore on the measured event loop and match each key, every second."""
     options = sources._s3_options("store")
     session = import_module("aiobotocore.session").get_session()
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
@@ -219,7 +222,7 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
         await asyncio.sleep(IDLE)
         per_second = (meter.cpu_seconds(pid) - idle) / IDLE
         gc.collect()
-        await asyncio.sleep(2 * TICK)  # so that blocking by the setup does not count as the watcher's lag
+        await asyncio.sleep(2 * TICK)  # so that the setup's blocking of the loop does not count as the watcher's lag
         lag.read()
         before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
         meter.forget_peak(pid)
@@ -231,10 +234,10 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
             cost.announced = time.perf_counter() - began if expected else float("nan")
             cost.first_cpu = meter.cpu_seconds(pid) - cpu - per_second * (time.perf_counter() - began)
             cost.first_lag, cost.first_own_lag = lag.read()
-            had, cpu, began = counted.looks, meter.cpu_seconds(pid), time.perf_counter()
-            await until(lambda: counted.looks >= had + looks)
+            earlier, cpu, began = counted.looks, meter.cpu_seconds(pid), time.perf_counter()
+            await until(lambda: counted.looks >= earlier + looks)
             took = time.perf_counter() - began
-            cost.looks, cost.all_looks = counted.looks - had, counted.looks
+            cost.looks, cost.all_looks = counted.looks - earlier, counted.looks
             cost.look_cpu = (meter.cpu_seconds(pid) - cpu - per_second * took) / cost.looks
             cost.look_lag, cost.look_own_lag = lag.read()
             gc.collect()

@@ -1,4 +1,4 @@
-"""Airflow's setup of a process and its tasks for triggers, and minimal triggers."""
+"""Minimal triggers, and the setup that Airflow's runner gives its process and each trigger's asyncio task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class IdleTrigger(bases.BaseTrigger):
-    """Waits and does nothing."""
+    """Trigger that does nothing but wait."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return a placeholder: it never leaves its process."""
+        """Return a placeholder: this trigger is never passed to another process."""
         return "", {}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
@@ -32,7 +32,7 @@ class IdleTrigger(bases.BaseTrigger):
 
 
 class LinesTrigger(bases.BaseTrigger):
-    """Writes lines to Airflow's logger, one record each, and yields to the loop in between."""
+    """Trigger that writes lines to Airflow's logger, one record each, and yields to the loop in between."""
 
     def __init__(self, *, lines: int, text: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ class LinesTrigger(bases.BaseTrigger):
         self.text = text
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another process builds the same trigger from."""
+        """Return the class and the arguments with which another process creates the same trigger."""
         return f"{__name__}.LinesTrigger", {"lines": self.lines, "text": self.text}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
@@ -52,14 +52,14 @@ class LinesTrigger(bases.BaseTrigger):
 
 
 class LagTrigger(bases.BaseTrigger):
-    """Measures the lag of the loop that it shares with all triggers of a runner, and writes it to a file."""
+    """Trigger that measures the lag of the loop that all triggers of a runner share, and writes it to a file."""
 
     def __init__(self, *, file: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.file = file
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another process builds the same trigger from."""
+        """Return the class and the arguments with which another process creates the same trigger."""
         return f"{__name__}.LagTrigger", {"file": self.file}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
@@ -89,7 +89,7 @@ async def be_a_trigger(number: int) -> None:
 
 
 async def idle(assignment: Assignment, ears: Ears) -> None:
-    """Run as many idle triggers as there are names."""
+    """Run one idle trigger for each name."""
 
     async def run(number: int, trigger: IdleTrigger) -> None:
         await be_a_trigger(number)
@@ -101,13 +101,13 @@ async def idle(assignment: Assignment, ears: Ears) -> None:
 
 
 def log_as_a_triggerer_does() -> None:
-    """Send log records like a triggerer's runner, as JSON over a file descriptor; here without a reader."""
+    """Write log records as a triggerer's runner does, as JSON to a file descriptor; here they are discarded."""
     reset_logging()
-    nobody = os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb", buffering=0)
-    configure_logging(json_output=True, output=nobody, sending_to_supervisor=True)
+    discarded = os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb", buffering=0)
+    configure_logging(json_output=True, output=discarded, sending_to_supervisor=True)
 
 
 def main() -> None:
-    """Serve as an idle triggerer."""
+    """Serve as a contender with idle triggers."""
     log_as_a_triggerer_does()
     serve(idle)

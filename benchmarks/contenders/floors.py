@@ -20,7 +20,7 @@ _OVER = re.compile(rb'"type":"(?:Succeeded|Failed)"|"phase":"(?:Succeeded|Failed
 
 
 async def raw(assignment: Assignment, ears: Ears) -> None:
-    """Watch, and search for two words in each line, without parsing or storing."""
+    """Watch, and search each line for an ending and a name, without parsing or storing it."""
     async with reached(Path(assignment.kubeconfig)) as server:
         version, _ = await _listed(server, assignment)
         async for line in _lines(server, assignment, version):
@@ -29,19 +29,19 @@ async def raw(assignment: Assignment, ears: Ears) -> None:
 
 
 async def parsed(assignment: Assignment, ears: Ears) -> None:
-    """Watch, parse each event, store every object: the minimum of every waiter that shares a watch."""
+    """Watch, parse each event, store every object: what every contender with one shared watch does at least."""
     async with reached(Path(assignment.kubeconfig)) as server:
         version, items = await _listed(server, assignment)
         present = {each["metadata"]["uid"]: each for each in items}
         async for line in _lines(server, assignment, version):
-            seen = json.loads(line)["object"]
-            present[seen["metadata"]["uid"]] = seen
-            if any(each["type"] == "Succeeded" for each in (seen.get("status") or {}).get("conditions") or ()):
-                ears.ended(seen["metadata"]["name"])
+            job = json.loads(line)["object"]
+            present[job["metadata"]["uid"]] = job
+            if any(each["type"] == "Succeeded" for each in (job.get("status") or {}).get("conditions") or ()):
+                ears.ended(job["metadata"]["name"])
 
 
 async def kubectl(assignment: Assignment, ears: Ears) -> None:
-    """Run kubectl and read its table; the measured process is kubectl's."""
+    """Run kubectl and read its table; kubectl is the measured process."""
     words = ("get", assignment.options["resource"], "--namespace", assignment.namespace, "--watch", "--no-headers")
     process = await asyncio.create_subprocess_exec(
         assignment.options["kubectl"], "--kubeconfig", assignment.kubeconfig, *words, stdout=asyncio.subprocess.PIPE
@@ -66,8 +66,8 @@ async def _listed(server: ApiServer, assignment: Assignment) -> tuple[str, list[
 async def _lines(server: ApiServer, assignment: Assignment, version: str) -> AsyncIterator[bytes]:
     query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion={version}"
     rest = b""
-    async with server.session.get(f"{server.url}{assignment.options['path']}?{query}") as answer:
-        async for chunk in answer.content.iter_any():
+    async with server.session.get(f"{server.url}{assignment.options['path']}?{query}") as response:
+        async for chunk in response.content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 yield line

@@ -1,7 +1,7 @@
-"""Train a script's function by Kubeflow's SDK and its local process back-end: `kubeflow_local.train(fit)`.
+"""Train a script's function with Kubeflow's SDK and its local process back-end: `kubeflow_local.train(fit)`.
 
-Its runtime for PyTorch starts torchrun, which it installs with PyTorch for each job. Without packages and with Python
-instead of torchrun, it only makes an empty virtual environment: the quickest that it can be.
+The SDK's runtime for PyTorch installs PyTorch for each job and starts torchrun. Here it installs no packages and starts
+Python, so that it only creates an empty virtual environment: this is the fastest that it can be.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _LONGER_THAN_ANY_BENCHMARK = 24 * 3600
 
 
 async def threads(assignment: Assignment, ears: Ears) -> None:
-    """Wait in threads that share one client, at the SDK's default interval."""
+    """Wait in threads that share one client, with the SDK's default polling interval."""
     client = TrainingClient(config_file=assignment.kubeconfig, namespace=assignment.namespace, job_kind="PyTorchJob")
 
     def wait(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Our implementation: the trigger (`PyTorchJobTrigger.run()`, all in one event loop) and the core (`Backend.watch`)."""
+"""Wait with this package: with its trigger (`PyTorchJobTrigger.run()`, all in one event loop) or its core alone."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ async def _trigger(number: int, submission: dict[str, Any], assignment: Assignme
 
 
 async def core(assignment: Assignment, ears: Ears) -> None:
-    """Watch each job through the port; all share one back-end, as triggers of one cluster share its client."""
+    """Watch each job with `Backend.watch`; all share one back-end, as triggers of one cluster share its client."""
     backend = KubernetesBackend(ClusterConfig(kube_config_path=assignment.kubeconfig))
     refs = [JobRef.from_dict(each["ref"]) for each in assignment.submissions]
     await asyncio.gather(*(_watched(backend, ref, ears) for ref in refs))
 
 
 async def _watched(backend: Backend, ref: JobRef, ears: Ears) -> None:
-    async with aclosing(backend.watch(ref)) as seen:
-        async for observation in seen:
+    async with aclosing(backend.watch(ref)) as observations:
+        async for observation in observations:
             ears.count("observations")
             if observation.job is None or PYTORCHJOB.read_status(observation.job).phase.is_terminal:
                 ears.ended(ref.name)
                 return
-            del observation  # like the follower: no reference to the last observation remains
+            del observation  # the follower, too, keeps no reference to the last observation while it waits
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def main() -> None:
         serve(core)
         return
     os.environ["AIRFLOW__PTJOB__BACKEND"] = "kubernetes"
-    import_module("ptjob_provider.airflow.hooks")  # the first trigger would import it, once for all
+    import_module("ptjob_provider.airflow.hooks")  # else the first trigger would import it
     from benchmarks.contenders import airflow_process  # noqa: PLC0415 - it loads Airflow
 
     airflow_process.log_as_a_triggerer_does()

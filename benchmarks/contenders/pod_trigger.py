@@ -40,6 +40,6 @@ async def _trigger(number: int, name: str, access: dict[str, Any], assignment: A
 
 
 def main() -> None:
-    """Serve as a triggerer with these triggers."""
+    """Serve as a contender with these triggers."""
     airflow_process.log_as_a_triggerer_does()
     serve(triggers)

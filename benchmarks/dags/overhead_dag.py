@@ -1,6 +1,6 @@
-"""Jobs that do nothing, each followed in the worker and in the trigger; their times are written to a folder.
+"""DAG of jobs that do nothing: half are followed in the worker, half in the trigger. Their times go to a folder.
 
-Run by `overhead.py` through `dag.test()`, which runs triggers in its own process.
+`overhead.py` runs it with `dag.test()`, which runs triggers in its own process.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PROGRAM = os.environ["OVERHEAD_PROGRAM"]
 
 
 def write_down(job: str, what: str) -> None:
-    """Write the time under the job's name."""
+    """Write the current time to a file named after the job and the event."""
     (OUT / f"{job}.{what}").write_text(json.dumps(time.time()))
 
 
 class TimedTrigger(PyTorchJobTrigger):
-    """Records when the event is there."""
+    """Trigger that records the time of its event."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return this class's name."""
@@ -41,18 +41,18 @@ class TimedTrigger(PyTorchJobTrigger):
     async def run(self) -> AsyncIterator[Any]:
         """Follow the job."""
         async for event in super().run():
-            write_down(self.submission["ref"]["name"], "answered")
+            write_down(self.submission["ref"]["name"], "reported")
             yield event
 
 
 class TimedOperator(PyTorchJobOperator):
-    """Records when `execute` begins and, if it waits itself, when it returns."""
+    """Operator that records when `execute` begins and, if it follows the job itself, when it returns."""
 
     def execute(self, context: Any) -> Any:
         """Submit the job and wait for it."""
-        write_down(self.name, "asked")
+        write_down(self.name, "requested")
         result = super().execute(context)
-        write_down(self.name, "answered")
+        write_down(self.name, "reported")
         return result
 
     def defer(self, *, trigger: Any, **how: Any) -> Any:
@@ -61,7 +61,7 @@ class TimedOperator(PyTorchJobOperator):
 
 
 def job(mode: str, number: int, *, deferrable: bool) -> TimedOperator:
-    """Return one task; its job's claim has the task's name, which identifies the times of its processes."""
+    """Return one task; its job writes its times to a claim of the same name."""
     name = f"{mode}-{number}"
     return TimedOperator(
         task_id=name,

@@ -1,4 +1,4 @@
-"""DAG whose task instances are written into the database as deferred; only their resumption ever runs."""
+"""DAG whose task instances are written into the database as deferred; a worker only runs what follows the deferral."""
 
 from __future__ import annotations
 
