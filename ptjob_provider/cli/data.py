@@ -165,7 +165,7 @@ def claim_path(text: str) -> tuple[str, str] | None:
 async def _with_files(
     target: Target, claim: str, do: Callable[[ClaimFiles], Awaitable[T]], *, image: str | None, user: int | None
 ) -> T:
-    """Call `do` with access to the claim's files, and return its result; print why the pod for that waits."""
+    """Call `do` with access to the claim's files, and return its result; print why the pod that reads them waits."""
     options = replace(target.file_options(image, user), tell=notice)
     async with target.inspector().files(target.namespace, claim, options=options) as files:
         return await do(files)

@@ -66,7 +66,7 @@ _SINCE_3_4 = (
 
 
 async def _version_check(airflow: AirflowTasks) -> Check:
-    """Report the version of Airflow, and what does not work as documented with it; with 3.3, all does."""
+    """Report Airflow's version, and what does not work as documented with it; with 3.3, everything works."""
     about = "the Airflow's version"
     try:
         text = await airflow.version()

@@ -344,7 +344,7 @@ async def _delete_jobs(target: Target, jobs: Mapping[JobRef, datetime]) -> None:
 def suspend(target: Target, names: tuple[str, ...]) -> None:
     """Suspend jobs: their pods are deleted until they are resumed.
 
-    When it is resumed, the training starts from its checkpoint, if it keeps one, else from the beginning.
+    A resumed training starts from its checkpoint, if it keeps one, else from the beginning.
     """
     for_each(names, lambda name: _suspend(target, name, suspend=True))
 

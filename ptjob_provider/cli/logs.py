@@ -152,7 +152,7 @@ async def show(target: Target, name: str, selection: Selection, *, replica: str 
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
     if not every:
         names = {find_replica(job, replica): ""}
-    prints = [_print_replica(backend, ref, pod, selection, marks=names) for pod in names]
+    prints = [_print_replica(backend, ref, pod, selection, prefixes=names) for pod in names]
     reasons = await asyncio.gather(*prints) if selection.follow else [await each for each in prints]
     if whys := [why for why in reasons if why]:
         raise Refused("\n".join(whys))
@@ -177,7 +177,7 @@ async def _snapshot(backend: Backend, ref: JobRef) -> Snapshot:
 
 
 async def _print_replica(
-    backend: Backend, ref: JobRef, pod: str, selection: Selection, *, marks: Mapping[str, str]
+    backend: Backend, ref: JobRef, pod: str, selection: Selection, *, prefixes: Mapping[str, str]
 ) -> str:
     """Print one replica's log, and return why there is none.
 
@@ -188,13 +188,13 @@ async def _print_replica(
     """
     gone = ""
     try:
-        if await _print(_lines(backend, ref, pod, selection), selection, mark=marks[pod]):
+        if await _print(_lines(backend, ref, pod, selection), selection, prefix=prefixes[pod]):
             return ""
     except JobNotFound as error:
         gone = str(error)
     snapshot = await _snapshot(backend, ref)
     if gone and _may_have_run(snapshot, pod):
-        return instead_of(gone, snapshot, marks)
+        return instead_of(gone, snapshot, prefixes)
     return _why_none(snapshot, pod)
 
 
@@ -230,7 +230,7 @@ async def _print_container(target: Target, ref: JobRef, pod: str, selection: Sel
     log = target.inspector().container_log(ref, pod, selection.container or "", follow=selection.follow)
     try:
         async with aclosing(log) as lines:
-            await _print(_tail(lines, selection), selection, mark="")
+            await _print(_tail(lines, selection), selection, prefix="")
     except InvalidSpec as error:
         if _NOT_BEGUN not in str(error):
             raise
@@ -262,7 +262,7 @@ async def _tail(lines: AsyncGenerator[LogLine, None], selection: Selection) -> A
         yield line
 
 
-async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, mark: str) -> bool:
+async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, prefix: str) -> bool:
     """Print the selected lines, and return whether there were any."""
     continues = was_any = False
     async with aclosing(lines):
@@ -270,12 +270,12 @@ async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, 
             if not selection.takes(line):
                 continue
             if line.notice:
-                notice(f"{mark}{line.text}")
+                notice(f"{prefix}{line.text}")
                 continue
             stamp = f"{line.timestamp} " if selection.timestamps else ""
             # The pieces of a long line are printed as one line, unless the lines of several logs alternate.
-            begins = "" if continues and not mark else f"{mark}{stamp}"
-            say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
+            begins = "" if continues and not prefix else f"{prefix}{stamp}"
+            say_logged(f"{begins}{line.text}", nl=bool(prefix) or not line.continues)
             continues, was_any = line.continues, True
     return was_any
 

@@ -67,7 +67,7 @@ class Table:
 
 
 def show(table: Table) -> None:
-    """Print a table; outside a terminal, long lines are not wrapped at its width, but at `_WIDE`."""
+    """Print a table; outside a terminal, lines are only wrapped after `_WIDE` characters."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -247,7 +247,7 @@ def _ends(record: PodHistory, replica: str, failed_at: datetime | None) -> Itera
 
 
 def _ended_with(record: PodHistory, end: Termination) -> str:
-    """Return the exit code and the reason of a container's end, without a code that is not the container's own.
+    """Return the exit code and the reason of a container's end; only the reason if the code is not the container's own.
 
     The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
     """
