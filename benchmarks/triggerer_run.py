@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import meter
-from benchmarks.polling import until
 from benchmarks.process import SEARCHED, put_first
 
 if TYPE_CHECKING:
@@ -43,19 +42,6 @@ class TriggererRun:
     def cpu_seconds(self) -> tuple[float, float]:
         """CPU seconds of supervisor and runner."""
         return meter.cpu_seconds(self.parent), meter.cpu_seconds(self.runner)
-
-    async def event(self, number: int, patience: float) -> Any:
-        """Return a trigger's event, once it has fired.
-
-        Raises:
-            TimeoutError: it has not fired in time.
-        """
-
-        async def has_fired() -> bool:
-            return number in self.events
-
-        await until(f"trigger {number} to fire", has_fired, patience=patience, every=0.1)
-        return self.events[number]
 
     async def hear(self, output: asyncio.StreamReader) -> None:
         """Read the triggerer's output until it ends."""

@@ -98,7 +98,6 @@ class Waited:
         begin_peak: peak memory during the start, minus the memory before the start.
         held: memory after the start, minus the memory before it.
         connections: open connections after the start.
-        begin_requests: requests during the start.
         quiet_requests: requests without changes.
         quiet_cpu: cores used without changes.
         busy_cpu: cores used with irrelevant changes.
@@ -116,7 +115,6 @@ class Waited:
     begin_peak: int
     held: int
     connections: int
-    begin_requests: float
     quiet_requests: float
     quiet_cpu: float
     busy_cpu: float
@@ -153,7 +151,6 @@ async def measure(
 ) -> Waited:
     """Measure one contender through all phases, and restore the crowd afterwards."""
     async with running(kind, assignment(crowd, user, **options), scratch) as contender:
-        counted = [await requests_made.read(crowd.server, user.counted_as)]
         loaded = meter.memory(contender.pid)
         meter.forget_peak(contender.pid)
         contender.watch_its_lag()
@@ -163,12 +160,11 @@ async def measure(
         begin = await contender.settle(plan.settle)
         begin_lag = await contender.lag()
         held, connections = meter.memory(contender.pid), meter.connections(contender.pid)
-        counted.append(await requests_made.read(crowd.server, user.counted_as))
+        before = await requests_made.read(crowd.server, user.counted_as)
         quiet_cpu = await _cores(contender, asyncio.sleep(plan.quiet))
-        counted.append(await requests_made.read(crowd.server, user.counted_as))
+        quiet_requests = await requests_made.read(crowd.server, user.counted_as) - before
         busy_cpu = await _cores(contender, _change(crowd, plan)) if plan.busy else math.nan
         ended = await _endings(contender, crowd, plan, reference)
-        begin_requests, quiet_requests = counted[1] - counted[0], counted[2] - counted[1]
         return Waited(
             contender=kind.name,
             size=len(crowd.objects),
@@ -177,7 +173,6 @@ async def measure(
             begin_peak=held.peak - loaded.rss,
             held=held.pss - loaded.pss,
             connections=connections,
-            begin_requests=begin_requests.of_user,
             quiet_requests=quiet_requests.of_user,
             quiet_cpu=quiet_cpu,
             busy_cpu=busy_cpu,

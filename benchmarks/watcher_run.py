@@ -66,7 +66,6 @@ class Cost:
     memory: int = 0
     peak: int = 0
     kept: int = 0
-    events: int = 0
 
 
 @dataclass

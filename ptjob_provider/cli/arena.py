@@ -16,7 +16,7 @@ from ptjob_provider.core.spec.pods import Resources
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_REGISTERED = "registering a model is the next task's work: the result tells its address and digest"
+_REGISTERED = "registering a model is the next task's work: the result has its address and digest"
 _NOTHING_INSTALLED = "nothing is installed in the cluster for `ptjob`, and no helm is run"
 _AGAIN = "again and again: `watch ptjob top node`; shared cards count as their plug-in's resource"
 

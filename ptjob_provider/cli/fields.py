@@ -280,7 +280,7 @@ def _rule(flag: Flag, rest: str, value: object) -> str:
     elif "seconds" in flag.path[-1] and "a whole number" in rest:
         rest = f"{rest}, or {SPAN_RULE}"
     elif isinstance(value, str) and value.startswith("--"):
-        rest = f"{rest}; this flag takes a value, and {value!r} stands in its place"
+        rest = f"{rest}; this flag takes a value, and {value!r} follows instead"
     return re.sub(r"`([a-z_]+)`", lambda match: f"`{_flag_name(match[1])}`", rest)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.snapshot import Snapshot
 
+_LOCAL_EVENTS = "here, only fields without effect have events"
 _AT_ONCE = 16
 """Maximum number of jobs whose pods are requested at the same time; an ended job takes one or two requests."""
 
@@ -202,7 +203,7 @@ def events(target: Target, name: str, output: str | None) -> None:
 
 def _show_events(target: Target, name: str, output: str | None) -> None:
     rows = run(_event_rows(target, name))
-    why = "all of its fields apply here" if target.backend == "local" else "a cluster keeps them for an hour"
+    why = _LOCAL_EVENTS if target.backend == "local" else "a cluster keeps them for an hour"
     none = f"no events about {target.namespace}/{name}: {why}"
     tables.show_rows(rows, partial(tables.events, rows, now=datetime.now(UTC)), output, key="object", none=none)
 
@@ -369,6 +370,6 @@ async def _suspend(target: Target, name: str, *, suspend: bool) -> None:
     if suspend:
         say(f"{ref} is suspended; go on with: ptjob resume {ref.name}")
     elif queue and target.backend != "local":
-        say(f"{ref} goes on when its queue {queue} has room, which Kueue decides: ptjob get {ref.name}")
+        say(f"{ref} continues when Kueue admits it to the queue {queue}: ptjob get {ref.name}")
     else:
         say(f"{ref} goes on")

@@ -63,7 +63,7 @@ def orphans(
         _show(findings, output, none=f"no orphaned jobs of {owner} {target.where}", now=now)
         return
     if delete:
-        raise click.UsageError("--delete needs --airflow-url; by your own judgement: ptjob delete NAME...")
+        raise click.UsageError("--delete needs --airflow-url; to delete jobs without a check: ptjob delete NAME...")
     live = [job for job in run(live_jobs(target.open(), target.namespace)) if now - job.created_at >= older_than]
     none = f"no live jobs older than {tables.duration(older_than)} {target.where}"
     tables.show_rows([job.to_dict() for job in live], partial(tables.live, live, now=now), output, none=none)

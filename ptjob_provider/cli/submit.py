@@ -325,7 +325,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
         command = arena.program(words, given.get("shell"))
         if command is not None:
             if "command" in described:
-                rule = "leave it out: the program stands behind the flags"
+                rule = "leave it out: the program comes after the flags"
                 raise InvalidSpec.of("--command", described["command"], rule)
             described["command"] = command
         job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))

@@ -295,7 +295,7 @@ def _requested_backend(given: TargetOptions) -> str | None:
     cluster = {"--context": given.context, "--kubeconfig": given.kubeconfig, "--backend kubernetes": is_cluster}
     for_local, for_cluster = (next((flag for flag, value in flags.items() if value), "") for flags in (local, cluster))
     if for_local and for_cluster:
-        raise ValueError(f"{for_cluster} asks for a cluster and {for_local} for this machine: leave one of them out")
+        raise ValueError(f"{for_cluster} selects a cluster and {for_local} for this machine: leave one of them out")
     if given.backend:
         return given.backend
     return "local" if for_local else "kubernetes" if for_cluster else None

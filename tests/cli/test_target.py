@@ -86,12 +86,12 @@ def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
 @each_row(
     ("options", "environ", "message"),
     [
-        ({"backend": "local", "context": "c"}, {}, "--context asks for a cluster and --backend local for this machine"),
-        ({"root": "/jobs", "kubeconfig": "/k"}, {}, "--kubeconfig asks for a cluster and --root for this machine"),
+        ({"backend": "local", "context": "c"}, {}, "--context selects a cluster and --backend local for this machine"),
+        ({"root": "/jobs", "kubeconfig": "/k"}, {}, "--kubeconfig selects a cluster and --root for this machine"),
         (
             {"backend": "kubernetes", "root": "/jobs"},
             {},
-            "--backend kubernetes asks for a cluster and --root for this machine",
+            "--backend kubernetes selects a cluster and --root for this machine",
         ),
         ({}, {"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud' is not allowed; allowed: kubernetes, local"),
     ],
@@ -117,7 +117,7 @@ def test_where_to_look_may_stand_behind_a_command_and_counts_more_there(home: Pa
     )
     assert told("top", "job", "-n", "ml", "--root", f"{home}/one").startswith(f"no jobs in namespace ml of {home}/one")
     assert "/none is not there" in told("data", "list", "--kubeconfig", "/none")
-    assert "--context asks for a cluster and --backend local" in told("list", "--context", "c", "--backend", "local")
+    assert "--context selects a cluster and --backend local" in told("list", "--context", "c", "--backend", "local")
     assert told("--backend", "local", "list", "--context", "c", "--backend", "kubernetes").startswith("Error: ~/.kube")
     rendered = CliRunner().invoke(
         main, ["render", "--name", "x", "--image", "i", "-n", "ml", "--backend", "local", "ls"]

@@ -169,7 +169,7 @@ REFUSED = {
     "an option that no job has": ({"worker_count": 2}, r"worker_count: there is no such field; did you mean worker"),
     "a command": ({"command": ["python"]}, r"train: command: .*allowed: none; the function runs"),
     "another back-end": ({"backend": "slurm"}, r"backend: 'slurm' is not allowed; allowed: kubernetes, local"),
-    "two places": ({"backend": "local", "cluster_context": "a"}, r"asks for a cluster"),
+    "two places": ({"backend": "local", "cluster_context": "a"}, r"selects a cluster"),
     "an action": ({"on_finish_action": "keep"}, r"on_finish_action: 'keep' is not allowed"),
     "a time": (
         {"timeout": "2h"},

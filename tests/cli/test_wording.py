@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-WAITS = "team/digits goes on when its queue vision has room, which Kueue decides: ptjob get digits"
+WAITS = "team/digits continues when Kueue admits it to the queue vision: ptjob get digits"
 
 
 class SilentInspector:
@@ -58,7 +58,10 @@ def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
 
 @each_row(
     ("backend", "why"),
-    [("local", "all of its fields apply here"), ("kubernetes", "a cluster keeps them for an hour")],
+    [
+        ("local", "here, only fields without effect have events"),
+        ("kubernetes", "a cluster keeps them for an hour"),
+    ],
 )
 def test_why_there_are_no_events_is_said(ptjob: Callable[..., Result], backend: str, why: str) -> None:
     """No cluster is blamed for what this machine does not know."""
