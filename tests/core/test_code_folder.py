@@ -252,23 +252,37 @@ async def test_a_folder_that_is_too_large_for_this_machine_is_refused(folder: Pa
         job_of(folder)
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
 def test_a_folder_that_no_secret_can_hold_is_unpacked_from_a_claim(folder: Path, kind: str) -> None:
     """One that every pod writes to; it is mounted read-only where the folder is unpacked, and nowhere else."""
-    volumes = ["data:/data:ro", "runs:/runs"]
-    rendered = render(job_of(folder, kind=kind, workers=2, volumes=volumes))
+    job = job_of(folder, kind=kind, workers=2, volumes=["data:/data:ro", "runs:/runs"])
+    rendered = render(job)
 
     assert writable_claims(rendered.manifest) == ["runs"]
-    manifest = with_archive_on(rendered.manifest, "runs")
+    manifest = with_archive_on(rendered.manifest, "runs", code_of(job).digest)
 
     for pod in pods(replace(rendered, manifest=manifest)):
         name = next(
             each["name"] for each in pod["volumes"] if each.get("persistentVolumeClaim") == {"claimName": "runs"}
         )
-        mount = {"name": name, "mountPath": unpack_code.CLAIM, "subPath": ".ptjob/code", "readOnly": True}
-        unpacking, *others = [*pod.get("initContainers", ()), *pod["containers"]]
+        mount = {"name": name, "mountPath": "/mnt/ptjob-code", "subPath": ".ptjob/code", "readOnly": True}
+        unpacking, *others = [*pod["initContainers"], *pod["containers"]]
         assert unpacking["volumeMounts"][-1] == mount
+        assert f"/mnt/ptjob-code/{code_of(job).digest}.tar.gz" in unpacking["command"]
         assert all(mount not in each["volumeMounts"] for each in others)
+
+
+def test_a_train_job_unpacks_such_a_folder_from_where_it_mounts_the_claim(folder: Path) -> None:
+    """Its container can mount each volume only once; so it has to mount the whole claim."""
+    job = job_of(folder, kind="TrainJob", workers=2, volumes=["part/sub:/part", "runs:/runs"])
+    rendered = render(job)
+
+    assert writable_claims(rendered.manifest) == ["runs"]
+    manifest = with_archive_on(rendered.manifest, "runs", code_of(job).digest)
+
+    command = manifest["spec"]["trainer"]["command"]
+    assert f"/runs/.ptjob/code/{code_of(job).digest}.tar.gz" in command
+    assert {**manifest["spec"], "trainer": None} == {**rendered.manifest["spec"], "trainer": None}
 
 
 def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
@@ -326,18 +340,15 @@ def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: s
         runpy.run_path(str(program))["main"](sys_argv)
 
 
-def test_the_program_unpacks_from_the_claim_what_no_secret_has(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_unpacks_from_the_claim_what_no_secret_has(folder: Path, tmp_path: Path) -> None:
     """What was not written to its end is told like any other archive."""
     job = job_of(folder)
     data, file = base64.b64decode(code_of(job).archive), tmp_path / f"{code_of(job).digest}.tar.gz"
     file.write_bytes(data)
-    monkeypatch.setattr(unpack_code, "CLAIM", str(tmp_path))
 
-    unpack_code.unpack(tmp_path / "volume" / unpack_code.ARCHIVE, code_of(job).digest, str(tmp_path / "pod"))
+    unpack_code.main([str(file), str(tmp_path / "pod")])
 
     assert (tmp_path / "pod" / "net" / "__init__.py").read_text() == "SIZE = 3\n"
     file.write_bytes(data[:-9])
     with pytest.raises(SystemExit, match=f"{unpack_code.FAILED}Compressed file ended"):
-        unpack_code.main([code_of(job).digest, str(tmp_path / "pod")])
+        unpack_code.main([str(file), str(tmp_path / "pod")])

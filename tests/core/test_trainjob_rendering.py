@@ -154,6 +154,12 @@ def test_volumes_places_and_shared_memory_go_through_a_patch_of_the_runtime() ->
     }
 
 
+def test_a_claim_that_is_mounted_twice_is_refused() -> None:
+    """By Trainer's CRD, too; two volumes of one claim would be accepted, and never start."""
+    with pytest.raises(InvalidSpec, match="volumes: 'data' is not allowed; allowed: one mount of each volume or claim"):
+        rendered(**BASE, volumes=["data:/data", "data/models:/models"])
+
+
 def test_programs_of_env_are_told_who_they_are() -> None:
     """Trainer tells torchrun alone; a plain program finds the four variables that training-operator sets, too."""
     found = rendered(**BASE, nproc_per_node=4, env={"LR": "0.1"}, model="pvc://out/m.pt")

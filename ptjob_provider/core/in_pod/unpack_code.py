@@ -1,10 +1,10 @@
 """Unpack the archive with a job's code folder in a pod, then run a program if one is given.
 
 This file needs only the standard library, Python 3.7 or newer. It is mounted together with the archive or, if the
-archive is too large, without it; the archive is then on a claim. It runs as an init container or, where none can be
-added, in front of the training program:
+archive is too large, without it; the archive is then a file `DIGEST.tar.gz` on a claim. It runs as an init container
+or, where none can be added, in front of the training program:
 
-    python unpack_code.py DIGEST FOLDER [PROGRAM ARGUMENT…]
+    python unpack_code.py DIGEST|PATH/DIGEST.tar.gz FOLDER [PROGRAM ARGUMENT…]
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ CONTAINER = "unpack-code"
 
 PROGRAM = "unpack_code.py"
 ARCHIVE = "code.tar.gz.b64"
-CLAIM = "/mnt/ptjob-code"
-"""Mount path of the claim's folder with archives too large for Secrets, each a file `DIGEST.tar.gz`."""
-
 FAILED = "the folder could not be unpacked: "
 """Prefix of the last line of a failed run."""
 
@@ -41,9 +38,10 @@ def main(arguments: list[str]) -> None:
     Raises:
         SystemExit: the archive is not the job's, a file cannot be written, or there is no such program; has the reason.
     """
-    digest, folder, *command = arguments
+    name, folder, *command = arguments
+    path = Path(name)
     try:
-        unpack(Path(__file__).with_name(ARCHIVE), digest, folder)
+        unpack(path if path.is_absolute() else Path(__file__).with_name(ARCHIVE), path.name.partition(".")[0], folder)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise SystemExit(f"{FAILED}{error}") from None
     if command:
@@ -54,14 +52,14 @@ def unpack(archive: Path, digest: str, folder: str) -> None:
     """Extract the archive into the folder; existing files are replaced.
 
     Args:
-        archive: path with which the names of the archive's pieces begin; if there are none, the claim has the archive.
+        archive: path of a `.tar.gz`, or path with which the names of the pieces of one begin, which are in base64.
         digest: SHA-256 of the uncompressed archive.
         folder: path of the folder.
 
     Raises:
         ValueError: the archive's content has another digest.
     """
-    with _opened(archive, digest) as source, gzip.GzipFile(fileobj=source) as data:
+    with _opened(archive) as source, gzip.GzipFile(fileobj=source) as data:
         content = hashlib.sha256()
         for piece in iter(lambda: data.read(_PIECE), b""):
             content.update(piece)
@@ -73,11 +71,11 @@ def unpack(archive: Path, digest: str, folder: str) -> None:
             tar.extractall(folder)  # noqa: S202 - packed by `core.code.folder`, as the digest says
 
 
-def _opened(archive: Path, digest: str) -> IO[bytes]:
+def _opened(archive: Path) -> IO[bytes]:
+    if archive.suffix == ".gz":
+        return archive.open("rb")
     pieces = sorted(archive.parent.glob(f"{archive.name}*"))
-    if pieces:
-        return io.BytesIO(base64.b64decode(b"".join(each.read_bytes() for each in pieces)))
-    return Path(CLAIM, f"{digest}.tar.gz").open("rb")
+    return io.BytesIO(base64.b64decode(b"".join(each.read_bytes() for each in pieces)))
 
 
 def _unchanged(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo:

@@ -43,6 +43,7 @@ FOLDER = "/ptjob-code"
 _FOLDER_VOLUME = "code-folder"
 _ARCHIVE_VOLUME = "code-archive"
 _ARCHIVE_PATH = "/etc/ptjob-code"
+_ON_CLAIM_PATH = "/mnt/ptjob-code"
 _PIECE = 1_000_000
 """Maximum characters of an archive in one Secret: a Secret holds 1 MiB, and the first one has the program, too."""
 _MAX_IN_SECRETS = (MAX_TRAVELS + 2) // 3 * 4
@@ -377,13 +378,15 @@ def with_pieces(manifest: Manifest, secrets: list[Manifest]) -> Manifest:
 
 
 def writable_claims(manifest: Manifest) -> list[str]:
-    """Return the claims that every pod with the folder can write to, in the order of the first pod's volumes."""
+    """Return the claims that every pod with the folder can write to, in the order of the first pod's volumes.
+
+    A container that unpacks the folder itself, as a TrainJob's, must mount the whole claim: it mounts each only once.
+    """
     claims: list[list[str]] = []
 
     def collect(part: Manifest) -> None:
         if _has_archive(part):
-            mounts = (mount for each in part["containers"] for mount in each.get("volumeMounts") or [])
-            written = {mount["name"] for mount in mounts if not mount.get("readOnly")}
+            written = {mount["name"] for each in part["containers"] for mount in _written_by(each)}
             sources = (each.get("persistentVolumeClaim") for each in part["volumes"] if each["name"] in written)
             claims.append([source["claimName"] for source in sources if source and not source.get("readOnly")])
 
@@ -392,26 +395,51 @@ def writable_claims(manifest: Manifest) -> list[str]:
     return [claim for claim in first if all(claim in each for each in others)]
 
 
-def with_archive_on(manifest: Manifest, claim: str) -> Manifest:
-    """Return the job that unpacks its folder from an archive on one of its claims, mounted read-only for that."""
+def _written_by(container: Manifest) -> list[Manifest]:
+    mounts = container.get("volumeMounts") or []
+    return [each for each in mounts if not each.get("readOnly") and not (_unpacks(container) and each.get("subPath"))]
 
-    def changed(part: Manifest) -> Manifest | None:
+
+def with_archive_on(manifest: Manifest, claim: str, digest: str) -> Manifest:
+    """Return the job that unpacks its folder from `DIGEST.tar.gz` in the folder `ON_CLAIM` of one of its claims.
+
+    The folder is mounted read-only into the init container. A container of a TrainJob's patch mounts each volume once
+    (`listMapKey` of `volumeMounts` in Trainer's CRD), and a pod with two volumes of one claim never starts
+    (kubernetes/kubernetes#82526): there it is where the claim is mounted anyway.
+    """
+    folder = _ON_CLAIM_PATH
+
+    def mounted(container: Manifest, volume: str) -> Manifest:
+        nonlocal folder
+        mounts = container.get("volumeMounts") or []
+        if not _unpacks(container):
+            return container
+        if paths := [each["mountPath"] for each in mounts if each["name"] == volume and not each.get("subPath")]:
+            folder = f"{paths[0]}/{ON_CLAIM}"
+            return container
+        mount = {"name": volume, "mountPath": folder, "subPath": ON_CLAIM, "readOnly": True}
+        return {**container, "volumeMounts": [*mounts, mount]}
+
+    def with_mount(part: Manifest) -> Manifest | None:
         if not _has_archive(part):
             return None
         sources = ((each["name"], each.get("persistentVolumeClaim") or {}) for each in part["volumes"])
         name = next(name for name, source in sources if source.get("claimName") == claim)
-        mount = {"name": name, "mountPath": unpack_code.CLAIM, "subPath": ON_CLAIM, "readOnly": True}
         groups = [key for key in ("initContainers", "containers") if key in part]
-        return {**part, **{key: [_with_archive_mount(each, mount) for each in part[key]] for key in groups}}
+        return {**part, **{key: [mounted(each, name) for each in part[key]] for key in groups}}
 
-    whole: Manifest = _with_each(manifest, changed)
+    def with_path(part: Manifest) -> Manifest | None:
+        command = part.get("command") or ()
+        if digest not in command:
+            return None
+        return {**part, "command": [f"{folder}/{word}.tar.gz" if word == digest else word for word in command]}
+
+    whole: Manifest = _with_each(_with_each(manifest, with_mount), with_path)
     return whole
 
 
-def _with_archive_mount(container: Manifest, mount: Manifest) -> Manifest:
-    mounts = container.get("volumeMounts") or []
-    unpacks = any(each["name"] == _ARCHIVE_VOLUME for each in mounts)
-    return {**container, "volumeMounts": [*mounts, mount]} if unpacks else container
+def _unpacks(container: Manifest) -> bool:
+    return any(each["name"] == _ARCHIVE_VOLUME for each in container.get("volumeMounts") or ())
 
 
 def _has_archive(part: Manifest) -> bool:

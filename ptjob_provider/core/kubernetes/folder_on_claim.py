@@ -56,7 +56,7 @@ async def with_folder_on_claim(
     digest = json.loads(meta["annotations"][CODE_ANNOTATION])["digest"].removeprefix("sha256:")
     async with mounted(client, meta["namespace"], claims[0], _options(manifest, probe)) as files:
         await ensure_archive(files, f"{digest}.tar.gz", archive)
-    return with_archive_on(manifest, claims[0])
+    return with_archive_on(manifest, claims[0], digest)
 
 
 def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:

@@ -132,6 +132,9 @@ _FIELDS = {
 
 _CONFIGURED = ("name", "env", "volumeMounts")
 _GROUP = "trainer.kubeflow.org"
+_ONE_MOUNT = "allowed: one mount of each volume or claim in a container of a TrainJob; use folders of that mount"
+"""`listMapKey` of `volumeMounts` in Trainer's CRD; a pod with two volumes of one claim never starts."""
+
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
@@ -368,6 +371,9 @@ def _check_pod(pod: Mapping[str, Any]) -> None:
 
 
 def _check_container(key: str, index: int, container: Mapping[str, Any]) -> None:
+    names = [each.get("name") for each in container.get("volumeMounts") or ()]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidSpec.of("volumes", twice, _ONE_MOUNT)
     is_trainer = key == "containers" and container.get("name") == CONTAINER
     known = PATCHABLE_OF_CONTAINER | set(_TRAINER) if is_trainer else PATCHABLE_OF_CONTAINER
     for name, part in container.items():
