@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound, PermissionDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
@@ -29,7 +30,8 @@ async def find_job(
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:
-        return await backend.get(kinds.named(kind).KIND, namespace, name)
+        with _telling_unserved(kind):
+            return await backend.get(kinds.named(kind).KIND, namespace, name)
     missing: dict[str, ClusterError] = {}
     denied: list[PermissionDenied] = []
     for each in kinds.in_order(preferred):
@@ -61,7 +63,8 @@ async def list_jobs(
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:
-        return list(await backend.list(kinds.named(kind).KIND, namespace, labels))
+        with _telling_unserved(kind):
+            return list(await backend.list(kinds.named(kind).KIND, namespace, labels))
     jobs: list[Manifest] = []
     refused: list[ClusterError] = []
     for each in kinds.KINDS:
@@ -75,3 +78,14 @@ async def list_jobs(
     if len(refused) == len(kinds.KINDS):
         raise next((error for error in refused if isinstance(error, PermissionDenied)), refused[0])
     return sorted(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+
+
+@contextmanager
+def _telling_unserved(kind: str) -> Iterator[None]:
+    """Say that the kind is not served where the server answers 404 for the kind, not for the job."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.code != HTTPStatus.NOT_FOUND or isinstance(error, JobNotFound):
+            raise
+        raise ClusterError(f"the cluster does not serve {kind} ({error})", code=error.code) from error
