@@ -86,7 +86,7 @@ class Cluster:
         """Return commands to inspect the objects while the cluster is up."""
         kubectl = f"kubectl --kubeconfig {self.kubeconfig}"
         return [
-            ("on the cluster", f"{kubectl} -n {self.namespace} get pytorchjobs,pods,pvc"),
+            ("on the cluster", f"{kubectl} -n {self.namespace} get pods,pvc"),
             ("to remove it", f"{kubectl} delete namespace {self.namespace}"),
             ("to keep it up", "make cluster, before; make cluster-down, after"),
         ]

@@ -13,9 +13,10 @@ from rich.console import Console
 from demo.folder import ROOT
 from demo.processes import StackFailed
 from demo.stack import StackConfig
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.run.lookup import list_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,8 +85,8 @@ def clean_up(place: Place, console: Console) -> None:
 async def stop_jobs(place: Place) -> None:
     """Delete the jobs that have not ended; their pods may run until the end of their grace period."""
     backend = place.backend()
-    for job in await backend.list(PYTORCHJOB.KIND, place.namespace, {}):
-        if not PYTORCHJOB.read_status(job).phase.is_terminal:
+    for job in await list_jobs(backend, place.namespace, {}):
+        if not kinds.kind_of(job).read_status(job).phase.is_terminal:
             await backend.delete(JobRef.of(job))
 
 
