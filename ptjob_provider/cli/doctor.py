@@ -71,10 +71,10 @@ async def _version_check(airflow: AirflowTasks) -> Check:
     try:
         text = await airflow.version()
     except ClusterError as error:
-        return Check(about=about, is_good=None, said=str(error))
+        return Check(about=about, is_good=None, result=str(error))
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     limitation = "" if version == (3, 3) else _BEFORE_3_3 if version < (3, 3) else _SINCE_3_4
-    return Check(about=about, is_good=True, said=text, advice=limitation)
+    return Check(about=about, is_good=True, result=text, advice=limitation)
 
 
 async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
@@ -87,15 +87,15 @@ async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
     """
     about = "the Airflow's id"
     if name:
-        return Check(about=about, is_good=True, said=f"[ptjob] instance = {name}")
+        return Check(about=about, is_good=True, result=f"[ptjob] instance = {name}")
     try:
         origins = await airflow.installation_ids()
     except ClusterError as error:
-        return Check(about=about, is_good=None, said=str(error))
+        return Check(about=about, is_good=None, result=str(error))
     if not origins:
-        return Check(about=about, is_good=None, said="none yet; the first task that submits a job makes it")
+        return Check(about=about, is_good=None, result="none yet; the first task that submits a job makes it")
     ids = f"{instance_of(origins)}, made at: {', '.join(sorted(set(origins.values())))}"
     if here == NO_ADDRESS and set(origins.values()) != {NO_ADDRESS}:
-        return Check(about=about, is_good=None, said=ids, advice="look from where Airflow is configured, a worker")
+        return Check(about=about, is_good=None, result=ids, advice="look from where Airflow is configured, a worker")
     why = origin_mismatch(origins, here)
-    return Check(about=about, is_good=not why, said=ids, advice=why)
+    return Check(about=about, is_good=not why, result=ids, advice=why)

@@ -353,8 +353,8 @@ def replicas_in_use(
 
 def checks(checks: Iterable[Check]) -> Table:
     """Return the checks, and what to do."""
-    rows = ((Styled(*_MARKS[check.is_good]), check.about, check.said, check.advice) for check in checks)
-    return _table(("", "ABOUT", "SEEN", "WHAT TO DO"), rows)
+    rows = ((Styled(*_MARKS[check.is_good]), check.about, check.result, check.advice) for check in checks)
+    return _table(("", "CHECK", "RESULT", "WHAT TO DO"), rows)
 
 
 def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:

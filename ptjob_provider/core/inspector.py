@@ -98,13 +98,13 @@ class Check(Record):
     Attributes:
         about: what was checked.
         is_good: True if jobs can use it; None if it is not visible or not needed.
-        said: the result as text.
+        result: the result as text.
         advice: what to do; "" if there is nothing to do.
     """
 
     about: str
     is_good: bool | None
-    said: str
+    result: str
     advice: str = ""
 
 

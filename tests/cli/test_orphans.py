@@ -307,7 +307,7 @@ def test_doctor_says_whether_the_airflows_id_is_its_own(
     check = doctor(base_url)
 
     assert check["is_good"] is expected[0]
-    assert expected[1] in f"{check['said']}; {check['advice']}"
+    assert expected[1] in f"{check['result']}; {check['advice']}"
 
 
 def test_doctor_takes_a_name_that_is_configured_for_good(

@@ -109,7 +109,7 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
 
     assert asked <= given
     assert {part[:2] for part in asked} == {part[:2] for part in given}
-    assert [check.said for check in checks if check.is_good is None] == [
+    assert [check.result for check in checks if check.is_good is None] == [
         *("missing: deployments create", "missing: services create", "missing: pods/portforward create")
     ]
     assert checks[-1].advice == "if it is wanted: the Role of deploy/components/tensorboard"
@@ -161,10 +161,10 @@ def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
     needed, *useful = permission_checks("ml", allowed)
     complete = permission_checks("ml", dict.fromkeys(allowed, True))
 
-    assert (needed.is_good, needed.said) == (False, "missing: pods/log get")
+    assert (needed.is_good, needed.result) == (False, "missing: pods/log get")
     assert needed.advice == "have the Role of deploy/base bound to you"
-    assert useful[0].said == "missing: configmaps create"
-    assert useful[4].said == "missing: nodes list in the whole cluster"
+    assert useful[0].result == "missing: configmaps create"
+    assert useful[4].result == "missing: nodes list in the whole cluster"
     assert useful[4].advice == "if it is wanted: the ClusterRole of deploy/components/cluster-view"
     assert all(check.is_good for check in complete)
 
@@ -174,8 +174,8 @@ def test_a_kind_is_served_or_not_or_by_the_old_operators_crd() -> None:
     job = kinds.DEFAULT
 
     assert kind_check(job, {"pytorchReplicaSpecs", "runPolicy"}).is_good is True
-    assert kind_check(job, {"pytorchReplicaSpecs"}).said.startswith("served by the CRD of the old PyTorch operator")
-    assert (kind_check(job, ()).is_good, kind_check(job, ()).said) == (None, "not served")
+    assert kind_check(job, {"pytorchReplicaSpecs"}).result.startswith("served by the CRD of the old PyTorch operator")
+    assert (kind_check(job, ()).is_good, kind_check(job, ()).result) == (None, "not served")
 
 
 def of_trainer(*fields: str) -> list[Any]:
@@ -196,8 +196,8 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
 
     [missing] = [check for check in checks if check.is_good is False]
     assert missing.about == "permissions in ml"
-    assert "trainjobs create" in missing.said
-    assert "pytorchjobs" not in missing.said
+    assert "trainjobs create" in missing.result
+    assert "pytorchjobs" not in missing.result
     assert missing.advice == "have the Role of deploy/components/kinds and of deploy/base bound to you"
     assert "training-operator" not in {check.about for check in checks}
     assert {"Kubeflow Trainer", "JobSet"} <= {check.about for check in checks}
@@ -212,8 +212,8 @@ async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None
     async with stand_in_api_server(*of_trainer(), answer) as server, shared_client(server.config()) as client:
         checks = {check.about: check for check in await check_up(client, "ml")}
 
-    assert checks["why a job waits in a queue of Kueue"].said == "missing: workloads list"
-    assert checks["Kueue"].said == (
+    assert checks["why a job waits in a queue of Kueue"].result == "missing: workloads list"
+    assert checks["Kueue"].result == (
         "no pod with the label app.kubernetes.io/name=kueue,control-plane=controller-manager is seen"
     )
 
@@ -224,7 +224,7 @@ async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
         checks = await check_up(client, "ml")
 
     [none] = [check for check in checks if check.about == "kinds of jobs"]
-    assert (none.is_good, none.said) == (False, "none is served")
+    assert (none.is_good, none.result) == (False, "none is served")
     assert "Kubeflow Trainer" in none.advice
 
 
@@ -237,9 +237,9 @@ def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:
         return controller_check(TRAINING_OPERATOR, pods)
 
     assert check().is_good is None
-    assert (check(pod).is_good, check(pod).said) == (False, "kubeflow/op is not ready")
+    assert (check(pod).is_good, check(pod).result) == (False, "kubeflow/op is not ready")
     assert check(pod).advice.startswith("jobs get no pods until it runs")
-    assert (check(pod, ready).is_good, check(ready).said) == (True, "kubeflow/op is ready")
+    assert (check(pod, ready).is_good, check(ready).result) == (True, "kubeflow/op is ready")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_controllers_version_is_its_images_tag(image: str, said: str) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     pod = {"metadata": {"name": "op", "namespace": "k"}, "spec": {"containers": [{"image": image}]}, "status": ready}
 
-    assert controller_check(KUEUE, [pod]).said == said
+    assert controller_check(KUEUE, [pod]).result == said
 
 
 def test_the_controllers_of_what_is_served_are_looked_at() -> None:
@@ -287,7 +287,7 @@ def test_whose_words_a_trainjob_has_is_told(fields: set[str], said: str, is_good
     """An older Trainer refuses some fields."""
     check = kind_check(kinds.named("TrainJob"), fields | {"trainer"})
 
-    assert (check.said, check.is_good, bool(check.advice)) == (said, is_good, is_good is None)
+    assert (check.result, check.is_good, bool(check.advice)) == (said, is_good, is_good is None)
 
 
 def test_storage_classes_are_named_with_their_default() -> None:
@@ -295,6 +295,6 @@ def test_storage_classes_are_named_with_their_default() -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     classes = [{"metadata": {"name": "fast"}}, {"metadata": {"name": "slow", "annotations": default}}]
 
-    assert storage_check(classes).said == "fast, slow; slow is the default"
-    assert storage_check(classes[:1]).said == "fast; none is the default"
-    assert (storage_check([]).is_good, storage_check([]).said) == (None, "none")
+    assert storage_check(classes).result == "fast, slow; slow is the default"
+    assert storage_check(classes[:1]).result == "fast; none is the default"
+    assert (storage_check([]).is_good, storage_check([]).result) == (None, "none")

@@ -133,9 +133,9 @@ def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
 
 def test_a_check_leaves_as_plain_values() -> None:
     """For `-o json`."""
-    assert Check(about="a", is_good=None, said="b").to_dict() == {
+    assert Check(about="a", is_good=None, result="b").to_dict() == {
         "about": "a",
         "is_good": None,
-        "said": "b",
+        "result": "b",
         "advice": "",
     }

@@ -60,8 +60,8 @@ def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal)
     checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}
 
     assert checks["training-operator"]["is_good"] is True
-    assert checks["storage classes"]["said"].endswith("is the default")
-    assert checks["`ptjob top node`"]["said"] == "allowed"
+    assert checks["storage classes"]["result"].endswith("is the default")
+    assert checks["`ptjob top node`"]["result"] == "allowed"
 
 
 def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:

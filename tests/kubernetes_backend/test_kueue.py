@@ -173,8 +173,8 @@ def test_a_check_up_sees_kueue(queues: Cluster, own_namespace: str, tmp_path: Pa
     checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}
 
     assert checks["Kueue"]["is_good"] is True
-    assert " is ready, version " in checks["Kueue"]["said"]
-    assert checks["why a job waits in a queue of Kueue"]["said"] == "allowed"
+    assert " is ready, version " in checks["Kueue"]["result"]
+    assert checks["why a job waits in a queue of Kueue"]["result"] == "allowed"
 
 
 async def test_a_job_that_its_queue_never_lets_run_ends_with_the_queues_reason(

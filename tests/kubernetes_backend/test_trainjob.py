@@ -60,10 +60,10 @@ def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
 
     version = binaries.module_version(binaries.TRAINER.folder / "go.mod", TRAINER_MODULE)
     assert checks["Kubeflow Trainer"]["is_good"] is True
-    assert checks["Kubeflow Trainer"]["said"].endswith(f" is ready, version {version}")
+    assert checks["Kubeflow Trainer"]["result"].endswith(f" is ready, version {version}")
     assert checks["JobSet"]["is_good"] is True, checks["JobSet"]
-    assert " is ready, version " in checks["JobSet"]["said"]
-    served = checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["said"]
+    assert " is ready, version " in checks["JobSet"]["result"]
+    served = checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["result"]
     assert served == "served, with the fields of Trainer 2.2 or newer"
 
 

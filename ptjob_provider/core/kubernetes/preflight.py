@@ -58,7 +58,7 @@ async def check_controller(client: Client, controller: Controller) -> Check:
         return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
     except ClusterError:
         advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about=controller.name, is_good=None, said="cannot be read", advice=advice)
+        return Check(about=controller.name, is_good=None, result="cannot be read", advice=advice)
 
 
 def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
@@ -67,15 +67,15 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
     if not pods:
         message = f"no pod with the label {controller.selector} is seen"
         advice = "if jobs get no status, ask the cluster's administrator"
-        return Check(about=about, is_good=None, said=message, advice=advice)
+        return Check(about=about, is_good=None, result=message, advice=advice)
     ready = [pod for pod in pods if is_ready(pod)]
     names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
     versions = ", ".join(dict.fromkeys(filter(None, map(_version, ready or pods))))
     version = f", version {versions}" if versions else ""
     if ready:
-        return Check(about=about, is_good=True, said=f"{names} is ready{version}")
+        return Check(about=about, is_good=True, result=f"{names} is ready{version}")
     advice = f"{controller.without_it} until it runs: kubectl describe and logs of it say why"
-    return Check(about=about, is_good=False, said=f"{names} is not ready{version}", advice=advice)
+    return Check(about=about, is_good=False, result=f"{names} is not ready{version}", advice=advice)
 
 
 def _version(pod: Mapping[str, Manifest]) -> str:
@@ -101,7 +101,7 @@ _OF_OLD_OPERATOR = "served by the CRD of the old PyTorch operator"
 _NONE_IS_SERVED = Check(
     about="kinds of jobs",
     is_good=False,
-    said="none is served",
+    result="none is served",
     advice=f"have one of these installed: {', '.join(kind.OPERATOR for kind in KINDS.values())}",
 )
 
@@ -156,10 +156,10 @@ OF_PODS: Sequence[Right] = (
 """Rights that jobs of every kind need."""
 
 _TRAINER = "trainer.kubeflow.org"
-_RUNTIME = "whether the {} that a TrainJob names is there"
+_RUNTIME = "whether the {} of a TrainJob exists"
 RUNTIMES: Sequence[Right] = (
-    Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("trainingruntime")),
-    Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("clustertrainingruntime")),
+    Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("TrainingRuntime")),
+    Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("ClusterTrainingRuntime")),
 )
 """Rights for checking the runtime of a TrainJob."""
 
@@ -185,8 +185,8 @@ QUEUES: Sequence[Right] = (Right(_KUEUE, "workloads", "list", QUEUE, "why a job 
 """Rights in the component for queues."""
 
 SHOWING: Sequence[Right] = (
-    Right("apps", "deployments", "create", TENSORBOARD, "a job's TensorBoard"),
-    Right("", "services", "create", TENSORBOARD, "a job's TensorBoard"),
+    Right("apps", "deployments", "create", TENSORBOARD, "a TensorBoard beside a job: its Deployment"),
+    Right("", "services", "create", TENSORBOARD, "a TensorBoard beside a job: its Service"),
     Right("", "pods/portforward", "create", TENSORBOARD, "`ptjob tensorboard`"),
 )
 """Rights in the component for TensorBoard, one verb per resource."""
@@ -198,8 +198,8 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
         version = await client.get("/version")
     except PTJobError as error:
         advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
-        return [Check(about="API server", is_good=False, said=str(error), advice=advice)]
-    checks = [Check(about="API server", is_good=True, said=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
+        return [Check(about="API server", is_good=False, result=str(error), advice=advice)]
+    checks = [Check(about="API server", is_good=True, result=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
     kinds = {name: await _kind(client, kind) for name, kind in KINDS.items()}
     served = served_kinds(kinds)
     checks += [*kinds.values(), *([] if served else [_NONE_IS_SERVED])]
@@ -219,29 +219,29 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
     """
     about, served = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
     if not served:
-        return Check(about=about, is_good=None, said=_NOT_SERVED)
+        return Check(about=about, is_good=None, result=_NOT_SERVED)
     if kind.KIND == "PyTorchJob" and "runPolicy" not in served:
         message = f"{_OF_OLD_OPERATOR}, which has no runPolicy"
         advice = "have the training-operator installed, 1.4 or newer"
-        return Check(about=about, is_good=None, said=message, advice=advice)
+        return Check(about=about, is_good=None, result=message, advice=advice)
     if kind.KIND == "TrainJob" and (version := version_of(served)):
         is_new = version == NEWEST
         limits = f"docs/reference/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
         advice = "" if is_new else limits
         message = f"served, with the fields of Trainer {version}"
-        return Check(about=about, is_good=True if is_new else None, said=message, advice=advice)
-    return Check(about=about, is_good=True, said="served")
+        return Check(about=about, is_good=True if is_new else None, result=message, advice=advice)
+    return Check(about=about, is_good=True, result="served")
 
 
 def served_kinds(checks: Mapping[str, Check]) -> list[str]:
     """Return the names of the kinds that are served, or that may be because the check failed."""
-    return [name for name, check in checks.items() if check.said != _NOT_SERVED]
+    return [name for name, check in checks.items() if check.result != _NOT_SERVED]
 
 
 def controllers(checks: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
     """Return the controllers that create pods of the served kinds and release jobs from queues."""
     served = served_kinds(checks)
-    is_old = _OF_OLD_OPERATOR in (checks[DEFAULT.KIND].said if DEFAULT.KIND in checks else "")
+    is_old = _OF_OLD_OPERATOR in (checks[DEFAULT.KIND].result if DEFAULT.KIND in checks else "")
     of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
     return [
         *of_default,
@@ -275,7 +275,7 @@ def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Che
     check = Check(
         about=f"permissions in {namespace}",
         is_good=not missing,
-        said=f"missing: {names}" if missing else f"all {len(required)} that jobs need",
+        result=f"missing: {names}" if missing else f"all {len(required)} that jobs need",
         advice=f"have the Role of {folders} bound to you" if missing else "",
     )
     optional = {right: is_allowed for right, is_allowed in allowed.items() if right.what_for}
@@ -288,10 +288,10 @@ def storage_check(classes: Sequence[Manifest]) -> Check:
     names = [each["metadata"]["name"] for each in classes]
     default = [each["metadata"]["name"] for each in classes if _is_default(each)]
     if default:
-        return Check(about=about, is_good=True, said=f"{', '.join(names)}; {default[0]} is the default")
+        return Check(about=about, is_good=True, result=f"{', '.join(names)}; {default[0]} is the default")
     message = f"{', '.join(names)}; none is the default" if names else "none"
     advice = "claims have to name a class (`ptjob data create --storage-class`), or be created by an administrator"
-    return Check(about=about, is_good=None, said=message, advice=advice)
+    return Check(about=about, is_good=None, result=message, advice=advice)
 
 
 async def _kind(client: Client, kind: Kind) -> Check:
@@ -299,7 +299,7 @@ async def _kind(client: Client, kind: Kind) -> Check:
     try:
         return kind_check(kind, await discovery.spec_fields(client, manifest))
     except ClusterError as error:
-        return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, said=str(error))
+        return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, result=str(error))
 
 
 async def _has_queues(client: Client) -> bool:
@@ -315,7 +315,7 @@ async def _permissions(client: Client, namespace: str, served: Sequence[str], *,
     try:
         allowed = await asyncio.gather(*(is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
-        return [Check(about=f"permissions in {namespace}", is_good=None, said=str(error))]
+        return [Check(about=f"permissions in {namespace}", is_good=None, result=str(error))]
     return permission_checks(namespace, dict(zip(rights, allowed, strict=True)))
 
 
@@ -341,16 +341,16 @@ async def _storage(client: Client) -> Check:
         return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
     except ClusterError:
         advice = f"to see them takes `storageclasses list`: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about="storage classes", is_good=None, said="cannot be read", advice=advice)
+        return Check(about="storage classes", is_good=None, result="cannot be read", advice=advice)
 
 
 def _optional_check(right: Right, *, is_allowed: bool) -> Check:
     about = right.what_for
     if is_allowed:
-        return Check(about=about, is_good=True, said="allowed")
+        return Check(about=about, is_good=True, result="allowed")
     where = "ClusterRole" if right.is_cluster_wide else "Role"
     message = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
-    return Check(about=about, is_good=None, said=message, advice=f"if it is wanted: the {where} of {right.given_by}")
+    return Check(about=about, is_good=None, result=message, advice=f"if it is wanted: the {where} of {right.given_by}")
 
 
 def _is_default(storage_class: Manifest) -> bool:

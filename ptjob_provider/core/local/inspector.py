@@ -215,7 +215,7 @@ def _as_invalid(path: str) -> Iterator[None]:
 
 
 def _check(about: str, message: str, advice: str = "", *, is_good: bool | None = True) -> Check:
-    return Check(about=about, is_good=is_good, said=message, advice=advice)
+    return Check(about=about, is_good=is_good, result=message, advice=advice)
 
 
 def _root_check(root: Path) -> Check:
