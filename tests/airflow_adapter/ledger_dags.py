@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAlias, task
 
+from ptjob_provider.airflow.compat import AIRFLOW
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
 
@@ -101,7 +103,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from airflow.dag_processing.dagbag import DagBag
+    DagBag = import_module("airflow.dag_processing.dagbag" if AIRFLOW >= (3, 2) else "airflow.models.dagbag").DagBag
 
     dags = {each.dag_id: each for each in DagBag(dag_folder=__file__).dags.values()}
     main()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, task
 from kubernetes import client as k8s
 
+from ptjob_provider.airflow.compat import AIRFLOW
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 
@@ -101,6 +103,6 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    from airflow.dag_processing.dagbag import DagBag
+    DagBag = import_module("airflow.dag_processing.dagbag" if AIRFLOW >= (3, 2) else "airflow.models.dagbag").DagBag
 
     main(sys.argv[1:])
