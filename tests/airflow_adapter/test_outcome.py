@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTim
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow import outcome
-from ptjob_provider.airflow.compat import TaskDeferralError
+from ptjob_provider.airflow.compat import HAS_STATE_STORE, TaskDeferralError
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import (
     MOST_METRICS,
@@ -292,6 +292,8 @@ def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(
 
     found = {key: value for key, value in ti.pushed.items() if not key.startswith("job_")}
     assert found.pop("usage")["queue_seconds"] == 299.0
+    if not HAS_STATE_STORE:
+        assert found.pop("ptjob_attempt")["attempt"] == 1
     assert found == {
         "model_uri": "pvc://c/m.pt",
         "tfevents_uri": "pvc://c/logs",
