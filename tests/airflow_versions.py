@@ -12,6 +12,9 @@ KEEPS_ATTEMPTS = AIRFLOW == (3, 3)
 SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
 """Older ones write nothing when a person's click ends a trigger, so the time from there on cannot be measured."""
 
+HAS_PAGES_OF_EVENTS = AIRFLOW >= (3, 2)
+"""Older ones are asked for all events of an asset at once."""
+
 
 def since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
     """Return the mark of a test that needs a part of this or a newer Airflow."""
