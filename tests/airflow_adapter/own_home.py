@@ -10,11 +10,17 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+
+from installed import ROOT
 
 HERE = Path(__file__).parent
 DATABASE = "airflow.db"
 """Where Airflow has its SQLite unless it is told otherwise, below its home."""
+
+WITH_TORCH = sys.executable if find_spec("torch") else str(ROOT / ".venv" / "bin" / "python")
+"""A Python for jobs that need PyTorch or TensorBoard, which the environments of `make test-versions` lack."""
 
 
 @dataclass(frozen=True)

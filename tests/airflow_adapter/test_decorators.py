@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_adapter.own_home import make_home
+from airflow_adapter.own_home import WITH_TORCH, make_home
 from ptjob_provider.airflow.decorators import PyTorchJobDecoratedOperator, pytorch_job_task
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -24,7 +24,7 @@ def test_functions_run_as_jobs(tmp_path: Path) -> None:
 
     With the folder beside the DAG file, too.
     """
-    home = make_home(tmp_path / "home")
+    home = make_home(tmp_path / "home", AIRFLOW__PTJOB__LOCAL_PYTHON=WITH_TORCH)
     (home.root / "dags" / "project").mkdir()
     (home.root / "dags" / "project" / "net.py").write_text("SIZE = 3\n")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_adapter.own_home import make_home
+from airflow_adapter.own_home import WITH_TORCH, make_home
 from installed import install
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def emitted(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:
         python=installed.python,
         AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(transport),
         AIRFLOW__OPENLINEAGE__NAMESPACE="lab",
-        AIRFLOW__PTJOB__LOCAL_PYTHON=sys.executable,
+        AIRFLOW__PTJOB__LOCAL_PYTHON=WITH_TORCH,
     )
     home.run("lineage_dags.py")
     found: Events = {}
