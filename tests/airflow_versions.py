@@ -15,6 +15,9 @@ SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
 HAS_PAGES_OF_EVENTS = AIRFLOW >= (3, 2)
 """Older ones are asked for all events of an asset at once."""
 
+CONSTRAINTS = "airflow" if AIRFLOW == (3, 3) else f"airflow-{AIRFLOW[0]}.{AIRFLOW[1]}"
+"""The file of `constraints/` that this Airflow comes from."""
+
 
 def since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
     """Return the mark of a test that needs a part of this or a newer Airflow."""

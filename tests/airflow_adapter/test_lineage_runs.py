@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.own_home import WITH_TORCH, make_home
+from airflow_versions import CONSTRAINTS
 from installed import install
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(900)
 def emitted(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:
     """Run the DAG twice, first with a training that fails; return the events by task and type."""
     folder = tmp_path_factory.mktemp("lineage")
-    installed = install(f"{wheel}[airflow,openlineage]", folder / "venv")
+    installed = install(f"{wheel}[airflow,openlineage]", folder / "venv", constraints=CONSTRAINTS)
     transport = {"type": "file", "log_file_path": str(folder / "events"), "append": True}
     home = make_home(
         folder / "home",
