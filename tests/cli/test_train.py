@@ -33,11 +33,12 @@ ptjob_provider.train
 print([name for name in ("airflow", "kfp", "kubernetes", "kubernetes_asyncio", "torch") if name in sys.modules])
 """
 INTERRUPTED = """
-import os, time
+import os, signal, time
 from ptjob_provider import train
 def fit():
     print("begun", flush=True)
     time.sleep(600)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell runs these tests in the background
 train(fit, delete_on_interrupt=True)
 """
 
