@@ -111,7 +111,7 @@ class Result:
         cases = list(suite.iter("testcase"))
         skips = [skip for case in cases if (skip := case.find("skipped")) is not None]
         failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
-        why = Counter(skip.get("message", "") for skip in skips if skip.get("type") == "pytest.skip")
+        why = Counter(_reason(skip) for skip in skips if skip.get("type") != "pytest.xfail")
         passed = len(cases) - failed - len(skips)
         return cls(passed=passed, failed=failed, skipped=why, seconds=float(suite.get("time", 0)))
 
@@ -127,6 +127,12 @@ class Result:
     def reasons(self) -> str:
         """Return the reasons for skipped tests, each with their number."""
         return "; ".join(f"{count} × {why}" for why, count in sorted(self.skipped.items()))
+
+
+def _reason(skip: ET.Element) -> str:
+    """Return why a test was skipped; of a file that was skipped as a whole, the reason is at the end of the text."""
+    said = re.search(r"Skipped: (.*?)['\"]\)$", skip.text or "")
+    return f"{said[1]} (a whole file)" if said else skip.get("message", "")
 
 
 def write(versions: tuple[str, str, str], part: str, result: Result) -> None:
