@@ -100,6 +100,7 @@ def main(names: list[str]) -> None:
         SEEN.joinpath(f"{dag_id}.state").write_text(run.state)
     sys.stdout.write("=== dry\n")
     dry.dry_run()
+    sys.stdout.write("=== end, where Airflow may complain of its database\n")
 
 
 if __name__ == "__main__":
