@@ -260,6 +260,19 @@ def test_nothing_travels_that_is_not_used() -> None:
     assert found.text == "\nimport math\n\nB = 2\n\ndef train():\n    return math.pi * B\n"
 
 
+def test_a_call_of_an_imported_module_travels_only_if_it_is_a_setting() -> None:
+    """A look at a result, in a cell of a notebook or below `train` in a script, is nothing that the function needs."""
+    settings = "import os, torch\ntorch.manual_seed(1)\n"
+    looks = (
+        "from ptjob_provider import train as run\nresult = run(fit)\nos.makedirs(result['job'])\ntorch.load('fit.pt')\n"
+    )
+    function = "def fit():\n    return torch.rand(1), os.sep\n"
+
+    found = from_text(settings + looks + function, "fit", file="case.py")
+
+    assert found.text == f"{settings}\n\n\n\n{function}"
+
+
 DECORATED = (
     """
     from airflow.sdk import task
@@ -377,7 +390,7 @@ REFUSED = {
     ),
     "used by a helper": (
         "for n in range(3):\n    LAST = n\ndef helper(): return LAST\ndef train(): return helper()",
-        "'LAST' (used in line 3) is module state",
+        "'LAST' (used in line 3: def helper(): return LAST) is module state",
         "pass its value",
     ),
     "nowhere": ("def train(): return missing", "'missing' is defined nowhere", "define or import it"),
@@ -391,7 +404,7 @@ REFUSED = {
     ),
     "of Airflow": (
         "from airflow.sdk import Variable\nTOKEN = Variable.get('t')\ndef train(): return TOKEN",
-        "'Variable' (used in line 2) is imported from airflow (line 1), which the training's image does not have",
+        "'Variable' (used in line 2: TOKEN = Variable.get('t')) is imported from airflow (line 1), which the",
         "pass its value",
     ),
     "a hint of Airflow": (

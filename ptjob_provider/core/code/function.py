@@ -7,11 +7,13 @@ The result is the file with all other lines emptied, so that tracebacks have the
     imports, also in `try` and `if`; `import *`        names that are imported for type checkers only
     functions, classes, constants, and what they use   names bound in a loop, `with`, `if`, `match` or `try`
     statements that change these: `LAYERS.append(3)`   names that another function changes by `global`
+    settings of imported modules: `random.seed(0)`
     functions that `@MODELS.register` adds to these
     the function's own decorators                      names of Airflow and of this package
     a notebook's cells, in the order they ran          names that the source does not have, or has with other values
 
 Decorators of Airflow and of this package, and those above them, do not travel. Names in annotations travel if they can.
+Other calls of imported modules, such as `torch.load("model.pt")` in a cell, are not needed, and do not travel.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import copy
 import inspect
 import io
 import linecache
+import re
 import symtable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +42,10 @@ _FRAMEWORKS = ("airflow", "ptjob_provider")
 _KNOWN = frozenset((*dir(builtins), "__name__", "__doc__", "__package__", "__spec__", "__loader__", "__builtins__"))
 _SEES_EVERYTHING = {"exec": 1, "eval": 1, "globals": 0}
 """Built-in functions → maximum number of arguments with which they read all names of the module."""
+_SETTING = re.compile(
+    r"\w*seed(_all)?|set_\w+|use|append|insert|update|setdefault|filterwarnings|simplefilter|basicConfig"
+)
+"""Functions of imported modules that are called for their effect, such as `torch.manual_seed`, `sys.path.insert`."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _STATEMENTS = (
     *_DEFINITIONS,
@@ -173,10 +180,12 @@ class _Unit:
     Attributes:
         nodes: the statements, without decorators that do not travel.
         lines: the numbers of their lines, without those of such decorators.
+        imported: the names that the file imports.
     """
 
     nodes: Sequence[ast.stmt]
     lines: Sequence[int]
+    imported: set[str]
 
     @cached_property
     def table(self) -> symtable.SymbolTable:
@@ -190,7 +199,7 @@ class _Unit:
             return {self.nodes[0].name}
         symbols = self.table.get_symbols()
         bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
-        return bound.union(*map(_changed, self.nodes))
+        return bound.union(*(_changed(node, self.imported) for node in self.nodes))
 
     @cached_property
     def uses(self) -> set[str]:
@@ -240,11 +249,11 @@ class _Module:
         self.file = file
         self.values = values
         self.frameworks = _framework_names(self.tree)
+        self.imported = {name for node in _imports(self.tree) for name in _imported(node)}
         self.units = [self.unit(group) for group in _sharing_lines(self.tree.body)]
         self._bindings: dict[str, list[_Unit]] = {}
-        imported = {name for node in _imports(self.tree) for name in _imported(node)}
         for unit in self.units:
-            for name in unit.binds | (unit.registries - imported):
+            for name in unit.binds | (unit.registries - self.imported):
                 self._bindings.setdefault(name, []).append(unit)
 
     def unit(self, nodes: Sequence[ast.stmt]) -> _Unit:
@@ -258,7 +267,7 @@ class _Module:
                 node = copy.copy(node)  # noqa: PLW2901 - the tree stays as the file is
                 node.decorator_list = node.decorator_list[len(dropped) :]
             kept.append(node)
-        return _Unit(nodes=kept, lines=list(lines))
+        return _Unit(nodes=kept, lines=list(lines), imported=self.imported)
 
     def _dropped(self, node: _Function | ast.ClassDef) -> list[ast.expr]:
         """Return the decorators from the first to the last one of a framework."""
@@ -382,7 +391,9 @@ class _Collector:
                 self._refuse(name, f"{why} (line {units[0].lines[0]})", "pass its value as an argument", self._kept[0])
 
     def _refuse(self, name: str, why: str, advice: str, user: _Unit) -> NoReturn:
-        via = "" if user is self._kept[0] else f" (used in line {user.lines[0]})"
+        number = user.lines[0]
+        statement = self._module.lines[number - 1].strip()
+        via = "" if user is self._kept[0] else f" (used in line {number}: {statement:.80})"
         _refuse(self._name, f"{name!r}{via}", why, advice)
 
 
@@ -514,13 +525,14 @@ def _root(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _changed(node: ast.stmt) -> set[str]:
-    """Return the names whose values a statement changes in place."""
+def _changed(node: ast.stmt, imported: set[str]) -> set[str]:
+    """Return the names whose values a statement changes in place; of imported modules, only by a setting."""
     targets: list[ast.expr] = list(getattr(node, "targets", ()))
     if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
         targets = [node.target]
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        targets = [node.value.func]
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(attr=attr) as called)):
+            targets = [called] if _root(called) not in imported or _SETTING.fullmatch(attr) else []
     return {_root(each) for each in targets if isinstance(each, (ast.Attribute, ast.Subscript))} - {""}
 
 
