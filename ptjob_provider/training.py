@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import fields
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -31,7 +32,7 @@ from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.local.config import NO_IMAGE
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.snapshot import look
-from ptjob_provider.core.spec import CodeSource, TrainingJob
+from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, seconds
@@ -187,6 +188,9 @@ def _job(
 ) -> TrainingJob:
     check_no_command(given, ("command", "args"), title="train")
     source = from_function(function, modules=modules, has_folder=CodeSource.is_folder(given.get("code")))
+    for name in given.keys() & signature(function).parameters.keys() - {*JOB_FIELDS}:
+        rule = f"by position, or in kwargs={{'{name}': …}}"
+        raise InvalidSpec.of(name, given[name], f"it is an argument of {source.name}; allowed: {rule}")
     command = job_command(source, function, args, kwargs, fields=given)
     defaults = {"name": stem_of(source.name), **(_LOCAL if is_local else {})}
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -177,10 +177,16 @@ def one_of(words: Iterable[object], given: object = "") -> str:
     return "allowed: " + ", ".join(texts) + (f"; did you mean {close}?" if close else "")
 
 
+_PREFIX = 3
+"""Minimum length of a beginning that is taken for the whole word."""
+
+
 def nearest(given: object, words: Iterable[str]) -> str:
-    """Return the word that is closest to the given one, ignoring case; "" if none is close."""
+    """Return the word that is closest to the given one or begins with it, ignoring case; "" if none does."""
     import difflib  # noqa: PLC0415 - only needed for an error
 
-    by_lower = {word.lower(): word for word in words}
-    close = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
+    by_lower, text = {word.lower(): word for word in words}, str(given).lower()
+    close = difflib.get_close_matches(text, by_lower, n=1) or [
+        word for word in by_lower if len(text) >= _PREFIX and word.startswith(text)
+    ]
     return by_lower[close[0]] if close else ""

@@ -68,7 +68,7 @@ def fails(at: int) -> float:
     return 1 / (at - at)
 
 
-def hangs() -> None:
+def hangs(rate: float = 1.0) -> None:
     import time  # noqa: PLC0415 - travels with the function
 
     print("begun", flush=True)
@@ -167,6 +167,12 @@ def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) ->
 
 
 REFUSED = {
+    "an argument of the function": (
+        {"rate": 2},
+        r"rate: 2 is not allowed; it is an argument of \w+; allowed: by position, or in kwargs={'rate': …}",
+    ),
+    "a number of replicas for a role": ({"worker": 2}, r"worker: 2 is not allowed; .*did you mean workers\?"),
+    "the beginning of an option": ({"nproc": 2}, r"nproc: there is no such field; did you mean nproc_per_node\?"),
     "an option that no job has": ({"worker_count": 2}, r"worker_count: there is no such field; did you mean worker"),
     "a command": ({"command": ["python"]}, r"train: command: .*allowed: none; the function runs"),
     "another back-end": ({"backend": "slurm"}, r"backend: 'slurm' is not allowed; allowed: kubernetes, local"),

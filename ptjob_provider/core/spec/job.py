@@ -145,6 +145,8 @@ class RoleFields:
         Raises:
             InvalidSpec: a field is unknown or invalid.
         """
+        if isinstance(value, int):
+            raise InvalidSpec.of(field, value, "allowed: a map of the fields of this role; did you mean workers?")
         return parse_into(cls, parsers.mapping(field, value), prefix=f"{field}.")
 
     @classmethod
