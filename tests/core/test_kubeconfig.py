@@ -30,6 +30,15 @@ def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, 
     }
 
 
+async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As whoever tries the package first has none."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+    with pytest.raises(InvalidSpec, match=r"the default kubeconfig: there is none; name one, or .*backend: local"):
+        async with shared_client(ClusterConfig(attempts=1)) as client:
+            await client.get("/api")
+
+
 @pytest.mark.parametrize(
     ("content", "context", "message"),
     [

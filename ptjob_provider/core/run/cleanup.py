@@ -211,8 +211,9 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
     except JobNotFound:
         return ""
     except PTJobError as error:
+        may_run = f"{name} may still run" if ref or (record and record.uid) else f"if {name} was submitted, it may run"
         return (
-            f"{name} may still run, and could not be marked for the orphan search to spare it ({error}): it may be "
+            f"{may_run}, and could not be marked for the orphan search to spare it ({error}): it may be "
             "stopped by the next search. Look at it: ptjob get; end it: ptjob delete"
         )
     return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"

@@ -15,6 +15,7 @@ import re
 import time
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -24,7 +25,6 @@ from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from kubernetes_asyncio.client import Configuration
 
@@ -148,6 +148,8 @@ class Credentials:
                 content, context=context, client_configuration=configuration
             )
         path = self._config.kube_config_path
+        if path is None and not _has_default_kubeconfig():
+            raise kubeconfig.ConfigException("there is none; name one, or run jobs on this machine (backend: local)")
         return await kubeconfig.load_kube_config(
             config_file=path, context=context, client_configuration=configuration, persist_config=False
         )
@@ -157,6 +159,11 @@ class Credentials:
         if self._config.kube_config is not None:
             return "the connection's kubeconfig"
         return self._config.kube_config_path or "the default kubeconfig"
+
+
+def _has_default_kubeconfig() -> bool:
+    paths = os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)
+    return any(Path(each).expanduser().exists() for each in paths)
 
 
 def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Endpoint:
