@@ -95,9 +95,9 @@ def test_the_nightly_dag_trains_and_reports(shell: Shell) -> None:
     done = shell.lines("python nightly.py", **settings(shell))
 
     assert done.returncode == 0, done.stdout
-    ((day, loss),) = re.findall(r"model pvc://models/(\S+)/model\.pt, loss (\d+\.\d+)", done.stdout)
+    ((run, loss),) = re.findall(r"model pvc://models/(\S+)/model\.pt, loss (\d+\.\d+)", done.stdout)
     assert float(loss) < 0.1
-    assert (shell.folder / "airflow" / "ptjob" / "claims" / "trainings" / "models" / day / "model.pt").is_file()
+    assert (shell.folder / "airflow" / "ptjob" / "claims" / "trainings" / "models" / run / "model.pt").is_file()
 
 
 @pytest.mark.usefixtures("first_run")
