@@ -200,9 +200,9 @@ async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int
 async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, Any]) -> None:
     """A gateway has put its own words there, behind a status of success."""
     async with stand_in_api_server(*[(200, answer)] * 2) as server, shared_client(server.config()) as client:
-        with pytest.raises(ClusterError, match="is not Kubernetes'"):
+        with pytest.raises(ClusterError, match="the response is not from Kubernetes"):
             await client.object(paths.pods("team", "one"))
-        with pytest.raises(ClusterError, match="is not Kubernetes'"):
+        with pytest.raises(ClusterError, match="the response is not from Kubernetes"):
             await client.items(PODS)
 
 
