@@ -28,12 +28,14 @@ from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from cluster.boot import Cluster
     from cluster.kubectl import Kubectl
     from kubernetes_backend.failure import Act, Failure
+    from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.spec import TrainingJob
 
@@ -128,9 +130,9 @@ async def _fail(cluster: Cluster, name: str, failure: Failure) -> Ended:
     with contextlib.ExitStack() as stack:
         namespace = await asyncio.to_thread(stack.enter_context, namespace_in(cluster))
         await asyncio.to_thread(failure.prepare, cluster.kubectl, namespace)
-        backend, sink = KubernetesBackend(config_of(cluster.layout.kubeconfig)), ListSink()
+        backend, sink = Followed(config_of(cluster.layout.kubeconfig)), ListSink()
         submission = await _submitted(backend, failure.training_job(namespace))
-        acting = asyncio.create_task(_act(backend, submission.ref, cluster, failure.acts))
+        acting = asyncio.create_task(_act(backend, submission.ref.namespace, cluster, failure.acts))
         try:
             conclusion = await follow(backend, submission, sink=sink, limits=patient(failure.limits))
         finally:
@@ -157,16 +159,30 @@ async def _submitted(backend: KubernetesBackend, job: TrainingJob) -> Submission
                 await asyncio.sleep(2)
 
 
-async def _act(backend: KubernetesBackend, ref: JobRef, cluster: Cluster, acts: Sequence[Act]) -> None:
+class Followed(KubernetesBackend):
+    """The back-end, and the observations that its one follower has taken in."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        super().__init__(config)
+        self.taken: asyncio.Queue[Observation] = asyncio.Queue()
+
+    async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
+        """Yield the job's state; a follower that asks for the next one has taken in this one."""
+        async with contextlib.aclosing(super().watch(ref)) as watch:
+            async for observation in watch:
+                yield observation
+                self.taken.put_nowait(observation)
+
+
+async def _act(backend: Followed, namespace: str, cluster: Cluster, acts: Sequence[Act]) -> None:
+    """Do what is done to the job; not before its follower has seen what makes it so."""
     world, left = World(), list(acts)
-    watch = backend.watch(ref) if left else None
-    async with contextlib.aclosing(watch) if watch else contextlib.nullcontext():
-        while left and watch:
-            seen = await anext(watch)
-            world.job, world.pods = seen.job, {pod["metadata"]["name"]: pod for pod in seen.pods}
-            for act in [one for one in left if one.when(world)]:
-                left.remove(act)
-                await asyncio.to_thread(act.do, cluster.kubectl, ref.namespace)
+    while left:
+        seen = await backend.taken.get()
+        world.job, world.pods = seen.job, {pod["metadata"]["name"]: pod for pod in seen.pods}
+        for act in [one for one in left if one.when(world)]:
+            left.remove(act)
+            await asyncio.to_thread(act.do, cluster.kubectl, namespace)
 
 
 async def _read_again(backend: KubernetesBackend, ref: JobRef) -> Diagnosis | None:
