@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from kubernetes_asyncio.config import kube_config
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
@@ -32,7 +33,7 @@ def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, 
 
 async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As whoever tries the package first has none."""
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
 
     with pytest.raises(InvalidSpec, match=r"the default kubeconfig: there is none; name one, or .*backend: local"):
         async with shared_client(ClusterConfig(attempts=1)) as client:

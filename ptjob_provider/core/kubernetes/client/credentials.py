@@ -148,7 +148,7 @@ class Credentials:
                 content, context=context, client_configuration=configuration
             )
         path = self._config.kube_config_path
-        if path is None and not _has_default_kubeconfig():
+        if path is None and not _exists(kubeconfig.kube_config.KUBE_CONFIG_DEFAULT_LOCATION):
             raise kubeconfig.ConfigException("there is none; name one, or run jobs on this machine (backend: local)")
         return await kubeconfig.load_kube_config(
             config_file=path, context=context, client_configuration=configuration, persist_config=False
@@ -161,9 +161,8 @@ class Credentials:
         return self._config.kube_config_path or "the default kubeconfig"
 
 
-def _has_default_kubeconfig() -> bool:
-    paths = os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)
-    return any(Path(each).expanduser().exists() for each in paths)
+def _exists(kubeconfigs: str) -> bool:
+    return any(Path(each).expanduser().exists() for each in kubeconfigs.split(os.pathsep))
 
 
 def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Endpoint:
