@@ -86,6 +86,6 @@ def _telling_unserved(kind: str) -> Iterator[None]:
     try:
         yield
     except ClusterError as error:
-        if error.code != HTTPStatus.NOT_FOUND or isinstance(error, JobNotFound):
+        if error.code != HTTPStatus.NOT_FOUND or isinstance(error, JobNotFound) or error.retryable:
             raise
         raise ClusterError(f"the cluster does not serve {kind} ({error})", code=error.code) from error
