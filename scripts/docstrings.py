@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 TARGETS: Mapping[tuple[Path, str], Mapping[str, str]] = {
     (AIRFLOW / "operators.py", "PyTorchJobOperator"): {
         "name": "Readable beginning of the job's name. None: the manifest's name, else the task id.",
-        "namespace": "Where the job runs. None: the manifest's namespace, else the connection's, else the "
+        "namespace": "Namespace of the job. None: the manifest's namespace, else the connection's, else the "
         "namespace of Airflow's pod, else `default`.",
     },
     (KFP / "component.py", "pytorchjob_op"): {
         "name": "Readable beginning of the job's name. None: the manifest's name, else the task's name.",
-        "namespace": "Where the job runs. None: the step's own; in another one the job has no owner, see "
+        "namespace": "Namespace of the job. None: the step's own; in another one the job has no owner, see "
         "docs/how-to/kubeflow-pipelines.md.",
     },
 }

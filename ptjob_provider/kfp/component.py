@@ -397,7 +397,7 @@ def pytorchjob_op(
 
     Args:
         name: Readable beginning of the job's name. None: the manifest's name, else the task's name.
-        namespace: Where the job runs. None: the step's own; in another one the job has no owner, see
+        namespace: Namespace of the job. None: the step's own; in another one the job has no owner, see
             docs/how-to/kubeflow-pipelines.md.
         image: Container image of every replica. None: the manifest's; required without a manifest.
         command: Program and its first arguments, as a list; it replaces the image's entrypoint. None: the image's
@@ -433,9 +433,9 @@ def pytorchjob_op(
         working_dir: Directory in which the program starts, as an absolute path. None: the image's.
         code: Code that is brought into every pod before the training starts: a folder of this machine, a git
             repository, or a folder of an rsync server. None: the image has the code.
-        restart_policy: What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted
-            alone cannot rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is
-            elastic, where it can.
+        restart_policy: Restart policy of a replica that fails. None: `Never` for typed fields - a rank that is
+            restarted alone cannot rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the
+            job is elastic, where it can.
         clean_pod_policy: Pods that are deleted when the job ends. None: `Running` for typed fields, so that no replica
             keeps its GPUs (the CRD's default keeps them all running).
         backoff_limit: Number of container restarts, over all replicas, after which the job fails. None: no limit.
@@ -443,8 +443,7 @@ def pytorchjob_op(
             None: no deadline.
         ttl_seconds_after_finished: Seconds after its end at which the finished job is deleted; outputs stay. None: 7
             days for typed fields, long enough to look into a failure after a weekend. 2147483647 keeps it for good.
-        suspend: Whether the job is created suspended: it has no pods until somebody resumes it (`ptjob resume`). None:
-            no.
+        suspend: Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no.
         elastic_policy: Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host,
             rdzv_port, rdzv_id, rdzv_conf, standalone. None: a fixed number of pods.
         node_selector: Labels that a node must have. None: any node.
@@ -454,12 +453,12 @@ def pytorchjob_op(
         scheduler_name: Scheduler that places the pods. None: the cluster's default.
         queue_name: Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not
             queued.
-        gang: Whether the pods are scheduled all together or not at all (`schedulingPolicy.minAvailable` = all), if the
-            operator uses a gang scheduler. None: the operator's default.
+        gang: Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses
+            a gang scheduler. None: the operator's default.
         service_account_name: Service account of the pods. None: the namespace's `default`.
         image_pull_secrets: Names of the secrets that can pull the image. None: the service account's.
-        image_pull_policy: When the image is pulled. None: Kubernetes decides by its tag.
-        host_network: Whether the pods use their node's network (for RDMA). None: no.
+        image_pull_policy: Pull policy of the image. None: Kubernetes decides by its tag.
+        host_network: Use the node's network in the pods (for RDMA). None: no.
         security_context: A core/v1 PodSecurityContext for every pod. None: the cluster's default.
         container_security_context: A core/v1 SecurityContext for the training container. None: as the pod's.
         init_containers: Containers that run before the training in every pod, as core/v1 Container objects; they
@@ -475,16 +474,15 @@ def pytorchjob_op(
         pod_template: Template of every pod, which all other fields and a manifest override: a pod template, a pod (as
             for KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. None: no
             template.
-        model: Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be
-            on a claim. None: not checked.
-        tfevents: Where the program writes its TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR
-            has the path. None: not checked.
-        checkpoints: Where the program keeps checkpoints from which the next attempt resumes, in the same two forms as
-            `model`; PTJOB_CHECKPOINT_DIR has the path. None: none.
-        tensorboard: Whether a TensorBoard runs beside the job on a cluster, as long as the job's object exists: true,
-            or a map of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image
-            (default the installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: no
-            TensorBoard.
+        model: File or folder of the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
+            claim. None: not checked.
+        tfevents: Folder of the program's TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has
+            the path. None: not checked.
+        checkpoints: Folder of the checkpoints from which the next attempt resumes, in the same two forms as `model`;
+            PTJOB_CHECKPOINT_DIR has the path. None: none.
+        tensorboard: Run a TensorBoard beside the job on a cluster, as long as the job's object exists: true, or a map
+            of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image (default the
+            installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: no TensorBoard.
         kind: Kind of the job's object: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
             `PyTorchTrainingJob` (T9k), in upper or lower case. None: the manifest's; else the installation's, `[ptjob]
             kind`; else the first of these that the cluster serves.

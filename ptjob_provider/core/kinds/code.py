@@ -38,7 +38,7 @@ DEFAULT_WORKING_DIR = "/root"
 """Parent of the code's folder, as in Arena, if the job has no working directory."""
 
 FOLDER = "/ptjob-code"
-"""Where a folder is unpacked if the job has no working directory."""
+"""Folder into which a folder is unpacked if the job has no working directory."""
 
 _FOLDER_VOLUME = "code-folder"
 _ARCHIVE_VOLUME = "code-archive"

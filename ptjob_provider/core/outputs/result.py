@@ -112,7 +112,7 @@ class JobResult(TypedDict):
     failed_replicas: list[FailedReplica]
     """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
     return_value: NotRequired[Any]
-    """What the function returned, if the job ran one."""
+    """Return value of the function, if the job ran one."""
 
 
 def build_result(

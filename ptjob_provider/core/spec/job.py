@@ -299,7 +299,7 @@ class TrainingJob:
     without a manifest. The object's name adds a hash of owner and attempt, so that two runs never collide."""
 
     namespace: str | None = setting(pods.namespace)
-    """Where the job runs. None: the manifest's namespace, else `default`."""
+    """Namespace of the job. None: the manifest's namespace, else `default`."""
 
     image: str | None = setting(parsers.text)
     """Container image of every replica. None: the manifest's; required without a manifest."""
@@ -382,7 +382,7 @@ class TrainingJob:
     are moved into a Secret that the job owns. None: the image has the code."""
 
     restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
-    """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
+    """Restart policy of a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
     rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
     can."""
 
@@ -402,7 +402,7 @@ class TrainingJob:
     enough to look into a failure after a weekend. 2147483647 keeps it for good."""
 
     suspend: bool | None = setting(parsers.boolean)
-    """Whether the job is created suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no."""
+    """Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no."""
 
     elastic_policy: ElasticPolicy | None = setting(ElasticPolicy.parse)
     """Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host, rdzv_port, rdzv_id,
@@ -427,8 +427,8 @@ class TrainingJob:
     """Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not queued."""
 
     gang: bool | None = setting(parsers.boolean)
-    """Whether the pods are scheduled all together or not at all (`schedulingPolicy.minAvailable` = all), if the
-    operator uses a gang scheduler. None: the operator's default. False removes a manifest's minAvailable."""
+    """Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses a
+    gang scheduler. None: the operator's default. False removes a manifest's minAvailable."""
 
     service_account_name: str | None = setting(parsers.text)
     """Service account of the pods. None: the namespace's `default`."""
@@ -437,10 +437,10 @@ class TrainingJob:
     """Names of the secrets that can pull the image. None: the service account's."""
 
     image_pull_policy: str | None = setting(parsers.word("Always", "IfNotPresent", "Never"))
-    """When the image is pulled. None: Kubernetes decides by its tag."""
+    """Pull policy of the image. None: Kubernetes decides by its tag."""
 
     host_network: bool | None = setting(parsers.boolean)
-    """Whether the pods use their node's network (for RDMA). None: no."""
+    """Use the node's network in the pods (for RDMA). None: no."""
 
     security_context: Mapping[str, Any] | None = setting(parsers.mapping)
     """A core/v1 PodSecurityContext for every pod. None: the cluster's default."""
@@ -475,20 +475,20 @@ class TrainingJob:
     is the one named `pytorch`, else the first one. None: no template."""
 
     model: str | None = setting(parsers.text)
-    """Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
+    """File or folder of the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
     claim. PTJOB_MODEL_PATH has the path in the pod. The job only succeeds if something newer than the job is there.
     None: not checked."""
 
     tfevents: str | None = setting(parsers.text)
-    """Where the program writes its TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has the
+    """Folder of the program's TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has the
     path. Checked like the model. None: not checked."""
 
     checkpoints: str | None = setting(parsers.text)
-    """Where the program keeps checkpoints from which the next attempt resumes, in the same two forms as `model`;
+    """Folder of the checkpoints from which the next attempt resumes, in the same two forms as `model`;
     PTJOB_CHECKPOINT_DIR has the path. Never checked. None: none."""
 
     tensorboard: TensorBoard | None = setting(TensorBoard.parse)
-    """Whether a TensorBoard runs beside the job on a cluster, as long as the job's object exists: true, or a map of
+    """Run a TensorBoard beside the job on a cluster, as long as the job's object exists: true, or a map of
     logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image (default the
     installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). If it cannot be created, the log says
     so and the job trains without it. None: no TensorBoard."""
