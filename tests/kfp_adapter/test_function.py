@@ -15,6 +15,7 @@ from kfp import dsl, local
 
 from function_table import FUNCTIONS, cases, check, returned_by
 from kfp_adapter.compiled import compile_pipeline, inputs
+from kfp_adapter.folders import sized, write_code, write_folder
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
@@ -71,28 +72,14 @@ def test_a_function_gets_the_pipelines_values(of_this_machine: LocalBackend) -> 
     assert result["return_value"] == [3, 2.0, f"of {NOTE}", [1.5], {"a": [1, None]}, True]
 
 
-@dsl.component(base_image="python:3.11", install_kfp_package=False)
-def write_code(code: dsl.Output[dsl.Artifact]):  # noqa: ANN201 - kfp reads it
-    import pathlib  # noqa: PLC0415 - only this function's source runs
-
-    pathlib.Path(code.path).mkdir()
-    (pathlib.Path(code.path) / "net.py").write_text("SIZE = 3\n")
-
-
-def sized() -> int:
-    import net  # noqa: PLC0415 - it is in the pod alone
-
-    return int(net.SIZE)
-
-
 def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, of_this_machine: LocalBackend) -> None:
     """Written by a step before, or imported: the function finds its modules there."""
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "net.py").write_text("SIZE = 4\n")
+    write_folder(tmp_path / "project")
+    write = dsl.component(base_image="python:3.11", install_kfp_package=False)(write_code)
 
     def define() -> None:
         imported = dsl.importer(artifact_uri=str(tmp_path / "project"), artifact_class=dsl.Artifact)
-        pytorchjob_op(function=sized, image="none", code=write_code().output, name="made")
+        pytorchjob_op(function=sized, image="none", code=write().output, name="made")
         pytorchjob_op(function=sized, image="none", code=imported.output, name="imported")
 
     dsl.pipeline(name="folders")(define)()

@@ -79,8 +79,12 @@ class Lab:
             if as_user is not None:
                 kubernetes.set_security_context(task, run_as_user=as_user, run_as_group=as_user)
 
+        return self.compiled(pipeline)
+
+    def compiled(self, define: Callable[..., Any]) -> dict[str, Any]:
+        """Compile a pipeline."""
         with tempfile.TemporaryDirectory() as folder:
-            return compile_pipeline(pipeline, Path(folder))
+            return compile_pipeline(define, Path(folder))
 
     @functools.cached_property
     def waiting(self) -> dict[str, Any]:

@@ -7,17 +7,20 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
+from kfp import dsl
 
 import code_servers
 from cluster.sync_image import SYNC
 from cluster.tenants import service_account
 from code_servers import Net
 from kfp_adapter.driver_stand_in import ROOT, TASK
-from kfp_cluster.lab import PATIENCE, new_run, owners, until
+from kfp_adapter.folders import sized, write_code
+from kfp_cluster.lab import PATIENCE, STEM, new_run, owners, until
 from kfp_cluster.step_pod import Try
 from kfp_cluster.stock_role import STOCK, documented, of_accounts
 from ptjob_provider.core.identity import JobRef
-from rbac import rules_of_kinds
+from ptjob_provider.kfp.component import pytorchjob_op
+from rbac import rules_of, rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +113,28 @@ def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> Non
     assert "rank 0 of 2" in step.log().splitlines()
     assert (told["job_name"], told["result"]["job"]["kind"]) == (job["metadata"]["name"], "TrainJob")
     assert owners(job) == [lab.controller(run)["uid"]]
+
+
+def test_a_folder_that_the_step_before_has_written_is_the_code(lab: Lab, trained: Cluster, digits_image: str) -> None:
+    """It travels from the artifact store through the step's pod into the pods of the job."""
+    run, account = new_run("folder"), "runs-folders"
+    service_account(trained, lab.namespace, [*STOCK, *documented(), *rules_of("code")], name=account)
+    write = dsl.component(base_image=lab.image, install_kfp_package=False)(write_code)
+
+    def define():  # noqa: ANN202 - kfp reads annotations, which are texts here
+        fields = {"image": digits_image, "name": f"{STEM}{dsl.PIPELINE_JOB_ID_PLACEHOLDER}"}
+        pytorchjob_op(step_image=lab.image, function=sized, code=write().output, **fields)
+
+    pipeline = lab.compiled(define)
+    before = lab.start(Try(run=run, task="write-code"), pipeline, account=account)
+    assert before.wait() == 0, before.log()
+    upstream = {"write-code": before.published()}
+    step = lab.start(Try(run=run, upstream=upstream), pipeline, account=account)
+
+    assert step.wait() == 0, step.log()
+    result = step.published()["parameters"]["result"]
+    assert result["return_value"] == 3
+    assert result["code_revision"]["digest"].startswith("sha256:")
 
 
 def running(lab: Lab, attempt: Try) -> tuple[Step, JobRef]:

@@ -5,9 +5,10 @@
 Read in `backend/src/v2/component/launcher_v2.go`: folders of the outputs (`prepareOutputFolders`), inputs that nobody
 gave (`addDefaultParams`), placeholders (`compileCmdAndArgs`, `getPlaceholders`), input artifacts (`downloadArtifacts`,
 `fetchNonDefaultBuckets`), outputs (`getExecutorOutputFile`, `uploadOutputArtifacts`, `mergeRuntimeArtifacts`); which
-addresses it takes in `backend/src/v2/objectstore/config.go`. It starts the command with a pipe on its output and
-handles no signal. There is neither a metadata store nor an artifact store: --store has what lies in the latter, address
-to text, and what would be brought to both is the last line of the log, PUBLISHED and one JSON value.
+addresses it takes in `backend/src/v2/objectstore/config.go`, folders in `object_store.go` beside it (`DownloadBlob`,
+`UploadBlob`). It starts the command with a pipe on its output and handles no signal. There is neither a metadata store
+nor an artifact store: --store has what lies in the latter, address to text (of a folder: paths to texts), and what
+would be brought to both is the last line of the log, PUBLISHED and one JSON value.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def download(artifacts: dict[str, Any], store: dict[str, str]) -> None:
-    """Put the input artifacts where the command looks for them.
+def download(artifacts: dict[str, Any], store: dict[str, Any]) -> None:
+    """Put the input artifacts where the command looks for them: a text as a file, a dictionary as a folder.
 
     Raises:
         Refused: one of them is at an address that the launcher does not know.
@@ -130,10 +131,12 @@ def download(artifacts: dict[str, Any], store: dict[str, str]) -> None:
             raise Refused(f"failed to fetch non default buckets: {where}: {why}")
     for each in artifacts.values():
         uri = each["artifacts"][0]["uri"]
-        if uri in store:
-            os.makedirs(os.path.dirname(local_path(uri)), exist_ok=True)  # noqa: PTH103, PTH120 - as above
-            with open(local_path(uri), "w") as file:  # noqa: PTH123 - as above
-                file.write(store[uri])
+        content = store.get(uri, {})
+        for name, text in content.items() if isinstance(content, dict) else [("", content)]:
+            path = os.path.join(local_path(uri), name) if name else local_path(uri)  # noqa: PTH118 - as above
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+            with open(path, "w") as file:  # noqa: PTH123 - as above
+                file.write(text)
 
 
 def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +151,11 @@ def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(uri: str) -> dict[str, Any]:
-    """Return what a store would have of an artifact: its text, if it is one, and its digest."""
+    """Return what a store would have of an artifact: its text and digest, or the texts of a folder by their paths."""
     path = local_path(uri)
+    if path and os.path.isdir(path):  # noqa: PTH112 - as above
+        files = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]  # noqa: PTH118
+        return {"content": {os.path.relpath(file, path): _text(file) for file in files}}
     if not path or not os.path.isfile(path):  # noqa: PTH113 - as above
         return {"content": None}
     with open(path, "rb") as file:  # noqa: PTH123 - as above
@@ -159,6 +165,11 @@ def _stored(uri: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         content = None
     return {"content": content, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _text(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123 - as above
+        return file.read()
 
 
 def local_path(uri: str) -> str:
