@@ -104,10 +104,10 @@ def _read(path: Path, field: str) -> str:
 
 
 def _parse(text: str, field: str) -> Any:
-    if len(text.encode()) > MAX_BYTES:
-        raise InvalidSpec.of(field, text, f"allowed: at most {MAX_BYTES} bytes")
-    loader = _Loader(text, field)
     try:
+        if len(text.encode()) > MAX_BYTES:
+            raise InvalidSpec.of(field, text, f"allowed: at most {MAX_BYTES} bytes")
+        loader = _Loader(text, field)
         node = loader.get_single_node()
         if node is None:
             raise InvalidSpec(f"{field}: the YAML document is empty")
@@ -123,7 +123,7 @@ def yaml_problem(error: Exception) -> str:
     """Return the line and the message of a YAML error, without the quoted text."""
     mark = getattr(error, "problem_mark", None)
     words = [getattr(error, name, None) for name in ("context", "problem")]
-    text = ", ".join(word for word in words if word) or str(error)
+    text = ", ".join(word for word in words if word) or " ".join(str(error).split())
     return f"line {mark.line + 1}: {text}" if mark else text
 
 
