@@ -127,16 +127,19 @@ async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) 
 
 
 @pytest.mark.cluster
-async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(request: pytest.FixtureRequest, folder: Path) -> None:
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(
+    request: pytest.FixtureRequest, folder: Path, kind: str
+) -> None:
     """With the rights of `ptjob data cp`, to the claim that the job mounts; it arrives as it was."""
-    place, noise = on_cluster(request, "code", "data"), os.urandom(30_000_000)
+    place, noise = on_cluster(request, "kinds", "code", "data"), os.urandom(30_000_000)
     (folder / "noise").write_bytes(noise)
     (folder / "train.py").write_text(
         "import hashlib, pathlib; print(hashlib.sha256(pathlib.Path('noise').read_bytes()).hexdigest())\n"
     )
-    prepared_volume(request.getfixturevalue("cluster"), place.namespace)
+    prepared_volume(request.getfixturevalue("trained"), place.namespace)
 
-    conclusion, sink = await place.run(folder, volumes=["data:/data"])
+    conclusion, sink = await place.run(folder, kind=kind, volumes=["data:/data"])
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == [hashlib.sha256(noise).hexdigest()]
