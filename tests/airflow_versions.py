@@ -12,6 +12,9 @@ KEEPS_ATTEMPTS = AIRFLOW == (3, 3)
 SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
 """Older ones write nothing when a person's click ends a trigger, so the time from there on cannot be measured."""
 
+KILLS_REASSIGNED_TRIGGERS = AIRFLOW == (3, 3)
+"""Only 3.3 calls `on_kill` of a trigger that another triggerer has taken over; older ones end it, 3.4 drops it."""
+
 HAS_PAGES_OF_EVENTS = AIRFLOW >= (3, 2)
 """Older ones are asked for all events of an asset at once."""
 

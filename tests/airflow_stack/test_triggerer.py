@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_versions import SAYS_WHY_TRIGGERS_END
+from airflow_versions import KILLS_REASSIGNED_TRIGGERS
 from ptjob_provider.airflow.task_log.resume import YOUTH
 from task_run import TaskRun, runs, until
 
@@ -107,7 +107,7 @@ def test_a_triggerer_that_was_frozen_and_replaced_does_not_touch_the_job_when_it
     until(lambda: len(ticks(task)) > seen + 1, what=task.text)
 
     lab.stack["triggerer"].thaw()
-    heard = f"{ref} is kept: its task is deferred" if SAYS_WHY_TRIGGERS_END else "trigger completed"
+    heard = f"{ref} is kept: its task is deferred" if KILLS_REASSIGNED_TRIGGERS else "trigger completed"
     until(lambda: heard in task.text(), what=task.text)
 
     assert runs(ref)
