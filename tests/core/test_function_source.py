@@ -465,6 +465,12 @@ def test_what_is_no_plain_function_is_refused(thing: Any, why: str) -> None:
         from_function(thing)
 
 
+def test_the_result_of_a_call_is_no_function() -> None:
+    """`train(fit(0.5))` calls it here."""
+    with pytest.raises(InvalidSpec, match="function 0.5: 0.5 is a float.*; pass the function itself, and its arguments"):
+        from_function(0.5)  # type: ignore[arg-type]
+
+
 def test_a_function_that_exec_made_is_refused() -> None:
     """It has no source; so has one of a shell."""
     space: dict[str, Any] = {}

@@ -200,7 +200,7 @@ def test_types_of_arguments_that_are_not_given_do_not_matter() -> None:
     ("kwargs", "words"),
     [
         ({"count": 1}, "missing a required argument: 'model'"),
-        ({"nothing": 1}, "unexpected keyword argument 'nothing'|missing"),
+        ({"nothing": 1}, "got an unexpected keyword argument 'nothing'"),
     ],
 )
 def test_a_call_that_the_function_does_not_take_is_refused(kwargs: dict[str, Any], words: str) -> None:

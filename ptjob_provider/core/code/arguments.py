@@ -64,7 +64,7 @@ def plain_arguments(
         if name not in late and not _travels(hints.get(name, Any), value):
             raise InvalidSpec(
                 f"function {function.__name__}: argument {name!r} with the value {value!r:.120} is not allowed;"
-                f" {_ALLOWED}; correct the type hint of {name!r}, or pass a JSON value"
+                f" {_ALLOWED}; add or correct the type hint of {name!r}, or pass a JSON value"
             )
     known = {name: each for name, each in kwargs.items() if name not in late}
     return [plain(each) for each in args], {name: plain(each) for name, each in known.items()}
@@ -72,11 +72,12 @@ def plain_arguments(
 
 def _given(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield each argument's value with the name of its parameter."""
+    signature = inspect.signature(function)
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
+        signature.bind_partial(*args, **kwargs)  # names an unknown argument rather than the one that is then missing
+        bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        allowed = f"allowed: {inspect.signature(function)}; correct the call"
-        raise InvalidSpec(f"function {function.__name__}: {error}; {allowed}") from None
+        raise InvalidSpec(f"function {function.__name__}: {error}; allowed: {signature}; correct the call") from None
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:

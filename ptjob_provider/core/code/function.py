@@ -126,6 +126,8 @@ def from_text(
 
 def _checked_name(function: Any) -> str:
     name = getattr(function, "__qualname__", "") or repr(function)
+    if not callable(function):
+        _refuse(name, name, f"is a {type(function).__name__}", "pass the function itself, and its arguments after it")
     if not inspect.isfunction(function):
         what = "a method" if inspect.ismethod(function) else f"a {type(function).__name__}"
         _refuse(name, name, f"is {what}", "define it by `def` at the top level, and pass the rest as arguments")
