@@ -109,7 +109,7 @@ def train(
     following = Following(target=target, ending=ending, exact_name=exact_name)
     if submit:
         return JobHandle(target, ending, _run(following.submit(job), following.interrupted))
-    return _run(following.submit_and_follow(job), following.interrupted)
+    return _with_return_value(_run(following.submit_and_follow(job), following.interrupted))
 
 
 class JobHandle:
@@ -144,7 +144,7 @@ class JobHandle:
     def wait(self) -> dict[str, Any]:
         """Show rank 0's log until the job ends, and return the result or raise the error, like `train`."""
         following = Following(target=self._target, ending=self._ending)
-        return _run(following.follow(self._submission, hands_off=False), following.interrupted)
+        return _with_return_value(_run(following.follow(self._submission, hands_off=False), following.interrupted))
 
     def delete(self) -> None:
         """Delete the job, and return when none of its pods runs any more; outputs on claims stay."""
@@ -196,6 +196,11 @@ def _job(
     chosen = {name: value for name, value in given.items() if value is not None}
     job = TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
     return with_packed_folder(job, beside=Path.cwd())
+
+
+def _with_return_value(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result with the key `return_value`, which a job's result lacks if its function returned None."""
+    return {"return_value": None, **result}
 
 
 async def _nothing() -> None:

@@ -95,6 +95,15 @@ def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> No
     assert not re.search("image|does not apply", shown.err)
 
 
+def trains_only() -> None:
+    print("trained")
+
+
+def test_a_function_that_returns_nothing_has_returned_none() -> None:
+    """As in Python: the key is there."""
+    assert train(trains_only)["return_value"] is None
+
+
 def test_a_function_imports_from_the_folder_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins where the script or the notebook runs, and is the function's working directory."""
     (tmp_path / "net.py").write_text("SIZE = 3\n")
