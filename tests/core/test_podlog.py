@@ -60,6 +60,11 @@ def gone(begin: str, end: str, why: str) -> str:
     return f"[{REPLICA}: {what} ({why})]"
 
 
+def late(second: int) -> str:
+    """Return the notice before a run that is reported after the run that began at this second."""
+    return f"[{REPLICA}: what follows was written before {at(second)[:19]}Z, by the run before (reported late)]"
+
+
 async def test_what_follows_the_cursor_is_read() -> None:
     """Its own line is served again and dropped."""
     assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
@@ -125,12 +130,13 @@ async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
     assert await texts(node, place(2.5, restart_count=0)) == ["at 9.5", "at 9.7"]
 
 
-async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read_late() -> None:
+@each_row("refusals", [[], [ClusterUnavailable("no answer")]])
+async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read_late(refusals: list[Any]) -> None:
     """It was stopped before it could tell; its place names the run that is over, at an instant after its end."""
-    node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)])
+    node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)], refusals=[*refusals])
 
     assert await texts(node, place(9.5, restart_count=0)) == [
-        f"[{REPLICA}: what follows was written before {at(9.5)}, by the run before (reported late)]",
+        late(9),
         "at 2.5",
         "at 3.0",
         "at 9.7",
@@ -186,11 +192,7 @@ def gets_another_pod(node: ScriptedNode) -> None:
     node.changes.append(is_replaced)
 
 
-LATE = [
-    f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (reported late)]",
-    "at 2.0",
-    "at 3.0",
-]
+LATE = [late(9), "at 2.0", "at 3.0"]
 AGAIN = "its container had been started again"
 UNREAD = gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", AGAIN)
 UNREAD_IN_LOST_POD = gone("2026-11-20T10:00:02Z", at(9.0), AGAIN)
@@ -233,13 +235,7 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
     """Whole seconds do not tell whose line it was that was told first; the log of the run that is over does."""
     node = ScriptedNode(runs=[run(2.0, 3.1, began=2, ended=False), run(3.6, 3.9, began=3)], told=1)
 
-    assert await texts(node) == [
-        "at 3.6",
-        "at 3.9",
-        f"[{REPLICA}: what follows was written before {at(3.6)}, by the run before (reported late)]",
-        "at 2.0",
-        "at 3.1",
-    ]
+    assert await texts(node) == ["at 3.6", "at 3.9", late(3), "at 2.0", "at 3.1"]
 
 
 async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:

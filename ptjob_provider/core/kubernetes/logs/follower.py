@@ -7,14 +7,13 @@ of the kubelet on which this module relies (all tested, or read in its source):
 - A long line is sent whole, with the timestamp of its beginning.
 - A follow stream ends when the container ends, when a proxy ends it, and after four hours.
 - The status of a restarted container is up to a second late. A stream that is opened within this second has the next
-  run's log, whose lines are reported as the ended run's; when the status is up to date, the last cursor is carried over
-  to the run that wrote the line.
+  run's log, whose lines are reported as the ended run's. Once the status is up to date, the next run's log shows this:
+  it has the last of these lines. The cursor is then corrected, and the ended run is reported late.
 - A log is rotated at 10 MiB. An open stream continues in the new file; later requests get only the new file.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -83,10 +82,7 @@ class ReplicaLog:
         self._has_all = False  # the last stream ended by itself, so that all lines were read
         self._is_uncertain = False  # the last response neither had the expected line nor a later one
         self._unfinished: list[LogLine] = []  # the last line of the last response, without its line end
-        self._first_cursor: LogCursor | None = None  # of the run's first line, which the next run may have written
-        self._unchecked_run: Run | None = None  # the last run, if the next run may have written all its lines
-        self._is_rereading = False  # the next run has written them: the run is read from its beginning
-        self._reread_cursor: LogCursor | None = None  # of the last line that was read so
+        self._first_cursor: LogCursor | None = None  # of the first line of a run that is read from its beginning
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will not run again; see `Backend.logs`."""
@@ -94,14 +90,14 @@ class ReplicaLog:
         while True:
             pod = await self._replica.pod()
             run = self._replica.newest(pod)
+            for line in self._notice_of_unread_run(pod):
+                yield line
             if pod is not None and run is not None and not run.is_same(self._position.last):
                 async for line in self._missed_before(pod, run):
                     yield line
                 async for line in self._follow_run(run):
                     yield line
             elif await self._replica.is_over(pod):
-                for line in self._notice_of_unread_run(pod):
-                    yield line
                 return
             else:
                 await self._replica.change()
@@ -151,7 +147,7 @@ class ReplicaLog:
 
     async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield a run's lines until it has ended, and a notice if its last lines are lost."""
-        self._begin_run()
+        self._has_all, self._unfinished, self._first_cursor = False, [], None
         if not run.ended:
             async with self._client.log_streams.slot() as slot:
                 async for line in self._while_running(run, slot):
@@ -162,14 +158,9 @@ class ReplicaLog:
         except _Lost:
             for line in self._unfinished:
                 yield line
-            if self._is_rereading or not self._has_all or not self._replica.has_reported_end(run):
+            if not self._has_all or not self._replica.has_reported_end(run):
                 yield await self._loss_notice(run)
-            self._first_cursor = None if self._is_rereading else self._first_cursor
-        self._position.last, self._unchecked_run = run, run if self._first_cursor is not None else None
-
-    def _begin_run(self) -> None:
-        self._has_all, self._unfinished = False, []
-        self._is_rereading, self._first_cursor, self._reread_cursor = False, None, None
+        self._position.last = run
 
     async def _while_running(self, run: Run, slot: StreamSlot) -> AsyncGenerator[LogLine, None]:
         """Yield lines until the run has ended, over a stream or, while none is free, in turns."""
@@ -190,7 +181,7 @@ class ReplicaLog:
         self._has_all = False
         with suppress(*_REQUEST_ERRORS, _AnotherRun):  # the pod's status decides whether the stream is reopened
             async with (
-                self._open(run, self._position.since(run), follow="true") as chunks,
+                self._open(run, self._position.since(run), follow=True) as chunks,
                 aclosing(self._lines(run, chunks)) as lines,
             ):
                 async for line in lines:
@@ -218,12 +209,13 @@ class ReplicaLog:
             kept = runs.kept(run, await self._replica.pod())
             if kept is None:
                 break
+            ended, is_previous = kept
             try:
-                async for line in self._after_end(*kept):
+                async for line in self._read_to_end(ended, is_previous=is_previous):
                     yield line
             except (*_REQUEST_ERRORS, _AnotherRun) as error:
                 last_error = error
-                if kept[1] and isinstance(error, InvalidSpec | NodeRefused):
+                if is_previous and isinstance(error, InvalidSpec | NodeRefused):
                     break  # the node has removed the log
                 self._backoff.failures += 1
                 await self._backoff.pause()
@@ -238,69 +230,69 @@ class ReplicaLog:
 
         The node keeps no older runs than the previous one.
         """
-        for line in self._notice_of_unread_run(pod):
-            yield line
         before = runs.before(pod, run)
-        for line in self._notice_of_removed_runs(pod, run, before):
+        async for line in self._misattributed(pod, run, before):
             yield line
-        is_read = before is not None and self._position.has_read(before)
-        if before is None or (is_read and not before.is_same(self._unchecked_run)):
+        oldest, read = before or run, self._position.read or self._replica.start_of_pod(pod)
+        if parse.is_skipped(read, self._position.last, oldest):
+            yield parse.skipped(self._name, read, oldest)
+        if before is None or self._position.has_read(before):
             return
         try:
             async for line in self._rest(before):
                 yield line
-            self._unchecked_run = None
         except _Lost:
-            if self._is_rereading:
-                yield await self._loss_notice(before)
-            elif not is_read:
-                yield parse.skipped(self._name, self._position.since(before) or parse.start_of_run(before), run)
+            yield parse.skipped(self._name, self._position.since(before) or parse.start_of_run(before), run)
 
-    async def _after_end(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
-        """Yield the unread lines of an ended run; all its lines if lines of the next run were reported as its own.
+    async def _misattributed(self, pod: Manifest, run: Run, before: Run | None) -> AsyncGenerator[LogLine, None]:
+        """If the last lines were reported as an earlier run's, correct the cursor, and yield that run's own lines.
 
-        Only the log of the previous run certainly belongs to this run. The log of the newest run in the status may
-        already be the next run's, which the status does not show yet.
+        The last of these has the corrected cursor, so that a reader that resumes there repeats nothing.
+
+        Args:
+            pod: the replica's pod.
+            run: its newest run.
+            before: the run before.
         """
-        read = self._position.read
-        mistaken = (self._first_cursor or self._position.cursor_in(run)) if is_previous else None
-        if mistaken is None or not await self._is_of_a_later_run(mistaken, run):
-            async for line in self._read_to_end(run, is_previous=is_previous):
-                yield line
-            self._first_cursor = None if is_previous else self._first_cursor
+        read, writer = self._position.read, self._position.later_writer(run, before)
+        if read is None or writer is None or not await self._has_line(writer, read, is_previous=writer is before):
             return
-        self._is_rereading = True
-        self._first_cursor, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
-        last: LogLine | None = None
-        self._position.read = self._reread_cursor
+        began = replace(writer, restart_count=read.restart_count, started_at=self._replica.start_of_pod(pod).timestamp)
+        unread = (before if writer is run else None) or self._position.last or began
+        pending = heading = parse.belated(self._name, parse.start_of_run(unread), writer.started_at)
+        self._position.read = None
         try:
-            async for line in self._read_to_end(run, is_previous=True):
-                if self._reread_cursor is None:
-                    self._reread_cursor = parse.start_of_run(run)
-                    yield parse.belated(self._name, self._reread_cursor, mistaken.timestamp)
-                if last is not None:
-                    self._reread_cursor = last.cursor
-                    yield last
-                last = line
-        finally:
-            self._position.read = later
-        self._first_cursor, self._is_rereading = None, False
-        if last is not None:
-            yield replace(last, cursor=later)  # a reader that resumes here has received the next run's lines before
+            async for line in self._rest(unread):
+                yield pending
+                pending = line
+        except _Lost:
+            if pending is not heading:
+                yield pending
+            pending = parse.skipped(self._name, self._position.read or parse.start_of_run(unread), writer)
+        corrected = replace(read, restart_count=writer.restart_count)
+        self._position.read, self._position.last = corrected, None
+        if pending is not heading:
+            yield replace(pending, cursor=corrected)
 
-    async def _is_of_a_later_run(self, cursor: LogCursor, run: Run) -> bool:
-        """Return whether a line that was reported as the previous run's was written by a later run.
-
-        If the line has the second in which the run ended, its presence in the run's log decides.
-        """
-        if run.was_over_before(cursor.timestamp) or not run.may_be_over_before(cursor.timestamp):
-            return run.was_over_before(cursor.timestamp)
-        reader = LogReader(run, cursor)
-        async with self._client.log_streams.reading(), self._open(run, cursor, previous="true") as chunks:
-            async for chunk in chunks:
-                deque(reader.feed(chunk), maxlen=0)
-        deque(reader.finish(), maxlen=0)
-        return reader.counter.has_reached is not True
+    async def _has_line(self, run: Run, cursor: LogCursor, *, is_previous: bool) -> bool:
+        """Return whether the run's log has the line of the cursor, whichever run it was reported for."""
+        for _ in range(_TRIES):
+            reader = LogReader(run, replace(cursor, restart_count=run.restart_count))
+            try:
+                async with (
+                    self._client.log_streams.reading(),
+                    self._open(run, cursor, is_previous=is_previous) as chunks,
+                ):
+                    async for chunk in chunks:
+                        if any(reader.feed(chunk)):
+                            break  # a new line, which decides
+                    any(reader.finish())
+            except _REQUEST_ERRORS:
+                self._backoff.failures += 1
+                await self._backoff.pause()
+            else:
+                break
+        return bool(reader.counter.has_reached)
 
     async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
         """Yield the existing lines after the last line read."""
@@ -318,11 +310,10 @@ class ReplicaLog:
         If the connection breaks, returns the lines that were received: they count as read, and more will be requested.
         """
         lines_read, size = [], 0
-        query = {"previous": "true"} if is_previous else {}
         try:
             async with (
                 self._client.log_streams.reading(),
-                self._open(run, self._position.since(run), **query) as chunks,
+                self._open(run, self._position.since(run), is_previous=is_previous) as chunks,
                 aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
             ):
                 async for line in lines:
@@ -342,20 +333,14 @@ class ReplicaLog:
         """Yield the new lines of one response; notices of lost lines come before the lines that follow the gap."""
         since, expected, self._unfinished = self._position.since(run), self._position.expected(run), []
         reader = LogReader(run, since)
-        if since is None or self._position.cursor_in(run) is not None:  # only a carried-over cursor needs the check
-            self._unchecked_run = None
         async for line in self._all_of(run, reader, chunks):
             if expected is not None and reader.counter.has_reached is False:
                 yield await self._rotation_notice(run, expected, line.timestamp, is_previous=is_previous)
-            for notice in self._notice_of_unread_previous(run, reader):
-                yield notice
             expected = None
             self._first_cursor = line.cursor if since is None and self._first_cursor is None else self._first_cursor
             self._position.take(line.cursor, is_unsteady=reader.counter.is_unsteady)
             self._backoff.failures = 0
             yield line
-        for notice in self._notice_of_unread_previous(run, reader):
-            yield notice
         self._is_uncertain = expected is not None and reader.counter.has_reached is None
         is_complete = self._has_all or is_previous or not run.ended
         if expected is not None and self._is_uncertain and not is_complete:
@@ -371,16 +356,12 @@ class ReplicaLog:
         for line in self._unfinished if run.ended else ():
             yield line
 
-    def _open(self, run: Run, since: LogCursor | None, **query: str) -> Any:
-        first = {"sinceTime": whole_second(since.timestamp)} if since else {}
-        return self._client.stream(
-            paths.pod_log(self._namespace, run.pod or self._name),
-            silence=_SILENCE,
-            container=run.container,
-            timestamps="true",
-            **first,
-            **query,
-        )
+    def _open(self, run: Run, since: LogCursor | None, *, is_previous: bool = False, follow: bool = False) -> Any:
+        query = {"container": run.container, "timestamps": "true"}
+        query |= {"sinceTime": whole_second(since.timestamp)} if since else {}
+        query |= {"previous": "true"} if is_previous else {}
+        query |= {"follow": "true"} if follow else {}
+        return self._client.stream(paths.pod_log(self._namespace, run.pod or self._name), silence=_SILENCE, **query)
 
     # --- lost lines
 
@@ -394,40 +375,17 @@ class ReplicaLog:
             raise _AnotherRun
         return parse.rotated(self._name, cursor, until)
 
-    def _notice_of_unread_previous(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
-        """Yield a notice that the previous run was never read, if the lines reported as its own are this run's."""
-        if self._unchecked_run is None or self._position.read is None or reader.counter.has_reached is None:
-            return
-        unread, self._unchecked_run = parse.start_of_run(self._unchecked_run), None
-        if reader.counter.has_reached:
-            yield replace(parse.skipped(self._name, unread, run), cursor=self._position.read)
-
-    def _notice_of_removed_runs(self, pod: Manifest, run: Run, before: Run | None) -> Iterator[LogLine]:
-        """Yield a notice if runs before the oldest one on the node were removed, or may have been."""
-        begin, oldest = self._replica.start_of_pod(pod), before or run
-        read = self._position.read or begin
-        if parse.is_skipped(read, self._position.last, oldest):
-            yield parse.skipped(self._name, read, oldest)
-        elif before is None and self._position.last is None and parse.is_mislabelled(read, run):
-            yield parse.mislabelled(self._name, read, run, begin)
-
     def _notice_of_unread_run(self, pod: Manifest | None) -> Iterator[LogLine]:
-        """Yield a notice that a deleted pod's run was never read, if lines of the next run were reported as its own."""
-        run, first = self._unchecked_run, self._first_cursor
+        """Yield a notice if the last run was removed unread with its pod: the lines reported as its own are later."""
+        run, first = self._position.last, self._first_cursor
         if run is None or first is None or (pod is not None and pod["metadata"]["uid"] == run.pod_uid):
             return
-        self._unchecked_run = None
+        self._first_cursor = None
         if self._replica.has_reported_end_before(run, first.timestamp):
-            yield replace(parse.mistaken(self._name, run, first.timestamp), cursor=self._position.read or first)
+            yield replace(parse.unread(self._name, run, first.timestamp), cursor=self._position.read or first)
 
     async def _loss_notice(self, run: Run) -> LogLine:
-        """Return the notice that the end of a run is lost; it names the next run if lines of that were read before."""
+        """Return the notice that the end of a run is lost."""
         pod = await self._replica.pod()
         has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        newest = self._replica.newest(pod) if has_pod else None
-        cursor = self._position.since(run) or parse.start_of_run(run)
-        if self._is_rereading and newest is not None and not newest.is_same(run):
-            notice = parse.skipped(self._name, cursor, newest)
-        else:
-            notice = parse.lost(self._name, cursor, has_pod=has_pod)
-        return replace(notice, cursor=self._position.behind(run) or notice.cursor)
+        return parse.lost(self._name, self._position.since(run) or parse.start_of_run(run), has_pod=has_pod)

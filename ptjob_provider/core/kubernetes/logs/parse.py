@@ -6,7 +6,6 @@ lines.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
@@ -86,7 +85,7 @@ class ReadPosition:
 
     Attributes:
         read: cursor of the last line that was read; None for none. If the status of a restarted container was late, the
-            cursor has the restart count of an earlier run than the one that wrote the line.
+            cursor has the restart count of an earlier run than the one that wrote the line, until this is noticed.
         last: the last run that was read to its end; None for none.
     """
 
@@ -106,44 +105,34 @@ class ReadPosition:
         self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
-        """Return the cursor from which to read this run; None: from its beginning.
-
-        This is the cursor of the last line that was read, if this run may have written it: a cursor of an earlier run
-        is carried over to this run if the line was written after this run's start.
-        """
+        """Return the cursor of the last line that was read, if the line was reported as this run's; else None."""
         read = self.read
-        if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
-            return None
-        if read.restart_count < run.restart_count and run.began_after(read.timestamp):
-            return None
-        return replace(read, restart_count=run.restart_count)
+        return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
     def expected(self, run: Run) -> LogCursor | None:
         """Return the cursor that must appear in the response if no lines are lost; None if this is unknown.
 
-        It is unknown for a carried-over cursor, which may belong to the previous run; for the cursor of a notice, which
-        is no line; and after the node's clock was set back, because later timestamps precede the line.
+        It is unknown for the cursor of a notice, which is no line; and after the node's clock was set back, because
+        later timestamps precede the line.
         """
+        read = self.since(run)
+        return None if read is None or self._is_unsteady or read.ordinal < 0 else read
+
+    def later_writer(self, *pod_runs: Run | None) -> Run | None:
+        """Return the first of these runs that may have written the last line, reported as an earlier run's; or None."""
         read = self.read
-        if read is None or self._is_unsteady or read.ordinal < 0:
+        if read is None:
             return None
-        return self.cursor_in(run)
-
-    def cursor_in(self, run: Run) -> LogCursor | None:
-        """Return the cursor of the last line that was read, if the line was reported as this run's."""
-        read = self.read
-        return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
-
-    def behind(self, run: Run) -> LogCursor | None:
-        """Return the cursor of the last line that was read, if it was reported as a later run's of the same pod."""
-        read = self.read
-        return read if read and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count else None
+        same_pod = (run for run in pod_runs if run is not None and run.pod_uid == read.pod_uid)
+        later = (run for run in same_pod if run.restart_count > read.restart_count)
+        return next((run for run in later if not run.began_after(read.timestamp)), None)
 
     def has_read(self, run: Run) -> bool:
         """Return whether this run was read to its end, or lines of a later run of its pod were read."""
         if self.last is not None and self.last.pod_uid == run.pod_uid:
             return self.last.restart_count >= run.restart_count
-        return self.behind(run) is not None
+        read = self.read
+        return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
 
 
 _ROTATION = 3_000_000_000
@@ -175,15 +164,7 @@ def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
         return oldest.restart_count > last.restart_count + 1
     if last is not None and last.pod_uid == read.pod_uid:
         return oldest.restart_count > 0
-    if read.pod_uid == oldest.pod_uid:
-        return oldest.restart_count > read.restart_count and oldest.began_after(read.timestamp)
-    return True
-
-
-def is_mislabelled(read: LogCursor, run: Run) -> bool:
-    """Return whether the last line that was read was reported as an earlier run's, although this run wrote it."""
-    is_earlier = read.pod_uid == run.pod_uid and read.restart_count < run.restart_count
-    return is_earlier and not run.began_after(read.timestamp)
+    return read.pod_uid != oldest.pod_uid or oldest.restart_count > read.restart_count
 
 
 def rotated(replica: str, cursor: LogCursor, until: str) -> LogLine:
@@ -207,27 +188,8 @@ def skipped(replica: str, cursor: LogCursor, until: Run) -> LogLine:
     return _gap(replica, cursor, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
 
 
-def mislabelled(replica: str, cursor: LogCursor, run: Run, begin: LogCursor) -> LogLine:
-    """Return the notice that runs before this one may be unread: the line reported as theirs belongs to this run.
-
-    Args:
-        replica: name of the replica.
-        cursor: cursor of the line.
-        run: the run that wrote the line.
-        begin: cursor before the first line of the pod.
-    """
-    notice = _gap(replica, begin, run.started_at, _STARTED_AGAIN)
-    return replace(notice, cursor=replace(cursor, restart_count=run.restart_count))
-
-
-def mistaken(replica: str, run: Run, until: str) -> LogLine:
-    """Return the notice that a run was removed unread, because the lines reported as its own are the next run's.
-
-    Args:
-        replica: name of the replica.
-        run: the unread run.
-        until: timestamp of the first line that was reported as the run's.
-    """
+def unread(replica: str, run: Run, until: str) -> LogLine:
+    """Return the notice that a run was removed unread: the lines that were reported as its own begin at an instant."""
     return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
 
 

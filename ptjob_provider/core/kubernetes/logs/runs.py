@@ -47,10 +47,6 @@ class Run:
         """Return whether a line with this timestamp was certainly written after the run, whose end is rounded down."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
 
-    def may_be_over_before(self, timestamp: str) -> bool:
-        """Return whether a line with this timestamp may have been written after the run, whose end is rounded down."""
-        return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at)
-
     def is_same(self, other: Run | None) -> bool:
         """Return whether the other is an observation of the same run."""
         identity = (self.pod_uid, self.restart_count)
