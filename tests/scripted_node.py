@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
-from ptjob_provider.core.kubernetes.logs import LogStreams
+from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 from ptjob_provider.core.logs import nanoseconds
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.logs import LogStreams, streams
+from ptjob_provider.core.kubernetes.client import log_streams
+from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.logs.streams import StreamSlot
+    from ptjob_provider.core.kubernetes.client.log_streams import StreamSlot
 
 pytestmark = pytest.mark.skips_waits
 
@@ -23,8 +24,8 @@ PATIENCE = 20.0
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have turns fifty times as often: the order is what matters."""
-    monkeypatch.setattr(streams, "_INTERVAL", 0.2)  # a test cannot wait for minutes
-    monkeypatch.setattr(streams, "_SPACING", 0.01)
+    monkeypatch.setattr(log_streams, "_INTERVAL", 0.2)  # a test cannot wait for minutes
+    monkeypatch.setattr(log_streams, "_SPACING", 0.01)
 
 
 async def test_streams_are_given_up_to_the_limit() -> None:

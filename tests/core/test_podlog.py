@@ -10,7 +10,8 @@ import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.logs import LogStreams, ReplicaLog
+from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
+from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor
 from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at

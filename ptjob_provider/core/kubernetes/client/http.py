@@ -1,6 +1,6 @@
 """HTTP client of the API server: sends and receives JSON, with time limits, and retries where these are safe.
 
-`connection` opens the sockets, `credentials` loads the address and the credential.
+`connection` opens the sockets, `credentials` loads the address and the credential, and `log_streams` limits streams.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
+from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 from ptjob_provider.core.kubernetes.client.paths import described
-from ptjob_provider.core.kubernetes.logs import LogStreams
 from ptjob_provider.core.shared import Backoff, shared_source
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.client.log_streams import StreamSlot
     from ptjob_provider.core.kubernetes.informer.cache import JobCache
     from ptjob_provider.core.kubernetes.logs.runs import Run
-    from ptjob_provider.core.kubernetes.logs.streams import StreamSlot
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 _LONGEST_PAUSE = 30.0
