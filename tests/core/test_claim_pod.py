@@ -13,8 +13,8 @@ from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.inspector import FileOptions
 from ptjob_provider.core.kubernetes import inspection
+from ptjob_provider.core.kubernetes.claim_files import mounted
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.storage import mounted
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import ClusterConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +12,6 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.storage import ClaimScope
-from ptjob_provider.core.shared import open_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -59,31 +57,8 @@ async def test_a_claim_that_is_made_deleted_and_made_again_is_told_apart(
     assert first.uid != second.uid
 
 
-async def test_many_claims_of_a_namespace_share_a_watch(
-    cluster: Cluster, namespace: str, backend: KubernetesBackend
-) -> None:
-    """The first by its name, all others together; each hears of its own."""
-    tenant = Tenant(cluster, namespace)
-    names = [f"data-{number}" for number in range(5)]
-    for name in names:
-        await asyncio.to_thread(tenant.annotate, name, {NOTE: "0"})
-
-    async with AsyncExitStack() as stack:
-        watches = {}
-        for name in names:
-            watches[name] = await stack.enter_async_context(aclosing(backend.watch_claim(namespace, name)))
-            await following(watches[name], "0")
-        watched = [key.name for key in open_keys() if isinstance(key, ClaimScope)]
-        for name in names:
-            await asyncio.to_thread(tenant.annotate, name, {NOTE: name})
-        seen = [await following(watches[name], name) for name in names]
-
-    assert watched == ["data-0", ""]
-    assert all(seen)
-
-
 async def test_a_role_for_one_claim_is_enough_for_one_claim(cluster: Cluster, namespace: str) -> None:
-    """It is asked for by its name and without its spec: whoever may see no other claim can follow this one."""
+    """It is asked for by its name: whoever may see no other claim can follow this one."""
     await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
     rule = {
         "apiGroups": [""],

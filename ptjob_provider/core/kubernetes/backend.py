@@ -23,12 +23,12 @@ from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
 from ptjob_provider.core.kubernetes.folder_on_claim import with_folder_on_claim
 from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, subscribe
+from ptjob_provider.core.kubernetes.informer.claims import watched_claim
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.kubernetes.owned import ensure_secret, let_arena_delete
 from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
-from ptjob_provider.core.kubernetes.storage import watched_claim
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from ptjob_provider.core.identity import CODE_ANNOTATION
 from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
 from ptjob_provider.core.kinds.code import ON_CLAIM, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.pod_template import find_container
+from ptjob_provider.core.kubernetes.claim_files import mounted
 from ptjob_provider.core.kubernetes.pods import picked, placement, security
 from ptjob_provider.core.kubernetes.preflight import EXEC, is_allowed
-from ptjob_provider.core.kubernetes.storage import mounted
 from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import CLAIM_MODE, CLAIM_SIZE, Usage
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL, as_event
 from ptjob_provider.core.kubernetes import usage
+from ptjob_provider.core.kubernetes.claim_files import mounted
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import Workloads, read_usage, unreadable
 from ptjob_provider.core.kubernetes.informer.scope import created_at
 from ptjob_provider.core.kubernetes.preflight import USAGE, check_up
-from ptjob_provider.core.kubernetes.storage import mounted
 from ptjob_provider.core.kubernetes.tensorboard.of_job import url_beside
 from ptjob_provider.core.kubernetes.tensorboard.view import shown
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import Check, FileOptions, NodeUse, TensorBoardView
+    from ptjob_provider.core.kubernetes.claim_files import ClaimPod
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
-    from ptjob_provider.core.kubernetes.storage import ClaimPod
 
 _FEW = 8
 """Maximum number of objects whose events are queried one by one; for more, all events of the namespace are listed."""

@@ -43,10 +43,6 @@ _PAGE = 500
 _SLICE = 64 * 1024
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json, */*"
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept headers for an object, and for a list of objects, without spec and status."""
-
 _QUOTED = 200
 _UNAUTHORIZED = 401
 _WRITES = {"POST", "PATCH"}
@@ -87,9 +83,9 @@ class Client:
         self._retired: list[Connection] = []
         self._loading = asyncio.Lock()
 
-    async def get(self, path: str, *, accept: str = _JSON, **query: str) -> Manifest:
+    async def get(self, path: str, **query: str) -> Manifest:
         """Return an object, or a list object."""
-        return await self._request("GET", path, query=query, accept=accept)
+        return await self._request("GET", path, query=query)
 
     async def object(self, path: str) -> Manifest:
         """Return one object.
@@ -106,7 +102,7 @@ class Client:
         """Return all objects of a collection, each with `apiVersion` and `kind`, which the server omits in lists."""
         return [each async for page in self.pages(path, **query) for each in page.items]
 
-    async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
+    async def pages(self, path: str, **query: str) -> AsyncGenerator[Page, None]:
         """Yield the pages of a collection.
 
         Raises:
@@ -114,7 +110,7 @@ class Client:
         """
         page_query = {**query, "limit": str(_PAGE)}
         while True:
-            page = await self.get(path, accept=accept, **page_query)
+            page = await self.get(path, **page_query)
             try:
                 shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
                 items = [{**shared, **each} for each in page.get("items") or ()]
@@ -143,15 +139,12 @@ class Client:
         return await self._request("DELETE", path, body=options, query=query)
 
     @asynccontextmanager
-    async def stream(
-        self, path: str, *, silence: float, accept: str = _JSON, **query: str
-    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+    async def stream(self, path: str, *, silence: float, **query: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """Open a watch or a log, and yield an iterator over its bytes as they arrive.
 
         Args:
             path: path of the resource.
             silence: seconds without any byte after which the connection is considered dead.
-            accept: the Accept header.
             query: parameters of the request.
 
         Raises:
@@ -160,7 +153,7 @@ class Client:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
         request = described("GET", path)
         try:
-            response = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
+            response = await self._authorized("GET", path, query=query, limits=limits)
         except Refused as refused:
             raise refused.refusal.error(request) from refused
         if self._tcp_keepalive:
@@ -239,10 +232,9 @@ class Client:
         limits: aiohttp.ClientTimeout,
         body: Manifest | None = None,
         content_type: str = "application/json",
-        accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
         connection = self._connection or await self._load()
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": _JSON, "Content-Type": content_type}
         with _connection_errors_as_refused():
             authentication = await self._credentials.headers()
             response = await connection.request(

@@ -22,7 +22,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
-from ptjob_provider.core.kubernetes.client.http import METADATA, METADATA_LIST
 from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ class Reflector:
         client: client of the cluster.
         path: path of the collection.
         selector: `labelSelector` and `fieldSelector`; None: all objects.
-        metadata_only: request the objects without spec and status.
         known: called when a list begins; returns the uids of the objects that the consumer has cached.
     """
 
@@ -113,15 +111,12 @@ class Reflector:
         path: str,
         selector: Mapping[str, str] | None = None,
         *,
-        metadata_only: bool = False,
         known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._known = known
         self._unlisted: set[str] = set()
         self._client = client
         self._path = path
-        self._list_options = {"accept": METADATA_LIST} if metadata_only else {}
-        self._watch_options = {"accept": METADATA} if metadata_only else {}
         self._selector = selector or {}
         self._version = ""
         self._newest = 0
@@ -172,7 +167,7 @@ class Reflector:
 
     async def _verify_version(self) -> None:
         """Unset the last version if the server's is lower, which means that it was restored from a backup."""
-        page = await self._client.get(self._path, limit="1", **self._list_options, **self._selector)
+        page = await self._client.get(self._path, limit="1", **self._selector)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
         self._silence = 0.0
         if version.isdecimal() and int(version) < int(self._version):
@@ -192,7 +187,7 @@ class Reflector:
 
     async def _paged_list(self) -> AsyncGenerator[Event, None]:
         version = ""
-        async for page in self._client.pages(self._path, **self._list_options, **self._selector):
+        async for page in self._client.pages(self._path, **self._selector):
             for item in page.items:
                 yield Applied(item)
             version = page.version
@@ -242,7 +237,7 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
         }
-        async with self._client.stream(self._path, silence=_SILENCE, **self._watch_options, **query) as chunks:
+        async with self._client.stream(self._path, silence=_SILENCE, **query) as chunks:
             yield None
             async for line in _lines(chunks):
                 yield _parse(line, self._path)

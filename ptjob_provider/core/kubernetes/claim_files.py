@@ -1,11 +1,8 @@
-"""Access claims on a cluster: their files through a short-lived pod, and their annotations by a watch.
+"""Access the files on a claim through a short-lived pod that mounts it.
 
 The files are read and written by a program that runs in the pod as with `kubectl exec`. The pod has requests and
 limits, no service account token and no Istio sidecar, and ends by itself after an hour. With a non-root user it passes
 the PodSecurity level `restricted`.
-
-The watch requests only the claims' metadata. The first claim of a namespace is watched by name, so that a Role may be
-limited to this claim. Further claims share one watch of all claims in the namespace.
 """
 
 from __future__ import annotations
@@ -14,34 +11,27 @@ import asyncio
 import inspect
 import json
 import secrets
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import aiohttp
 
-from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, NotThere, PTJobError
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, Refused, Synced
 from ptjob_provider.core.kubernetes.inspection import until
 from ptjob_provider.core.kubernetes.pods import HELPER
 from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, problem
-from ptjob_provider.core.shared import Notifier, alone_or_all, shared_source
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions
     from ptjob_provider.core.kubernetes.client.http import Client
-    from ptjob_provider.core.kubernetes.config import ClusterConfig
-    from ptjob_provider.core.kubernetes.informer.reflector import Event
 
 _ROOT = "/claim"
 _LIFE = 3600
@@ -200,91 +190,3 @@ def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> s
     about_nodes = f"see that a node that can mount the claim has {ASKS_FOR} left"
     about_time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
     return f"that was to reach the files {why}; {_IMAGE}; {about_nodes}; {about_time}"
-
-
-_LINGER = 10.0
-"""Seconds for which a watch without subscribers stays open for the next one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClaimScope:
-    """Claims that an informer watches. Subscribers with equal scopes share an informer.
-
-    Attributes:
-        config: access to the cluster.
-        namespace: namespace of the claims.
-        name: name of a single claim; "" for all claims of the namespace.
-    """
-
-    config: ClusterConfig
-    namespace: str
-    name: str = ""
-
-    @property
-    def query(self) -> dict[str, str]:
-        """Return the query parameters that select the claims."""
-        return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {}
-
-
-class ClaimInformer:
-    """Watches and caches the claims of a scope; a `shared.Source`."""
-
-    def __init__(self, scope: ClaimScope) -> None:
-        self.notifier = Notifier()
-        self._scope = scope
-        self._claims: dict[str, Claim] = {}
-        self._is_synced = False
-
-    async def run(self) -> None:
-        """Update the cache until cancelled; see `shared.Source`."""
-        path = paths.claims(self._scope.namespace)
-        async with shared_client(self._scope.config) as client:
-            reflector = Reflector(client, path, self._scope.query, metadata_only=True, known=self._uids)
-            async with aclosing(reflector.events()) as events:
-                async for event in events:
-                    self._handle(event)
-
-    def fail(self, error: BaseException) -> None:
-        """See `shared.Source`."""
-        self.notifier.fail(error)
-
-    async def states(self, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield a claim's state after each change; see `Backend.watch_claim`."""
-        await self.notifier.until(lambda: self._is_synced)
-        while True:
-            state = self._claims.get(name)
-            yield state
-            await self.notifier.until(lambda state=state: self._claims.get(name) != state)  # type: ignore[misc]
-
-    def _handle(self, event: Event) -> None:
-        match event:
-            case Applied(claim):
-                meta = claim["metadata"]
-                self._claims[meta["name"]] = Claim(uid=meta["uid"], annotations=meta.get("annotations") or {})
-            case Deleted(claim):
-                self._claims.pop(claim["metadata"]["name"], None)
-            case Refused(error):
-                raise error
-            case Synced(missing):
-                self._claims = {name: claim for name, claim in self._claims.items() if claim.uid not in missing}
-                self._is_synced = True
-        self.notifier.notify()
-
-    def _uids(self) -> set[str]:
-        return {claim.uid for claim in self._claims.values()}
-
-
-async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-    """Yield the claim's state after each change; see `Backend.watch_claim`.
-
-    Raises:
-        ClusterError: the server refuses the watch.
-    """
-    alone = ClaimScope(config=config, namespace=namespace, name=name)
-    scope = alone_or_all(alone, lambda each: replace(each, name=""))
-    async with (
-        shared_source(scope, lambda: ClaimInformer(scope), linger=_LINGER) as informer,
-        aclosing(informer.states(name)) as states,
-    ):
-        async for state in states:
-            yield state
