@@ -11,6 +11,7 @@ import contextlib
 import json
 import zlib
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
@@ -38,67 +39,46 @@ _VAGUE = {"ContainerCreating", "PodInitializing", ""}
 """Reasons of waiting containers that do not explain the waiting."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class JobCache:
     """Cached state of one job.
 
     The job's object is kept compressed, in a twentieth of the memory; without subscribers, so are its pods.
 
-    Args:
+    Attributes:
         ref: the job.
         list_pods: reads the job's pods from the server into this cache. None: the job does not exist.
-
-    Attributes:
+        notifier: signals changes to the subscribers.
         subscribers: number of subscribers; the informer changes it.
         version: newest resource version of the job that the watch has delivered; -1 for none.
         is_complete: whether the job's state is known.
+        phase: phase of the job; None as long as the job is unknown.
     """
 
-    __slots__ = (
-        "_created_at",
-        "_deleted",
-        "_deletions",
-        "_events",
-        "_has_started",
-        "_is_in_queue",
-        "_is_packed",
-        "_list_pods",
-        "_packed_job",
-        "_packed_pods",
-        "_pods",
-        "_rank0",
-        "_replica_of",
-        "_replicas",
-        "_usage",
-        "is_complete",
-        "notifier",
-        "phase",
-        "ref",
-        "subscribers",
-        "version",
-    )
+    ref: JobRef
+    list_pods: Callable[[JobCache], Awaitable[None]] | None = None
+    notifier: Notifier = field(default_factory=Notifier)
+    subscribers: int = 0
+    version: int = -1
+    is_complete: bool = False
+    phase: JobPhase | None = None
+    _is_packed: bool = False
+    _packed_job: bytes | None = None
+    _created_at: str = ""
+    _has_started: bool = False
+    _is_in_queue: bool = False
+    _replica_of: Callable[[Manifest], str] = field(init=False)
+    _replicas: int = 0
+    _rank0: str = ""
+    _pods: dict[str, Manifest] = field(default_factory=dict)
+    _packed_pods: dict[str, bytes] = field(default_factory=dict)
+    _deleted: deque[tuple[int, Manifest]] | None = None
+    _deletions: int = 0
+    _events: Mapping[str, Manifest] = field(default_factory=dict)
+    _usage: dict[str, tuple[str, PeakUsage]] | None = None
 
-    def __init__(self, ref: JobRef, list_pods: Callable[[JobCache], Awaitable[None]] | None = None) -> None:
-        self.ref = ref
-        self._list_pods = list_pods
-        self.notifier = Notifier()
-        self._is_packed = False
-        self.is_complete = False
-        self.subscribers = 0
-        self.version = -1
-        self.phase: JobPhase | None = None
-        self._packed_job: bytes | None = None
-        self._created_at = ""
-        self._has_started = False
-        self._is_in_queue = False
-        self._replica_of = kinds.named(ref.kind).replica_of
-        self._replicas = 0
-        self._rank0 = ""
-        self._pods: dict[str, Manifest] = {}
-        self._packed_pods: dict[str, bytes] = {}
-        self._deleted: deque[tuple[int, Manifest]] | None = None
-        self._deletions = 0
-        self._events: Mapping[str, Manifest] = {}
-        self._usage: dict[str, tuple[str, PeakUsage]] | None = None
+    def __post_init__(self) -> None:
+        self._replica_of = kinds.named(self.ref.kind).replica_of
 
     # --- written by the informer
 
@@ -236,8 +216,8 @@ class JobCache:
         Raises:
             ClusterError: the server refuses the request. An unresponsive server is retried.
         """
-        if self._list_pods is not None:
-            await self._list_pods(self)
+        if self.list_pods is not None:
+            await self.list_pods(self)
 
     async def job(self) -> Manifest | None:
         """Return the job's current state; None if it is gone."""
