@@ -5,9 +5,9 @@ every watch after some minutes, and a proxy may end it at any time. The watch is
 version; after 410, which means that this version is too old, it restarts with a list. Bookmarks keep it recent.
 
 A server whose etcd was restored from a backup does not know the last version. Some servers answer that it is too large,
-but Kubernetes 1.34 opens the watch and sends nothing at all (tested). After a silent watch, the version is therefore
-compared with the server's. If the server was restored, everything is listed twice: only the end of the first list shows
-that its versions are lower than earlier ones.
+but Kubernetes 1.34 opens the watch and sends nothing at all (tested). After silent watches, everything is therefore
+listed again; and twice if the server was restored, because only the end of the first list shows that its versions are
+lower than earlier ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETTLED = 5.0
 """Seconds after which a watch counts as successful; a shorter one is reopened with back-off."""
 
 _DOUBT = 60.0
-"""Seconds without events or bookmarks on open watches, after which the last version is compared with the server's."""
+"""Seconds without events or bookmarks on open watches, after which everything is listed again."""
 
 _PAUSES = (0.2, 30.0)
 """Minimum and maximum seconds between tries to reach an unresponsive server."""
@@ -138,7 +138,7 @@ class Reflector:
                         yield event
             except PTJobError as error:
                 failure = error
-            self._count_silence()
+            self._doubt_silence()
             if failure is not None and self._is_refused(failure):
                 yield Refused(failure)
             has_lasted = time.monotonic() - started >= _SETTLED
@@ -150,8 +150,6 @@ class Reflector:
 
     async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
         """Return the events of one connection: a watch from the last version, or a list without a valid version."""
-        if self._version and self._silence >= _DOUBT:
-            await self._verify_version()
         if self._version:
             return self._watch(resourceVersion=self._version)
         self._unlisted = set(self._known())
@@ -165,18 +163,13 @@ class Reflector:
             self._version = ""
         return not is_gone and not is_unavailable
 
-    async def _verify_version(self) -> None:
-        """Unset the last version if the server's is lower, which means that it was restored from a backup."""
-        page = await self._client.get(self._path, limit="1", **self._selector)
-        version = str((page.get("metadata") or {}).get("resourceVersion"))
-        self._silence = 0.0
-        if version.isdecimal() and int(version) < int(self._version):
-            self._version = ""
-
-    def _count_silence(self) -> None:
+    def _doubt_silence(self) -> None:
+        """Unset the last version if watches from it were silent for long: the server may not know it."""
         if self._silent_since is not None:
             self._silence += time.monotonic() - self._silent_since
             self._silent_since = None
+        if self._silence >= _DOUBT:
+            self._version, self._silence = "", 0.0
 
     async def _streaming_list(self) -> AsyncGenerator[Event, None]:
         try:
