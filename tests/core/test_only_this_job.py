@@ -195,22 +195,18 @@ def told(message: str, at: str, *, uid: str, name: str = "digits-master-0", kind
 
 async def test_events_are_of_this_job_and_its_pods_and_not_of_an_earlier_one_of_the_name() -> None:
     """Pods of a PyTorchJob are called alike each time; what is left of an earlier one may still tell a moment later."""
-    about_job = [
+    events = [
         told("this job was made", "12:00:00", uid="u-1", name="digits", kind="PyTorchJob"),
         told("an earlier job failed", "11:59:00", uid="u-0", name="digits", kind="PyTorchJob"),
-    ]
-    about_pods = [
         told("an earlier pod was placed", "11:50:00", uid="p-0"),
         told("an earlier pod is stopped", "12:00:01", uid="p-0"),
         told("the pod was placed", "12:00:01", uid="p-1"),
         told("the pod was made anew", "12:00:09", uid="p-2"),
+        told("another job's pod was placed", "12:00:01", uid="p-3", name="others-master-0"),
     ]
     made = job() | {"metadata": {**job()["metadata"], "creationTimestamp": LATER}}
-    lists = [
-        {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": each}
-        for each in (about_job, about_pods)
-    ]
-    async with stand_in_api_server((200, made), *((200, each) for each in lists)) as server:
+    listed = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": events}
+    async with stand_in_api_server((200, made), (200, listed)) as server:
         found = await ClusterInspector(server.config()).events(REF, ["digits-master-0"])
 
     assert [event["message"] for event in found] == ["this job was made", "the pod was placed", "the pod was made anew"]

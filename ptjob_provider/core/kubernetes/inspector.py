@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
-_FEW = 8
-"""Maximum number of objects whose events are queried one by one; for more, all events of the namespace are listed."""
-
 _SILENCE = 3600.0
 
 
@@ -46,21 +43,12 @@ class ClusterInspector:
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
         """Return the events about the job and its pods; see `Inspector.events`."""
         controllers = kinds.named(ref.kind).controllers(ref.name)
-        names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
-        path = paths.events(ref.namespace)
         async with shared_client(self._config) as client:
             job = await _job(client, ref)
             queued = await _queue_message(client, job) if job else []
-            if len(names) <= _FEW:
-                events = [
-                    event
-                    for name in names
-                    for event in await client.items(path, fieldSelector=f"involvedObject.name={name}")
-                ]
-            else:
-                events = await client.items(path)
+            events = await client.items(paths.events(ref.namespace))
         current = _since(events, job["metadata"]["creationTimestamp"] if job else "")
-        return [*(event for event in current if _is_about(event, ref, names, controllers)), *queued]
+        return [*(event for event in current if _is_about(event, ref, pods, controllers)), *queued]
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
@@ -182,11 +170,11 @@ def _since(events: Sequence[Manifest], start: str) -> list[Manifest]:
     return [event for event in recent if event["involvedObject"].get("uid") not in old_uids]
 
 
-def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
+def _is_about(event: Manifest, ref: JobRef, pods: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
     """Return whether the event is about this job, one of its pods, or an object that creates its pods."""
     about = event["involvedObject"]
     kind, name = about.get("kind"), about.get("name")
-    return about.get("uid") == ref.uid or (kind, name) in controllers or (kind == "Pod" and name in names)
+    return about.get("uid") == ref.uid or (kind, name) in controllers or (kind == "Pod" and name in pods)
 
 
 def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:
