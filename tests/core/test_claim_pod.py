@@ -12,7 +12,7 @@ import pytest
 from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.inspector import FileOptions
-from ptjob_provider.core.kubernetes import inspection
+from ptjob_provider.core.kubernetes import helper_pods
 from ptjob_provider.core.kubernetes.claim_files import mounted
 from ptjob_provider.core.kubernetes.client.http import shared_client
 
@@ -81,8 +81,8 @@ async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> N
 
 async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each reason; a pull that fails and the pause before the next one are one."""
-    monkeypatch.setattr(inspection, "_QUIET", 0.0)
-    monkeypatch.setattr(inspection, "_INTERVAL", 0.0)
+    monkeypatch.setattr(helper_pods, "_QUIET", 0.0)
+    monkeypatch.setattr(helper_pods, "_INTERVAL", 0.0)
     failed, paused = (pod("Pending", waiting={"reason": reason, "message": "no such host"}) for reason in PULLS)
     creating = pod("Pending", waiting={"reason": "ContainerCreating"})
     script = [(200, {}), (200, {}), *((200, each) for each in (creating, failed, paused, failed, pod("Running")))]

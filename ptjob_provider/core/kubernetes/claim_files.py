@@ -17,12 +17,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import aiohttp
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, NotThere, PTJobError
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.inspection import until
+from ptjob_provider.core.kubernetes.helper_pods import existing_claim, running
 from ptjob_provider.core.kubernetes.pods import HELPER
 from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, problem
 
@@ -85,19 +85,11 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
         NotThere: the claim does not exist.
         ClusterError: the pod may not be created, or did not run in time; the text says why.
     """
-    try:
-        await client.get(paths.claims(namespace, claim))
-    except JobNotFound:
-        raise NotThere.claim(claim, namespace) from None
+    await existing_claim(client, namespace, claim)
     name = f"ptjob-files-{secrets.token_hex(4)}"
-    await client.post(paths.pods(namespace), claim_pod(namespace, name, claim, options))
-    try:
-        obstacle = partial(_obstacle, seconds=options.timeout)
-        await until(client, namespace, name, _runs, seconds=options.timeout, obstacle=obstacle, tell=options.tell)
+    pod, obstacle = claim_pod(namespace, name, claim, options), partial(_obstacle, seconds=options.timeout)
+    async with running(client, pod, _runs, seconds=options.timeout, obstacle=obstacle, tell=options.tell):
         yield ClaimPod(client, namespace, name)
-    finally:
-        with suppress(PTJobError):
-            await client.delete(paths.pods(namespace, name))
 
 
 class ClaimPod:

@@ -6,14 +6,12 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
-    ClusterError,
     ClusterUnavailable,
     JobAlreadyExists,
     JobNotFound,
@@ -21,29 +19,24 @@ from ptjob_provider.core.errors import (
     PermissionDenied,
     PTJobError,
 )
-from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.inspector import ignore
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.informer.scope import by_name
-from ptjob_provider.core.kubernetes.pods import has_ended
+from ptjob_provider.core.kubernetes.helper_pods import events_of
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
     advice,
     is_held_by_one_node,
     is_over,
-    never_starts,
     obstacle,
     pod_name,
     probe_pod,
-    problem,
     rank0_of,
     read_report,
 )
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
     from typing import Any
 
@@ -52,87 +45,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
     from ptjob_provider.core.outputs.contract import ResolvedOutputs
 
-_INTERVAL = 0.5
-_QUIET = 5.0
-"""Seconds for which a pod may wait before this is reported."""
-
-
-class _Waiting:
-    """Reports why a pod waits, if it waits for more than a few seconds, and reports each new reason.
-
-    Args:
-        pod_name: name of the pod, for the message.
-        tell: called with the message.
-    """
-
-    def __init__(self, pod_name: str, tell: Callable[[str], None]) -> None:
-        self._pod_name = pod_name
-        self._tell = tell
-        self._since = time.monotonic()
-        self._last = ""
-
-    def update(self, pod: Manifest) -> None:
-        """Report the reason in the pod's current state, if it is new; a failed pull and its back-off are one reason."""
-        wait = wait_of(read_pod(pod, ""), ())
-        reason = f"{wait.kind}/{wait.container}" if wait else ""
-        if not wait or reason == self._last or time.monotonic() - self._since < _QUIET:
-            return
-        self._last = reason
-        self._tell(f"{self._pod_name} {problem(pod)}")
-
-
-async def until(
-    client: Client,
-    namespace: str,
-    name: str,
-    is_usable: Callable[[Manifest], bool],
-    *,
-    seconds: float,
-    obstacle: Callable[[Manifest, Sequence[Manifest]], str],
-    tell: Callable[[str], None] = ignore,
-) -> None:
-    """Wait until the pod is usable.
-
-    Args:
-        client: client of the pod's cluster.
-        namespace: namespace of the pod.
-        name: name of the pod.
-        is_usable: returns whether the pod is usable.
-        seconds: time limit.
-        obstacle: returns, as a clause, why the pod is not usable. Gets the pod, empty if it was never read, and its
-            events.
-        tell: called with the reason if the pod waits for more than a few seconds.
-
-    Raises:
-        ClusterError: the pod has ended, can never start, or was not usable in time; the text says why.
-    """
-    pod: Manifest = {}
-    waiting = _Waiting(f"the pod {namespace}/{name}", tell)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not pod or not (has_ended(pod) or never_starts(pod)):
-                pod = await client.get(paths.pods(namespace, name))
-                if is_usable(pod):
-                    return
-                waiting.update(pod)
-                await asyncio.sleep(_INTERVAL)
-    raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, await _events(client, namespace, name))}")
-
-
-async def _events(client: Client, namespace: str, name: str) -> Sequence[Manifest]:
-    """Return a pod's events, which report volumes that cannot be mounted; none if the events cannot be read."""
-    with suppress(PTJobError, TimeoutError):
-        async with asyncio.timeout(_AFTERWARDS):
-            return await client.items(paths.events(namespace), fieldSelector=by_name("Pod", name))
-    return ()
-
-
 logger = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 2.0
 _AFTERWARDS = 10.0
-"""Maximum seconds, after the time limit, for reading why the pod does not run, and again for deleting the pod."""
+"""Maximum seconds, after the time limit, for deleting the pod."""
 _LOG_READS = 3
 """Tries to read the log: the container runtime may still be writing the log of an ended container."""
 
@@ -218,7 +136,7 @@ class _Probe:
             return f"{late}: {self._quota_message}; free quota for a pod with {ASKS_FOR}, or raise it"
         if self.pod is None:
             return f"{late}: it was not created yet; see whether the API server is well"
-        return f"{late}: it {obstacle(self.pod, await _events(self._client, self._namespace, self._name))}"
+        return f"{late}: it {obstacle(self.pod, await events_of(self._client, self._namespace, self._name))}"
 
     async def delete(self) -> None:
         """Delete the pod if it may exist. If that fails, the pod ends at its deadline and is deleted with the job."""

@@ -20,13 +20,13 @@ import aiohttp
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis.last_lines import lines_of
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, NotThere, PTJobError
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
 from ptjob_provider.core.history import WaitKind
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import check_known
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.inspection import until
+from ptjob_provider.core.kubernetes.helper_pods import existing_claim, running
 from ptjob_provider.core.kubernetes.pods import has_ended, is_ready
 from ptjob_provider.core.kubernetes.probe import is_held_by_one_node, problem
 from ptjob_provider.core.kubernetes.tensorboard import objects
@@ -218,10 +218,7 @@ async def _may_have_tensorboard(client: Client, job: Manifest) -> bool:
 @asynccontextmanager
 async def _started(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
     """Start a pod that shows the folder, and yield its name once it is ready; delete it afterwards."""
-    try:
-        claim = await client.get(paths.claims(view.namespace, view.plan.claim))
-    except JobNotFound:
-        raise NotThere.claim(view.plan.claim, view.namespace) from None
+    claim = await existing_claim(client, view.namespace, view.plan.claim)
     await _delete_ended_views(client, view.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
     held = is_held_by_one_node(claim)
@@ -234,13 +231,8 @@ async def _started(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
         is_held_by_one_node=held,
         follows=held and await _has_pods(client, view.job),
     )
-    try:
-        await client.post(paths.pods(view.namespace), pod)
-        await until(client, view.namespace, name, is_ready, seconds=view.timeout, obstacle=_obstacle, tell=view.tell)
+    async with running(client, pod, is_ready, seconds=view.timeout, obstacle=_obstacle, tell=view.tell):
         yield name
-    finally:
-        with suppress(PTJobError):
-            await client.delete(paths.pods(view.namespace, name))
 
 
 async def _has_pods(client: Client, job: Manifest | None) -> bool:
