@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
+from ptjob_provider.core.kubernetes.client.http import Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -178,6 +179,10 @@ class StandInCluster:
         plural = path.rpartition("/")[2]
         self._check("list", plural)
         return copy.deepcopy([*self._objects.get(plural, {}).values()])
+
+    async def pages(self, path: str, **_: str) -> AsyncGenerator[Page, None]:
+        """Yield all objects of a kind as one page."""
+        yield Page(items=await self.items(path), version=str(self._version))
 
     def _check(self, verb: str, plural: str) -> None:
         if error := self.refused.get((verb, plural)):

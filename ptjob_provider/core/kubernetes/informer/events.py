@@ -92,7 +92,7 @@ class EventPoller:
                 cache: selectors for cache in self._waiting.values() if (selectors := cache.event_selectors())
             }
             queued = [cache for cache in self._waiting.values() if cache.needs_queue_reason]
-            await self._read_all(client, selectors_of_jobs)
+            await self.read(client, selectors_of_jobs)
             await self._read_queues(client, queued)
             now = {each for selectors in selectors_of_jobs.values() for each in selectors}
             now |= {cache.ref.uid for cache in queued}
@@ -105,33 +105,16 @@ class EventPoller:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IMPATIENT):
                 if selectors := cache.event_selectors():
-                    await self.read(client, cache, selectors)
+                    await self.read(client, {cache: selectors})
                 if cache.needs_queue_reason:
                     await self._read_queues(client, [cache])
 
-    async def read(self, client: Client, cache: JobCache, selectors: Sequence[str]) -> None:
-        """Read the selected events into the job's cache, or report there that the read was refused.
+    async def read(self, client: Client, selectors_of_jobs: Mapping[JobCache, Sequence[str]]) -> None:
+        """Read the selected events into each job's cache, or report there that the read was refused.
 
         Does nothing if the server is unavailable: the next poll reads them again.
         """
-        events: dict[str, Manifest] = {}
-        try:
-            for selector in selectors:
-                items = await client.items(self._path, fieldSelector=selector)
-                events |= {each["metadata"]["uid"]: each for each in items}
-        except ClusterUnavailable:
-            return
-        except ClusterError as error:
-            events = {"": unreadable(error)}
-        cache.set_events(events)
-
-    async def _read_all(self, client: Client, selectors_of_jobs: Mapping[JobCache, Sequence[str]]) -> None:
-        """Read the events of these jobs: one request per selector for a few of them, else one list."""
-        all_selectors = {selector for selectors in selectors_of_jobs.values() for selector in selectors}
-        if len(all_selectors) <= _FEW:
-            for cache, selectors in selectors_of_jobs.items():
-                await self.read(client, cache, selectors)
-            return
+        all_selectors = [*dict.fromkeys(each for selectors in selectors_of_jobs.values() for each in selectors)]
         try:
             events = await self._by_selector(client, all_selectors)
         except ClusterUnavailable:
@@ -141,12 +124,14 @@ class EventPoller:
         for cache, selectors in selectors_of_jobs.items():
             cache.set_events({uid: event for each in selectors for uid, event in events.get(each, {}).items()})
 
-    async def _by_selector(self, client: Client, selectors: set[str]) -> dict[str, dict[str, Manifest]]:
+    async def _by_selector(self, client: Client, selectors: Sequence[str]) -> dict[str, dict[str, Manifest]]:
+        """Return the selected events by uid: with one request per selector for a few of them, else with one list."""
         events: dict[str, dict[str, Manifest]] = {}
-        async for page in client.pages(self._path):
-            for event in page.items:
-                for selector in selectors.intersection(selectors_of(event)):
-                    events.setdefault(selector, {})[event["metadata"]["uid"]] = event
+        for query in [{"fieldSelector": each} for each in selectors] if len(selectors) <= _FEW else [{}]:
+            async for page in client.pages(self._path, **query):
+                for event in page.items:
+                    for selector in set(selectors_of(event)).intersection(selectors):
+                        events.setdefault(selector, {})[event["metadata"]["uid"]] = event
         return events
 
     async def _read_queues(self, client: Client, queued: Sequence[JobCache]) -> None:

@@ -301,7 +301,7 @@ class JobInformer:
     async def _publish_failure(self, cache: JobCache, job: Manifest) -> None:
         """Read the operator's events before the failure is published: subscribers do not wait for later events."""
         version = cache.version
-        await self._events.read(self._client, cache, [by_uid(cache.ref.uid)])
+        await self._events.read(self._client, {cache: [by_uid(cache.ref.uid)]})
         if cache.version == version:
             cache.set_job(job)
             self._update_pollers(cache)
