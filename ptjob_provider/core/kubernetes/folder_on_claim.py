@@ -23,7 +23,7 @@ from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
 from ptjob_provider.core.kinds.code import ON_CLAIM, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.pod_template import find_container
 from ptjob_provider.core.kubernetes.claim_files import mounted
-from ptjob_provider.core.kubernetes.pods import picked, placement, security
+from ptjob_provider.core.kubernetes.pods import inherited, placement
 from ptjob_provider.core.kubernetes.preflight import EXEC, is_allowed
 from ptjob_provider.core.spec.code import MAX_TRAVELS
 
@@ -63,18 +63,14 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
     """Return the options of a pod with rank 0's node selection and permissions."""
     kind = kinds.kind_of(manifest)
     template = kind.rank0_template(manifest)
-    spec, trainer = template["spec"], find_container(template, kind.CONTAINER)
-    for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
-    prefix = f"{probe.image_prefix.rstrip('/')}/" if probe.image_prefix else ""
+    trainer = find_container(template, kind.CONTAINER)
+    for_pod, for_container = inherited(template, trainer)
+    own_image = "" if probe.image else trainer.get("image")
     return FileOptions(
-        image=f"{prefix}{probe.image}" if probe.image else trainer.get("image") or f"{prefix}{FILES_IMAGE}",
+        image=own_image or probe.prefixed(probe.image or FILES_IMAGE),
         timeout=probe.timeout,
-        pod={
-            **picked(spec, ("imagePullSecrets", "serviceAccountName")),
-            **placement(template, trainer, on_its_node=False),
-            "securityContext": for_pod,
-        },
-        container={"securityContext": for_container},
+        pod=for_pod | placement(template, trainer, on_its_node=False),
+        container=for_container,
     )
 
 

@@ -60,13 +60,20 @@ def python_of(trainer: Mapping[str, Any]) -> str:
     return next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), "python3")
 
 
-def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
-    """Return the security contexts of the helper pod and its container: rank 0's user with minimal privileges.
+def inherited(rank0: Mapping[str, Any], trainer: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
+    """Return the fields of the helper pod and of its container that decide what it may pull and read: those of rank 0.
 
-    With a non-root user, the pod passes the PodSecurity level `restricted`. Root keeps the container runtime's default
-    capabilities, because without them it could not read files that the training wrote as another user.
+    It has rank 0's user with minimal privileges. With a non-root user, the pod passes the PodSecurity level
+    `restricted`. Root keeps the container runtime's default capabilities, because without them it could not read files
+    that the training wrote as another user.
+
+    Args:
+        rank0: rank 0's pod, or its template.
+        trainer: the training container.
     """
-    for_pod, for_container = picked(pod, _POD_USER), picked(container, _CONTAINER_USER)
+    spec = rank0["spec"]
+    for_pod = picked(spec.get("securityContext") or {}, _POD_USER)
+    for_container = picked(trainer.get("securityContext") or {}, _CONTAINER_USER)
     if "fsGroup" in for_pod:
         for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # the default changes the files of the whole volume
     for_container |= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
@@ -74,7 +81,8 @@ def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Mani
     if user.get("runAsNonRoot") or user.get("runAsUser"):
         for_pod = {"seccompProfile": {"type": "RuntimeDefault"}} | for_pod
         for_container |= {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
-    return for_pod, for_container
+    shared = picked(spec, ("imagePullSecrets", "serviceAccountName"))
+    return {**shared, "securityContext": for_pod}, {"securityContext": for_container}
 
 
 def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_node: bool) -> Manifest:

@@ -26,7 +26,7 @@ from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
-from ptjob_provider.core.kubernetes.pods import HELPER, metadata, picked, placement, python_of, security
+from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, placement, python_of
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ class ProbeOptions:
     image: str = ""
     image_prefix: str = ""
     timeout: float = 300.0
+
+    def prefixed(self, image: str) -> str:
+        """Return the image behind the prefix."""
+        return f"{self.image_prefix.rstrip('/')}/{image}" if self.image_prefix else image
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout < math.inf:
@@ -126,16 +130,14 @@ def probe_pod(
     container = kinds.kind_of(job).CONTAINER
     trainer, mounts = pod_template.find_container(rank0, container), _mounts_of(rank0, container, outputs)
     request = {**_paths(outputs, mounts), "since": since.timestamp(), "curves": curves}
-    spec, program = rank0["spec"], _program(trainer, options)
-    for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    for_pod, for_container = inherited(rank0, trainer)
     pod = {
         **HELPER,
         "restartPolicy": "Never",
-        **picked(spec, ("imagePullSecrets", "serviceAccountName")),
+        **for_pod,
         **placement(rank0, trainer, on_its_node=on_its_node),
-        **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, mounts),
+        **_mounted({**_program(trainer, options), **for_container, "env": _environment(request)}, mounts),
         "activeDeadlineSeconds": math.ceil(options.timeout),
-        "securityContext": for_pod,
     }
     labels = {PROBE_LABEL: label_value(job["metadata"]["name"]), **NO_ISTIO}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(job, name, labels, NO_ISTIO), "spec": pod}
@@ -146,13 +148,10 @@ def probe_pod(
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     """Return the container without mounts; it runs the image's Python interpreter instead of its entrypoint."""
-    image, python = trainer["image"], python_of(trainer)
-    if options.image:
-        image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
-        python = "python3"
+    python = "python3" if options.image else python_of(trainer)
     return {
         "name": CONTAINER,
-        "image": image,
+        "image": options.prefixed(options.image) if options.image else trainer["image"],
         "imagePullPolicy": "IfNotPresent",
         "command": [python, "-I", "-c", _START],
         "resources": RESOURCES,

@@ -15,7 +15,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import PREFIX, label_value
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
-from ptjob_provider.core.kubernetes.pods import HELPER, metadata, picked, placement, platform, python_of, security
+from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, placement, platform, python_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,13 +128,13 @@ def view_pod(
         follows: the job's pods may use the claim now; the pod then requires a node with one of them.
     """
     if job is None:
-        pod = _pod(plan, plan.image, "python3", security({}, {}))
+        pod = _pod(plan, plan.image, "python3", *inherited({"spec": {}}, {}))
     else:
         pod = _pod_for_job(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
     if user is not None:
-        for_pod, for_container = security({"runAsUser": user, "runAsGroup": user}, {})
-        pod |= {"securityContext": for_pod}
-        pod["containers"] = [{**pod["containers"][0], "securityContext": for_container}]
+        for_pod, for_container = inherited({"spec": {"securityContext": {"runAsUser": user, "runAsGroup": user}}}, {})
+        pod |= for_pod
+        pod["containers"] = [pod["containers"][0] | for_container]
     spec = {**pod, "restartPolicy": "Never", "activeDeadlineSeconds": LIFE}
     labels = {VIEW_LABEL: label_value(plan.claim), **NO_ISTIO}
     meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": NO_ISTIO}
@@ -144,26 +144,23 @@ def view_pod(
 def _pod_for_job(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool, follows: bool) -> Manifest:
     kind = kinds.kind_of(job)
     rank0 = kind.rank0_template(job)
-    trainer, spec = pod_template.find_container(rank0, kind.CONTAINER), rank0["spec"]
+    trainer = pod_template.find_container(rank0, kind.CONTAINER)
     image = plan.image or trainer.get("image")
     if not image:
         raise InvalidSpec.of(
             "tensorboard.image", None, "give an image with TensorBoard: the job's own is in its runtime"
         )
     python = "python3" if plan.image else python_of(trainer)
-    contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     place = placement(rank0, trainer, on_its_node=False) if is_held_by_one_node else platform(rank0)
     if follows:
         pods_of_job = {"labelSelector": {"matchLabels": {"pytorch_job_name": job["metadata"]["name"]}}}
         rule = {**pods_of_job, "topologyKey": "kubernetes.io/hostname"}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
         place["affinity"] = {**(place.get("affinity") or {}), **affinity}
-    inherited = picked(spec, ("imagePullSecrets", "serviceAccountName"))
-    return {**_pod(plan, str(image), python, contexts), **inherited, **place}
+    return {**_pod(plan, str(image), python, *inherited(rank0, trainer)), **place}
 
 
-def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifest, Manifest]) -> Manifest:
-    for_pod, for_container = contexts
+def _pod(plan: TensorBoardPlan, image: str, python: str, for_pod: Manifest, for_container: Manifest) -> Manifest:
     folder = posixpath.join(_ROOT, plan.path)
     container = {
         "name": CONTAINER,
@@ -174,7 +171,7 @@ def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifes
         "ports": [{"containerPort": PORT}],
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2},
         "resources": RESOURCES,
-        "securityContext": for_container,
+        **for_container,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "claim", "mountPath": _ROOT, "readOnly": True},
@@ -184,7 +181,7 @@ def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifes
     }
     return {
         **HELPER,
-        "securityContext": for_pod,
+        **for_pod,
         "containers": [container],
         "volumes": [
             {"name": "claim", "persistentVolumeClaim": {"claimName": plan.claim, "readOnly": True}},
