@@ -52,9 +52,9 @@ _LONGEST = 2000
 _INVALID = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """An error response, or a missing response (code 0).
+@dataclass(kw_only=True, eq=False)
+class Refusal(Exception):
+    """An error response, or a missing response (code 0); only `http` raises it, and converts it by `error`.
 
     Attributes:
         code: HTTP status.

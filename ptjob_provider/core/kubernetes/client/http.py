@@ -48,14 +48,6 @@ _UNAUTHORIZED = 401
 _WRITES = {"POST", "PATCH"}
 
 
-class Refused(Exception):
-    """A request was refused or failed; raised only inside this module, which converts it to an error of the core."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """Page of a collection, and the collection's resource version, from which a watch can start."""
@@ -154,8 +146,8 @@ class Client:
         request = described("GET", path)
         try:
             response = await self._authorized("GET", path, query=query, limits=limits)
-        except Refused as refused:
-            raise refused.refusal.error(request) from refused
+        except Refusal as refusal:
+            raise refusal.error(request) from refusal
         if self._tcp_keepalive:
             keep_alive(response)
         try:
@@ -197,27 +189,27 @@ class Client:
         while True:
             try:
                 return await self._once(method, path, **options)
-            except Refused as refused:
+            except Refusal as refusal:
                 backoff.failures += 1
-                refusal = refused.refusal
                 if not refusal.is_temporary or backoff.failures >= self._attempts:
                     is_unsure = method == "POST" and backoff.failures > 1
                     request = described(method, path)
-                    raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refused
-            await backoff.pause(at_least=min(refusal.retry_after or 0.0, _LONGEST_RETRY_AFTER))
+                    raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refusal
+                retry_after = refusal.retry_after or 0.0
+            await backoff.pause(at_least=min(retry_after, _LONGEST_RETRY_AFTER))
 
     async def _once(self, method: str, path: str, **options: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
         response = await self._authorized(method, path, limits=limits, **options)
-        with _connection_errors_as_refused():
+        with _connection_errors_as_refusals():
             return _parsed(await response.read())
 
     async def _authorized(self, method: str, path: str, **options: Any) -> aiohttp.ClientResponse:
         """Return a successful response with an unread body; on 401, reload the credential and retry once."""
         try:
             return await self._send(method, path, **options)
-        except Refused as refused:
-            if refused.refusal.code != _UNAUTHORIZED:
+        except Refusal as refusal:
+            if refusal.code != _UNAUTHORIZED:
                 raise
         logger.info("the API server refused the credential; loading it anew")
         await self._load()
@@ -235,7 +227,7 @@ class Client:
     ) -> aiohttp.ClientResponse:
         connection = self._connection or await self._load()
         headers = {"Accept": _JSON, "Content-Type": content_type}
-        with _connection_errors_as_refused():
+        with _connection_errors_as_refusals():
             authentication = await self._credentials.headers()
             response = await connection.request(
                 method, path, query=query, headers=headers | authentication, body=body, limits=limits
@@ -245,7 +237,7 @@ class Client:
             data = await response.read()
         if response.content_type == "application/json":
             _parsed(data)  # raises for a truncated error, which is treated as a missing response
-        raise Refused(Refusal.read(response.status, data, response.headers.get("Retry-After")))
+        raise Refusal.read(response.status, data, response.headers.get("Retry-After"))
 
     async def _load(self) -> Connection:
         """Load the address and the credential; open a new connection if its settings have changed."""
@@ -287,20 +279,20 @@ async def shared_client(config: ClusterConfig) -> AsyncIterator[Client]:
 
 async def _chunks(response: aiohttp.ClientResponse, request: str) -> AsyncGenerator[bytes, None]:
     try:
-        with _connection_errors_as_refused():
+        with _connection_errors_as_refusals():
             async for chunk in response.content.iter_any():
                 for start in range(0, len(chunk), _SLICE):
                     yield chunk[start : start + _SLICE]
                     await asyncio.sleep(0)  # a log that arrives faster than it is read must not block the loop
-    except Refused as refused:
-        raise refused.refusal.error(request) from refused
+    except Refusal as refusal:
+        raise refusal.error(request) from refusal
 
 
 def _parsed(data: bytes) -> Manifest:
     try:
         value = json.loads(data or b"{}")
     except ValueError:  # a gateway truncated the response, and ended it normally
-        raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
+        raise Refusal(code=0, reason="Truncated", message="the answer is not JSON") from None
     return value if isinstance(value, dict) else {}
 
 
@@ -310,12 +302,12 @@ def _not_from_kubernetes(path: str, response: Manifest) -> ClusterError:
 
 
 @contextlib.contextmanager
-def _connection_errors_as_refused() -> Any:
-    """Convert the exceptions of a missing response into `Refused` with code 0."""
+def _connection_errors_as_refusals() -> Any:
+    """Convert the exceptions of a missing response into `Refusal` with code 0."""
     try:
         yield
     except aiohttp.ClientSSLError as error:
-        raise Refused(Refusal(code=0, reason=type(error).__name__, message=str(error), final=True)) from error
+        raise Refusal(code=0, reason=type(error).__name__, message=str(error), final=True) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         message = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
-        raise Refused(Refusal(code=0, reason=type(error).__name__, message=message)) from error
+        raise Refusal(code=0, reason=type(error).__name__, message=message) from error
