@@ -21,7 +21,8 @@ from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.inspector import TensorBoardView
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.tensorboard.view import shown, tunnel
+from ptjob_provider.core.kubernetes.client.port_forward import tunnel
+from ptjob_provider.core.kubernetes.tensorboard.view import shown
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 from rows import each_row

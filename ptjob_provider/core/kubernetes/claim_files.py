@@ -22,6 +22,7 @@ from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.connection import channel_messages
 from ptjob_provider.core.kubernetes.helper_pods import existing_claim, running
 from ptjob_provider.core.kubernetes.pods import HELPER
 from ptjob_provider.core.kubernetes.probe import ASKS_FOR, CONTAINER, RESOURCES, problem
@@ -161,14 +162,12 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, consumers: dict[int, An
     Raises:
         ClusterUnavailable: the connection broke before.
     """
-    async for message in socket:
-        if message.type is aiohttp.WSMsgType.BINARY and message.data:
-            channel, data = message.data[0], message.data[1:]
-            if channel == _STATUS:
-                status: dict[str, Any] = json.loads(data)
-                return status
-            if data and channel in consumers:
-                consumers[channel](data)
+    async for channel, data in channel_messages(socket):
+        if channel == _STATUS:
+            status: dict[str, Any] = json.loads(data)
+            return status
+        if data and channel in consumers:
+            consumers[channel](data)
     raise ClusterUnavailable("the connection to the pod broke before its program had ended")
 
 

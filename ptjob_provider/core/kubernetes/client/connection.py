@@ -13,7 +13,7 @@ import aiohttp
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.credentials import Endpoint
@@ -84,6 +84,13 @@ class Connection:
     async def close(self) -> None:
         """Close all open connections."""
         await self._session.close()
+
+
+async def channel_messages(socket: aiohttp.ClientWebSocketResponse) -> AsyncGenerator[tuple[int, bytes], None]:
+    """Yield channel number and data of each message until the socket is closed."""
+    async for message in socket:
+        if message.type is aiohttp.WSMsgType.BINARY and message.data:
+            yield message.data[0], message.data[1:]
 
 
 def _trust(endpoint: Endpoint) -> ssl.SSLContext:
