@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
 
+logger = logging.getLogger(__name__)
+
 _ROOT = "/openapi/v3"
+
+_PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
+"""Prefix of a runtime's name as users write it: kind of the runtime → prefix."""
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
@@ -70,12 +75,6 @@ def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, An
     schema: Mapping[str, Any] = next(matching, {})
     spec: Mapping[str, Any] = (schema.get("properties") or {}).get("spec") or {}
     return spec
-
-
-logger = logging.getLogger(__name__)
-
-_PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
-"""Prefix of a runtime's name as users write it: kind of the runtime → prefix."""
 
 
 async def check_runtime(client: Client, manifest: Manifest) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
 """Seconds before the first probe, seconds between probes, number of lost probes: Airflow's values for its clients."""
 
+_BUFFER = 2 * 1024 * 1024
+"""Buffer size in bytes of an unread response: one line of a watch fits, whose object may have etcd's maximum size."""
+
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:
     """Enable TCP keep-alive on the response's connection, as far as the system supports it."""
@@ -32,10 +35,6 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
     for name, value in _OPTIONS.items():
         if hasattr(socket, name):
             tcp_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-_BUFFER = 2 * 1024 * 1024
-"""Buffer size in bytes of an unread response: one line of a watch fits, whose object may have etcd's maximum size."""
 
 
 class Connection:

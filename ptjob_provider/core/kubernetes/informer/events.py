@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.informer.cache import JobCache
 
+_SETTLING = 1.0
+"""Seconds before the first poll: most jobs start, or their pods report a reason, within them."""
+
+_PAUSES = (5.0, 60.0)
+"""Minimum and maximum seconds between two polls."""
+
+_FEW = 8
+"""Maximum number of objects that are queried one by one."""
+
+_IMPATIENT = 5.0
+"""Maximum seconds of a one-off read."""
+
 
 class Workloads:
     """Reads the Workloads of one namespace; tries first the API version that was served last."""
@@ -45,19 +57,6 @@ class Workloads:
                 raise
         self._path, self._other_path = self._other_path, self._path
         return await client.items(self._path, **query)
-
-
-_SETTLING = 1.0
-"""Seconds before the first poll: most jobs start, or their pods report a reason, within them."""
-
-_PAUSES = (5.0, 60.0)
-"""Minimum and maximum seconds between two polls."""
-
-_FEW = 8
-"""Maximum number of objects that are queried one by one."""
-
-_IMPATIENT = 5.0
-"""Maximum seconds of a one-off read."""
 
 
 class EventPoller:

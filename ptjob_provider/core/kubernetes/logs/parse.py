@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.logs.runs import Run
 
+_ROTATION = 3_000_000_000
+"""Minimum nanoseconds between two rotations of one log."""
+
+_STARTED_AGAIN = "its container had been started again"
+
 
 class NodeRefused(Exception):
     """The kubelet could not read the log, and sent its error message in place of the log, with a success status."""
@@ -133,12 +138,6 @@ class ReadPosition:
             return self.last.restart_count >= run.restart_count
         read = self.read
         return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
-
-
-_ROTATION = 3_000_000_000
-"""Minimum nanoseconds between two rotations of one log."""
-
-_STARTED_AGAIN = "its container had been started again"
 
 
 def start_of_run(run: Run) -> LogCursor:
