@@ -57,7 +57,7 @@ class Page:
 
 
 class Client:
-    """Client of one API server on one event loop. Use `shared_client` to get one.
+    """Client of one API server on one event loop; a `shared.Source`. Use `shared_client` to get one.
 
     Attributes:
         streams_lists: whether the server supports streaming lists (KEP-3157); True until it refuses one.
@@ -177,12 +177,16 @@ class Client:
         finally:
             await socket.close()
 
-    async def close(self) -> None:
-        """Close all connections."""
-        connections = [*self._retired, *([self._connection] if self._connection else [])]
-        self._connection, self._retired = None, []
-        for connection in connections:
-            await connection.close()
+    async def run(self) -> None:
+        """Keep the connections open until cancelled; see `shared.Source`."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for connection in [*self._retired, *([self._connection] if self._connection else [])]:
+                await connection.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: requests fail by themselves."""
 
     async def _request(self, method: str, path: str, **options: Any) -> Manifest:
         backoff = Backoff(*_PAUSES)
@@ -253,28 +257,11 @@ class Client:
             return self._connection
 
 
-class _Source:
-    """Client that is closed some time after its last use, or with its event loop; a `shared.Source`."""
-
-    def __init__(self, config: ClusterConfig) -> None:
-        self.client = Client(config)
-
-    async def run(self) -> None:
-        """Keep the connections open until cancelled."""
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            await self.client.close()
-
-    def fail(self, error: BaseException) -> None:
-        """Do nothing: requests fail by themselves."""
-
-
 @asynccontextmanager
 async def shared_client(config: ClusterConfig) -> AsyncIterator[Client]:
     """Yield the client that all users of this cluster on this event loop share."""
-    async with shared_source(config, lambda: _Source(config), linger=_IDLE) as source:
-        yield source.client
+    async with shared_source(config, lambda: Client(config), linger=_IDLE) as client:
+        yield client
 
 
 async def _chunks(response: aiohttp.ClientResponse, request: str) -> AsyncGenerator[bytes, None]:
