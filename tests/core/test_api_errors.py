@@ -67,16 +67,13 @@ def backend_with(*conditions: str) -> ScriptedBackend:
     return backend
 
 
-def pod_that_gave_up_waiting() -> Manifest:
-    """Return a worker whose init container of the operator has failed."""
-    ended = {"exitCode": 1, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
+def pod_that_was_stopped() -> Manifest:
+    """Return a worker that something outside has stopped."""
+    ended = {"exitCode": 143, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
     return {
         "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T12:00:00Z"},
-        "spec": {"containers": [{"name": "pytorch"}], "initContainers": [{"name": "init-pytorch"}]},
-        "status": {
-            "phase": "Failed",
-            "initContainerStatuses": [{"name": "init-pytorch", "state": {"terminated": ended}}],
-        },
+        "spec": {"containers": [{"name": "pytorch"}]},
+        "status": {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]},
     }
 
 
@@ -108,9 +105,9 @@ async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, ver
 
 
 async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
-    """A worker gave up waiting for the master, so the reasons why the master never ran are asked for."""
+    """A worker was stopped, so the operator is asked whether it has done that."""
     backend, sink = backend_with("Failed"), ListSink()
-    backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_gave_up_waiting()])]
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_was_stopped()])]
     backend.refusals["reasons"] = [FORBIDDEN] * 4
 
     conclusion = await followed(backend, sink, api_error_timeout=60)

@@ -31,33 +31,6 @@ class TestHeldUp:
 
         assert [(one.replica, one.reason) for one in record.held_up] == [("digits-master-0", "ErrImagePull")]
 
-    @pytest.mark.parametrize(
-        ("reason", "message", "told"),
-        [
-            ("FailedScheduling", "0/3 nodes are available: 3 Insufficient cpu. preemption: none", "Unschedulable"),
-            ("Failed", 'Failed to pull image "absent:1": not found', "ErrImagePull"),
-            ("Failed", "Error: InvalidImageName", "InvalidImageName"),
-            ("ErrImageNeverPull", "not present with pull policy of Never", "ErrImageNeverPull"),
-            ("FailedMount", "no such claim", "FailedMount"),
-            ("Failed", "Error: ImagePullBackOff", ""),
-            ("Pulling", "Pulling image", ""),
-        ],
-    )
-    def test_whoever_comes_late_is_told_by_events_what_a_pod_that_is_gone_waited_for(
-        self, reason: str, message: str, told: str
-    ) -> None:
-        """The operator has deleted it; of a pod that is there, or of the job, events tell something else."""
-        about = {"involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
-        events = [event("FailedMount", "x"), {**event("FailedMount", "x"), **about}]
-
-        record = look(
-            PodHistory(),
-            self.worker(ended(1)),
-            events=[*events, event(reason, message, name="digits-master-0", seconds=1)],
-        )
-
-        assert [(one.replica, one.reason) for one in record.held_up] == ([("digits-master-0", told)] if told else [])
-
     def test_an_end_of_the_training_holds_nobody_up(self) -> None:
         """Only init containers wait for other pods."""
         record = look(PodHistory(), self.MASTER)

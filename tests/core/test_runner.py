@@ -380,21 +380,6 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
     assert conclusion.outcome is Outcome.SUCCEEDED
 
 
-async def test_who_comes_after_the_end_asks_why_the_master_did_not_start() -> None:
-    """A worker that gave up waiting for it says nothing of that, and the master's pod is gone."""
-    backend, gave_up = ScriptedBackend(), pod(WORKER, {"waiting": {"reason": "PodInitializing"}}, phase="Failed")
-    gave_up["status"]["initContainerStatuses"] = [{"name": "init-pytorch", "restartCount": 0, "state": exited(1)}]
-    backend.worlds = [Observation(job=job("Failed"), pods=[gave_up])]
-    pull = {"reason": "Failed", "message": 'Failed to pull image "absent:1": not found', "metadata": {"name": "e"}}
-    backend.told = [{**pull, "involvedObject": {"kind": "Pod", "name": MASTER}}]
-
-    conclusion = await follow(backend, submission(), sink=ListSink())
-
-    assert conclusion.diagnosis is not None
-    assert conclusion.diagnosis.cause is Cause.IMAGE
-    assert 'Failed to pull image "absent:1": not found' in conclusion.diagnosis.summary
-
-
 LEAVES = {"deletionTimestamp": "2026-11-20T12:00:50Z", "deletionGracePeriodSeconds": 30}
 IS_OVER = {"deletionTimestamp": "2026-11-20T12:00:21Z", "deletionGracePeriodSeconds": 0}
 """The kubelet's last word: neither the grace nor the instant of asking is there any more."""

@@ -19,13 +19,13 @@ from ptjob_provider.core.diagnosis.causes import (
 from ptjob_provider.core.diagnosis.classify import STOPS, Classification, classify, disrupted, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, lines_of, without_agent_lines
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, held_up
-from ptjob_provider.core.history import ContainerKind
+from ptjob_provider.core.history import ContainerKind, Termination
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.history import PodHistory, Removal, Termination
+    from ptjob_provider.core.history import PodHistory, Removal
     from ptjob_provider.core.outputs.contract import OutputProblem
     from ptjob_provider.core.status import JobStatus
 
@@ -140,32 +140,18 @@ def _first_removal(history: PodHistory, root: Candidate | None) -> Removal | Non
 def _removed(
     removed: Removal, history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping[str, int]
 ) -> Diagnosis:
-    name = removed.replica
     classified = disrupted(removed.disruption) if removed.disruption else _DELETED
-    resolution, retryable = classified.advice
-    others = [each for each in candidates if each.end.replica != name and not history.is_superseded(each.end)]
     lines = next((each.lines for each in candidates if each.end.pod_uid == removed.pod_uid), ())
-    return Diagnosis(
-        cause=classified.cause,
-        summary=f"{named(name, ranks)} {classified.text()}",
-        resolution=resolution,
-        retryable=retryable,
-        passes=classified.passes,
-        replica=name,
-        collateral=_replicas(others, ranks),
-        unstarted=_replicas(_unstarted(history, others), ranks),
-        log_tail=bounded_tail(without_agent_lines(lines)),
-    )
+    end = Termination(replica=removed.replica, pod_uid=removed.pod_uid, finished_at=removed.asked_at)
+    return describe(history, Candidate(end=end, classified=classified, lines=lines), candidates, ranks=ranks)
 
 
 def needs_events(history: PodHistory, status: JobStatus, *, ranks: Mapping[str, int]) -> bool:
-    """Return whether later events may change the diagnosis of a failed job.
+    """Return whether later events may change the diagnosis of a failed job, which is that a replica was stopped.
 
-    They may if a replica gave up waiting for the master for a reason that was not observed, or if the diagnosis is that
-    a replica was stopped: the operator deletes the other replicas after it has failed the job, and reports that last.
+    The operator deletes the other replicas after it has failed the job, and reports that last.
     """
-    gave_up = any(end.failed and end.container == WAITS_FOR_MASTER for end in history.terminations)
-    return (gave_up and not history.held_up) or diagnose(history, status, ranks=ranks).cause is Cause.TERMINATED
+    return diagnose(history, status, ranks=ranks).cause is Cause.TERMINATED
 
 
 def candidates_of(

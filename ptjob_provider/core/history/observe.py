@@ -29,7 +29,6 @@ from ptjob_provider.core.history.pods import (
     read_pod,
     refusals,
     wait_of,
-    waits_of_gone,
 )
 from ptjob_provider.core.in_pod import sync_code
 from ptjob_provider.core.status import parse_instant
@@ -91,7 +90,6 @@ def observe(
     for end in reported_ends(events, container):
         history = with_reported_end(history, end)
     present = list(newest.values())
-    history = replace(history, held_up=_held_up(before, history, present, events, replica_named=replica_named))
     history = replace(
         _with_present(history, present),
         notices=_notices(history, events),
@@ -99,6 +97,7 @@ def observe(
     )
     waits = _waits(history, present, events, replica_named=replica_named, replicas=replicas)
     history = replace(history, waiting=_waiting(history, waits, now=now))
+    history = replace(history, held_up=_held_up(before, history))
     return bounded(_with_clocks(history, present, now=now, replicas=replicas))
 
 
@@ -281,37 +280,13 @@ def _with_end(history: PodHistory, end: Termination, now: datetime) -> PodHistor
     return _settled(replace(history, terminations=tuple(known.values())), known[end.key])
 
 
-def _held_up(
-    before: PodHistory,
-    after: PodHistory,
-    pods: Sequence[Pod],
-    events: Sequence[Manifest],
-    *,
-    replica_named: Callable[[str], str],
-) -> tuple[Waiting, ...]:
-    """Return the waits of the other pods when an init container first failed, which may have waited for one of them.
-
-    If the failure is in the first observation, return the pods' current waits, or the waits that events report of
-    deleted pods.
-    """
-    failed = {end.replica: end for end in after.terminations if _gave_up(end)}
-    if before.held_up or not failed:
+def _held_up(before: PodHistory, after: PodHistory) -> tuple[Waiting, ...]:
+    """Return the waits of the other pods when an init container first failed, which may have waited for one of them."""
+    gave_up = {end.replica for end in after.terminations if _gave_up(end)}
+    if before.held_up or gave_up <= {end.replica for end in before.terminations if _gave_up(end)}:
         return before.held_up
-    now = min(end.ended_at for end in failed.values())
-    is_new = bool(failed.keys() - {end.replica for end in before.terminations if _gave_up(end)})
-    waiting = before.waiting
-    if before == PodHistory():
-        waits = ((pod, wait) for pod in pods if (wait := wait_of(pod, events)))
-        waiting = tuple(_timed(before, pod.name, pod.uid, wait, now=now, blocked=False) for pod, wait in waits)
-    if is_new and (others := [wait for wait in waiting if wait.replica not in failed and wait.kind not in _PASSING]):
-        return tuple(others)
-    gone = waits_of_gone(events, {name_of(pod.manifest) for pod in pods})
-    reported = ((replica_named(name), wait) for name, wait in gone.items())
-    return tuple(
-        _timed(before, replica, "", wait, now=now, blocked=False)
-        for replica, wait in reported
-        if replica not in failed and not after.has_run(replica)
-    )
+    waiting = before.waiting or after.waiting
+    return tuple(wait for wait in waiting if wait.replica not in gave_up and wait.kind not in _PASSING)
 
 
 def _gave_up(end: Termination) -> bool:

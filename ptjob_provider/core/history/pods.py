@@ -282,31 +282,6 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
     return None
 
 
-def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
-    """Return the waits of deleted pods by pod name, each from the last event that says why the pod did not start."""
-    waits: dict[str, Wait] = {}
-    for event in sorted(events, key=event_time):
-        about = event.get("involvedObject") or {}
-        name, wait = about.get("name") or "", _wait_in(event)
-        if about.get("kind") == "Pod" and name and name not in present and wait is not None:
-            waits[name] = wait
-    return waits
-
-
-def _wait_in(event: Manifest) -> Wait | None:
-    """Return the wait that an event reports; None if it reports none, or only that a wait continues."""
-    reason, message = event.get("reason") or "", event.get("message") or ""
-    if reason == "FailedScheduling":
-        return Wait(kind=WaitKind.QUEUED, reason="Unschedulable", message=_placement(message))
-    if reason in _BROKEN or (reason, message) == ("Failed", "Error: InvalidImageName"):
-        return Wait(kind=WaitKind.BROKEN, reason=reason if reason in _BROKEN else "InvalidImageName", message=message)
-    if reason == "Failed" and message.startswith("Failed to pull image"):
-        return Wait(kind=WaitKind.STUCK, reason="ErrImagePull", message=message)
-    if reason in _START_EVENTS and reason.startswith("Failed"):
-        return Wait(kind=WaitKind.STUCK, reason=reason, message=message)
-    return None
-
-
 def _is_about(event: Manifest, pod: Pod) -> bool:
     about = event.get("involvedObject") or {}
     return about.get("name") == name_of(pod.manifest) and about.get("uid", pod.uid) == pod.uid
