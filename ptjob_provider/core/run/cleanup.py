@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,6 @@ _QUIET = 3.0
 """Seconds without running pods after which a job counts as stopped although a finalizer still keeps its object."""
 
 _LONGEST_STOP_INTERVAL = 2.0
-_OBSERVE_TIMEOUT = 5.0
 
 
 async def stop_and_wait(
@@ -97,9 +95,8 @@ async def stop_and_wait(
             return
         if waited >= timeout:
             raise ClusterUnavailable(
-                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted"
-                f"{await _where(backend, ref)}; look for a lost node, then try again: a new attempt is not started "
-                "beside them"
+                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; look for a lost "
+                "node, then try again: a new attempt is not started beside them"
             )
         await sleep(pause)
         waited += pause
@@ -112,18 +109,6 @@ async def _is_removed(backend: Backend, ref: JobRef) -> bool:
         return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
     except JobNotFound:
         return True
-
-
-async def _where(backend: Backend, ref: JobRef) -> str:
-    """Return the names and nodes of the remaining pods, as text for an error; "" on a back-end without nodes."""
-    try:
-        async with asyncio.timeout(_OBSERVE_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
-            observation = await anext(watch)
-    except (TimeoutError, ClusterError):
-        return ""
-    nodes = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in observation.pods]
-    named = [f"{name} on {node}" for name, node in nodes if node]
-    return f" ({', '.join(named)})" if named else ""
 
 
 async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:

@@ -200,24 +200,18 @@ class _Follower:
         if end.leave:
             cleanup.leave(self.ref, self.sink)
             return
-        is_read = False
         if end.stop:
-            is_read = await self._is_read()
             if end.diagnosis is not None:
                 self.sink.notice(f"{self.ref} is stopped: {end.diagnosis.failure(self.ref)}")
             await cleanup.delete(self.backend, self.ref, self.sink, self.errors)
         elif not self.keep_running_pods and not self.known.deleted:
             await cleanup.stop(self.backend, self.ref, self.sink, self.errors)
         if self.known.has_begun:
-            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT, is_read=is_read)
+            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._observe_ends()
             if end.outcome is Outcome.SUCCEEDED and self.known.runs:
                 await self._observe_others()
-
-    async def _is_read(self) -> bool:
-        """Return whether rank 0 does not run and all lines of its log were read."""
-        return self.submission.rank0 not in self.known.pods.running and await self.log.is_read()
 
     # --- watching -----------------------------------------------------------------------------------------------------
 

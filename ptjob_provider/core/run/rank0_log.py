@@ -99,11 +99,10 @@ class Rank0Log:
         """Start reading the log, unless it is being read already."""
         self._reading = self._reading or asyncio.create_task(self._read())
 
-    async def drain(self, seconds: float, *, is_read: bool = False) -> None:
+    async def drain(self, seconds: float) -> None:
         """Wait for the end of the log; give up after `seconds` without a new line, counted once the cursor is known.
 
-        Logs a notice that lines may be missing if the end was not reached, unless `is_read`: the caller knows that
-        there were no more lines.
+        Logs a notice that lines may be missing if the end was not reached.
         """
         self.begin()
         assert self._reading is not None  # noqa: S101 - begin() was called
@@ -112,24 +111,12 @@ class Rank0Log:
             before = self._knows_place, self.cursor
             await asyncio.wait({self._reading}, timeout=seconds)
             progresses = not self._knows_place or before != (self._knows_place, self.cursor)
-        if not self._reading.done() and not is_read:
+        if not self._reading.done():
             after = f" after {self.cursor.timestamp}" if self.cursor else ""
             self._sink.notice(
                 f"{self._submission.ref}: rank 0's log did not end within {seconds:.0f} s of the job's end; what it "
                 f"wrote{after} may be missing here"
             )
-
-    async def is_read(self) -> bool:
-        """Return whether the log has no lines after the cursor at this moment; False if the log is unreadable."""
-        ref, rank0 = self._submission.ref, self._submission.rank0
-        try:
-            async with contextlib.aclosing(self._backend.logs(ref, rank0, since=self.cursor, follow=False)) as lines:
-                async for line in lines:
-                    if not line.notice:
-                        return False
-        except PTJobError:
-            return False
-        return True
 
     async def end(self) -> None:
         """Stop reading."""

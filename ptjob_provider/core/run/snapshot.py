@@ -128,7 +128,7 @@ async def look(
     before, replicas = history.stored_in(observation.job), len(submission.ranks)
     record = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
     status = kinds.observed_status(observation.job, record)
-    waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
+    waiting = diagnoses.waiting_reason(record, status, replicas=replicas)
     is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(observation.job) is None
     if waiting or is_undiagnosed:
         reasons = await backend.reasons(submission.ref)
@@ -137,9 +137,7 @@ async def look(
         )
     if waiting:
         unread = [str(event["message"]) for event in reasons if event.get("reason") == "NotApplied"]
-        waiting = "; ".join(
-            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *unread]
-        )
+        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=replicas), *unread])
     report, unverified = (
         read_report((observation.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")),
         "",
