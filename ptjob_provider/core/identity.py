@@ -50,7 +50,7 @@ TRY_LABEL = f"{PREFIX}/try-of"
 MAX_NAME = 49
 _HASH_LENGTH = 12
 """48 bits: among 70,000 jobs of one stem, the probability that two have the same name is 1 in 100,000. In that case,
-the later job uses the name of its next attempt."""
+the later job is refused, and its retry has another name."""
 
 SHORTEST_NAME = _HASH_LENGTH + 2
 """Minimum length of a name: one readable letter, a dash and the hash."""

@@ -169,16 +169,14 @@ def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Pa
     assert first != second
 
 
-def test_generated_names_that_are_all_taken_are_told_with_whose_they_are(
-    ptjob: Callable[..., Result], tmp_path: Path
-) -> None:
-    """None of the jobs that are there is touched."""
-    backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=100)
+def test_a_generated_name_that_is_taken_is_told_with_whose_it_is(ptjob: Callable[..., Result], tmp_path: Path) -> None:
+    """The job that is there is not touched."""
+    backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=1)
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
 
     result = ptjob(backend, "submit", "-f", str(tmp_path / "job.yaml"))
 
-    assert re.search(r"team/by-hand-\w{12}: .* did not create: .* dag_id=nightly of 'prod'; the names", result.stderr)
+    assert re.search(r"team/by-hand-\w{12}: .* did not create: .* dag_id=nightly of 'prod'; choose", result.stderr)
     assert (result.exit_code, result.stdout, backend.deleted) == (1, "", [])
 
 

@@ -26,7 +26,8 @@ SETTLE_TIMEOUT = 3.0
 """Seconds to wait until the replicas of an ended job end by themselves. Stopping replicas removes their logs, and one
 of the logs may show the cause of the failure."""
 
-_SETTLE_INTERVAL = 0.2
+_POLL_INTERVAL = 0.2
+"""Seconds between two requests that poll for the end of a job's pods, or of its object."""
 
 
 async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
@@ -59,8 +60,8 @@ async def settled(backend: Backend, ref: JobRef, errors: ApiErrors) -> bool:
     while not await errors.answer(lambda: backend.pods_gone(ref)):
         if waited >= SETTLE_TIMEOUT:
             return False
-        await asyncio.sleep(_SETTLE_INTERVAL)
-        waited += _SETTLE_INTERVAL
+        await asyncio.sleep(_POLL_INTERVAL)
+        waited += _POLL_INTERVAL
     return True
 
 
@@ -68,31 +69,33 @@ STOP_TIMEOUT = 300.0
 """Maximum seconds that a new attempt waits for the pods of the previous attempt. Pods on a lost node stay until a
 person intervenes."""
 
-_STOP_INTERVAL = 0.2
 _QUIET = 3.0
 """Seconds without running pods after which a job counts as stopped although a finalizer still keeps its object."""
 
-_LONGEST_STOP_INTERVAL = 2.0
+_LONGEST_PAUSE = 2.0
 
 
 async def stop_and_wait(
     backend: Backend,
     ref: JobRef,
     *,
+    frees_name: bool = False,
     timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Delete the job, and return when none of its pods runs any more.
+    """Delete the job, and return when none of its pods runs any more; with `frees_name`, when its object is gone, too.
 
     Raises:
-        ClusterUnavailable: pods still ran after `timeout` seconds.
+        ClusterUnavailable: pods still ran, or the object was still there, after `timeout` seconds.
     """
     await backend.delete(ref)
-    waited, quiet, pause = 0.0, 0.0, _STOP_INTERVAL
+    waited, quiet, pause = 0.0, 0.0, _POLL_INTERVAL
     while True:
         quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
-        if quiet and (quiet > _QUIET or await _is_removed(backend, ref)):
+        if quiet and ((quiet > _QUIET and not frees_name) or await _is_removed(backend, ref)):
             return
+        if waited >= timeout and quiet:
+            raise ClusterUnavailable(f"{ref}: deleted {timeout:.0f} s ago and still there; look at its finalizers")
         if waited >= timeout:
             raise ClusterUnavailable(
                 f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; look for a lost "
@@ -100,7 +103,7 @@ async def stop_and_wait(
             )
         await sleep(pause)
         waited += pause
-        pause = min(pause * 1.5, _LONGEST_STOP_INTERVAL)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 async def _is_removed(backend: Backend, ref: JobRef) -> bool:

@@ -10,9 +10,7 @@ is a job of this owner):
     nothing        ours, finished             the next attempt is created
     nothing        ours, of this very try     adopted: it ended before its create request was answered
     nothing        ours, being deleted        once nothing of it runs, the next attempt is created
-    nothing        another owner's            the next attempt is created, under another name
-    nothing        another owner's, and the   JobAlreadyExists, which names the owner
-                   name is given exactly
+    nothing        another owner's            JobAlreadyExists, which names the owner
     open intent    nothing                    the create request never arrived: it is repeated
     open intent    ours                       the create request did arrive: adopted, finished or not
     open intent    another owner's            the next attempt is created
@@ -54,7 +52,7 @@ from ptjob_provider.core.outputs.contract import CLOCK_SKEW, ResolvedOutputs
 from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan
-from ptjob_provider.core.run.cleanup import STOP_TIMEOUT, stop_and_wait
+from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.tensorboard import url_of
 from ptjob_provider.core.versions import known_fields
@@ -68,11 +66,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import Installation, TrainingJob
 
 logger = logging.getLogger(__name__)
-
-_STOP_INTERVAL = 0.2
-
-_MOST_NAMES = 5
-"""Maximum number of taken names that one call skips; more of them are no coincidence of hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +166,7 @@ async def ensure_submitted(
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
-        JobAlreadyExists: another owner's job has the exact name, or the names of five attempts are taken.
+        JobAlreadyExists: another owner's job has the name.
         ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from there.
     """
     submitter = _Submitter(
@@ -205,7 +198,6 @@ class _Submitter:
         tried: the kinds tried so far.
         intent: random id written on the objects that this call creates, to recognize them.
         rendered: the rendered specification, by kind and attempt.
-        taken: number of names that turned out to belong to other owners.
         secret_name: the name of the Secret that the adopted job refers to.
     """
 
@@ -227,7 +219,6 @@ class _Submitter:
     tried: set[str] = field(default_factory=set)
     intent: str = field(default_factory=lambda: uuid4().hex)
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
-    taken: int = 0
     secret_name: str = ""
 
     @property
@@ -331,43 +322,24 @@ class _Submitter:
             )
         ownership = self._ownership(job)
         if ownership is Ownership.FOREIGN:
-            self._pass_over(job)
-            return await self._start(attempt + 1)
+            raise JobAlreadyExists(
+                f"{JobRef.of(job)}: the name belongs to a {job['kind']} that this task did not create: {_whose(job)}; "
+                "choose another name, or have its owner delete that job",
+                code=409,
+                reason="AlreadyExists",
+            )
         if ownership is Ownership.ADOPT:
             return self._adopt(job)
         if self.exact_name or job["metadata"].get("deletionTimestamp"):
             await self._stop(JobRef.of(job))
         return await self._start(attempt + 1)
 
-    def _pass_over(self, job: Manifest) -> None:
-        """Log that the name belongs to another owner's job; the next attempt has another name.
-
-        Raises:
-            JobAlreadyExists: the name is given exactly, or too many names are taken.
-        """
-        self.taken += 1
-        text = f"{JobRef.of(job)}: the name belongs to a {job['kind']} that this task did not create: {_whose(job)}"
-        if self.exact_name:
-            advice = "choose another name, or have its owner delete that job"
-        elif self.taken == _MOST_NAMES:
-            advice = f"the names of the {self.taken - 1} attempts before it are taken, too; choose another name"
-        else:
-            logger.warning("%s; the next attempt has another name", text)
-            return
-        raise JobAlreadyExists(f"{text}; {advice}", code=409, reason="AlreadyExists")
-
     async def _stop(self, ref: JobRef) -> None:
         """Stop a job; if the next job must have the same name, wait until the name is free."""
         errors = self._errors(ref.namespace, ref.name)
-        await errors.answer(lambda: stop_and_wait(self.backend, ref, sleep=self.sleep), though_away=False)
-        waited = 0.0
-        while self.exact_name and (current := await self._find(ref.kind, ref.namespace, ref.name)):
-            if JobRef.of(current) != ref:
-                return
-            if waited >= STOP_TIMEOUT:
-                raise ClusterUnavailable(f"{ref}: deleted {waited:.0f} s ago and still there; look at its finalizers")
-            await self.sleep(_STOP_INTERVAL)
-            waited += _STOP_INTERVAL
+        await errors.answer(
+            lambda: stop_and_wait(self.backend, ref, frees_name=self.exact_name, sleep=self.sleep), though_away=False
+        )
 
     def _ownership(self, job: Manifest) -> Ownership:
         phase = kinds.read_status(job).phase
