@@ -196,10 +196,15 @@ def owner_annotation(owner: Owner, attempt: int) -> str:
     return json.dumps({"instance": owner.instance, "ids": dict(sorted(owner.ids.items())), "attempt": attempt})
 
 
+def annotation_of(obj: Mapping[str, Any], name: str) -> str:
+    """Return an object's annotation; "" if the object does not have it."""
+    return str((obj["metadata"].get("annotations") or {}).get(name) or "")
+
+
 def owner_in(obj: Mapping[str, Any]) -> Owner:
     """Return the owner that an object's annotation names; an owner without ids if there is none or it is unreadable."""
     meta = obj["metadata"]
-    text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
+    text = annotation_of(obj, OWNER_ANNOTATION)
     try:
         claimed = json.loads(text) if text else {}
         ids = dict(claimed.get("ids") or {})
@@ -212,9 +217,8 @@ def owner_in(obj: Mapping[str, Any]) -> Owner:
 
 def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
     """Return the time at which the last try gave up following a job; None if no try did."""
-    text = (obj["metadata"].get("annotations") or {}).get(UNFOLLOWED_ANNOTATION, "")
     try:
-        instant = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(annotation_of(obj, UNFOLLOWED_ANNOTATION))
     except ValueError:
         return None
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, annotation_of
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ class TensorBoardPlan:
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> Self | None:
         """Return the plan that is annotated on a job; None if the annotation is missing or unreadable."""
-        text = (job["metadata"].get("annotations") or {}).get(TENSORBOARD_ANNOTATION)
         try:
-            return cls(**known_fields(cls, json.loads(text))) if text else None
+            return cls(**known_fields(cls, json.loads(annotation_of(job, TENSORBOARD_ANNOTATION))))
         except (ValueError, TypeError, AttributeError):
             return None
 

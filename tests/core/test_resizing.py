@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.run.progress import Size
 from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 
-def job(workers: int | None, generation: int) -> Manifest:
+def job(workers: int | None) -> Manifest:
     """Return an elastic job; None: its object does not say of how many pods."""
     gpu = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     role = {"replicas": workers, "template": {"spec": {"containers": [gpu]}}}
-    meta: dict[str, Any] = {"namespace": "team", "name": "digits", "uid": "u-1", "generation": generation}
+    meta: dict[str, Any] = {"namespace": "team", "name": "digits", "uid": "u-1"}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -26,9 +25,9 @@ def job(workers: int | None, generation: int) -> Manifest:
 
 def test_a_job_that_is_scaled_has_other_replicas() -> None:
     """With their ranks and GPUs; all else is as it was submitted."""
-    submission = Submission.of(job(1, 1))
+    submission = Submission.of(job(1))
 
-    found = Size().of(job(2, 2), submission)
+    found = submission.resized(job(2))
 
     assert found.ranks == {"digits-worker-0": 0, "digits-worker-1": 1}
     assert found.gpus_of == {"digits-worker-0": 1, "digits-worker-1": 1}
@@ -37,23 +36,13 @@ def test_a_job_that_is_scaled_has_other_replicas() -> None:
 
 def test_a_job_that_has_its_size_keeps_its_submission() -> None:
     """The very object: ten thousand wait, and each would have a second copy of its replicas."""
-    submission = Submission.of(job(2, 1))
+    submission = Submission.of(job(2))
 
-    assert Size().of(job(2, 1), submission) is submission
-
-
-def test_replicas_are_counted_once_for_each_generation() -> None:
-    """A status that changes costs nothing."""
-    size, submission = Size(), Submission.of(job(1, 1))
-    first = size.of(job(2, 7), submission)
-
-    again = size.of(job(2, 7), first)
-
-    assert again is first
+    assert submission.resized(job(2)) is submission
 
 
 def test_a_job_that_says_nothing_of_its_size_keeps_it() -> None:
     """Such as one that was scaled to nothing: its log is still that of its first pod."""
-    submission = Submission.of(job(2, 1))
+    submission = Submission.of(job(2))
 
-    assert Size().of(job(None, 2), submission) is submission
+    assert submission.resized(job(None)) is submission

@@ -46,7 +46,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, annotation_of
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
@@ -301,9 +301,8 @@ class Diagnosis:
     @classmethod
     def stored_in(cls, job: Mapping[str, Any]) -> Self | None:
         """Return the diagnosis that is annotated on a job; None if the annotation is missing or unreadable."""
-        text = (job["metadata"].get("annotations") or {}).get(DIAGNOSIS_ANNOTATION, "")
         try:
-            return cls.from_dict(json.loads(text))
+            return cls.from_dict(json.loads(annotation_of(job, DIAGNOSIS_ANNOTATION)))
         except (ValueError, TypeError, KeyError):
             return None
 

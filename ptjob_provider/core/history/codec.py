@@ -16,7 +16,7 @@ from ptjob_provider.core.history.pod_history import (
     Waiting,
     WaitKind,
 )
-from ptjob_provider.core.identity import RECORD_ANNOTATION
+from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,5 +182,4 @@ def _field(cls: type[Any], name: str, item: Any) -> object:
 
 def stored_in(job: Mapping[str, Any]) -> PodHistory:
     """Return the history stored on a job's object; an empty one if there is none."""
-    text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
-    return from_text(text) if text else PodHistory()
+    return from_text(annotation_of(job, RECORD_ANNOTATION))

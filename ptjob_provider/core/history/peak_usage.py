@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.core.identity import USAGE_ANNOTATION
+from ptjob_provider.core.identity import USAGE_ANNOTATION, annotation_of
 from ptjob_provider.core.versions import Record, known_fields
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def to_text(uses: Mapping[str, PeakUsage], *, rank0: str) -> str:
 
 def stored_in(job: Manifest) -> dict[str, PeakUsage]:
     """Return the usage that is annotated on a job; {} if the annotation is missing or unreadable."""
-    text = (job["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION) or "{}"
+    text = annotation_of(job, USAGE_ANNOTATION)
     try:
         return {str(name): PeakUsage(**known_fields(PeakUsage, fields)) for name, fields in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):

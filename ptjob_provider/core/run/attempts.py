@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, is_owned_by
+from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, JobRef, annotation_of, is_owned_by
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
@@ -45,6 +45,24 @@ class AttemptRecord(Record):
     first_started_at: str | None = None
     kind: str = "PyTorchJob"
     delivered_by: int = 0
+
+    @classmethod
+    def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:
+        """Build the record of an attempt whose job is known."""
+        return cls(
+            attempt=attempt,
+            name=ref.name,
+            namespace=ref.namespace,
+            uid=ref.uid,
+            kind=ref.kind,
+            ended=ended,
+            first_started_at=first_started_at,
+        )
+
+    @property
+    def ref(self) -> JobRef:
+        """Return the reference to the job; its uid is "" if the job is not known to exist."""
+        return JobRef(kind=self.kind, namespace=self.namespace, name=self.name, uid=self.uid or "")
 
 
 class AttemptStore(Protocol):
@@ -115,7 +133,7 @@ def ownership_of(
         return Ownership.FOREIGN
     if job["metadata"].get("deletionTimestamp"):
         return Ownership.HISTORY
-    is_just_made = bool(intent) and (job["metadata"].get("annotations") or {}).get(INTENT_ANNOTATION) == intent
+    is_just_made = bool(intent) and annotation_of(job, INTENT_ANNOTATION) == intent
     if not phase.is_terminal or is_just_made or _is_recorded(job, record):
         return Ownership.ADOPT
     return Ownership.HISTORY
@@ -123,7 +141,7 @@ def ownership_of(
 
 def spec_changed(job: Mapping[str, Any], spec_hash: str) -> bool:
     """Return whether the running job was created from a different specification than the requested one."""
-    return bool(job["metadata"].get("annotations", {}).get(SPEC_HASH_ANNOTATION) != spec_hash)
+    return annotation_of(job, SPEC_HASH_ANNOTATION) != spec_hash
 
 
 def _is_recorded(job: Mapping[str, Any], record: AttemptRecord | None) -> bool:

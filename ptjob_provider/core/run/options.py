@@ -94,10 +94,7 @@ class Options:
         """
         from ptjob_provider.core.kubernetes.probe import ProbeOptions  # noqa: PLC0415 - only where jobs run there
 
-        try:
-            timeout = float(self.text("probe_timeout"))
-        except ValueError:
-            raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "allowed: seconds") from None
+        timeout = self._seconds("probe_timeout", "seconds")
         return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
 
     def usage_interval(self) -> float:

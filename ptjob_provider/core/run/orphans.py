@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, PTJobError
-from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, Instance, JobRef, Manifest, owner_in, unfollowed_since
+from ptjob_provider.core.identity import (
+    MANAGED_LABEL,
+    PREFIX,
+    Instance,
+    JobRef,
+    Manifest,
+    annotation_of,
+    owner_in,
+    unfollowed_since,
+)
 from ptjob_provider.core.run.lookup import list_jobs
 
 if TYPE_CHECKING:
@@ -92,7 +101,7 @@ class LiveJob:
             owner=owner.ids,
             phase=kinds.read_status(job).phase,
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
-            leave_running=(meta.get("annotations") or {}).get(LEAVE_RUNNING_ANNOTATION, ""),
+            leave_running=annotation_of(job, LEAVE_RUNNING_ANNOTATION),
             unfollowed_since=unfollowed_since(job),
         )
 

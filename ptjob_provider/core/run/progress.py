@@ -23,35 +23,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.submit import Submission
 
 
-@dataclass(kw_only=True, slots=True)
-class Size:
-    """Counts a job's replicas again when its spec has changed.
-
-    Attributes:
-        generation: the object's generation when the replicas were last counted; each change of the spec increments it.
-    """
-
-    generation: int | None = None
-
-    def of(self, job: Manifest, submission: Submission) -> Submission:
-        """Return the submission with the job's current replicas; the same object if they have not changed.
-
-        Replicas are counted only when the generation has changed. An object without replicas changes nothing.
-        """
-        generation = job["metadata"].get("generation")
-        if generation == self.generation:
-            return submission
-        self.generation = generation
-        replicas = kinds.replicas(job)
-        if not replicas:
-            return submission
-        ranks = {replica.name: replica.rank for replica in replicas}
-        gpus_of = {replica.name: replica.gpus for replica in replicas}
-        if ranks == submission.ranks and gpus_of == submission.gpus_of:
-            return submission
-        return replace(submission, ranks=ranks, gpus_of=gpus_of)
-
-
 _TRIES = 2
 """Maximum tries to read the log of one run; the log may be unavailable while the container restarts."""
 
@@ -102,7 +73,7 @@ class JobProgress:
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
     _tries: dict[str, int] = field(default_factory=dict)
     _unreported: set[str] = field(default_factory=set)
-    _size: Size = field(default_factory=Size)
+    _generation: int | None = None
     _end_notices: EndNotices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +104,7 @@ class JobProgress:
         self.noted = Diagnosis.stored_in(observation.job)
         self.used = peak_usage.stored_in(observation.job)
         self.due = kinds.kind_of(observation.job).due_at(observation.job)
-        self.submission = self._size.of(observation.job, self.submission)
+        self._resize(observation.job)
         before = self.record or history.stored_in(observation.job)
         replicas = len(self.submission.ranks)
         after = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
@@ -147,6 +118,12 @@ class JobProgress:
             after = replace(after, running=before.running or after.running)
         self.record, self.status = after, status
         return ProgressUpdate(sentences=sentences, has_ends=has_ends)
+
+    def _resize(self, job: Manifest) -> None:
+        """Count the replicas again if the job's generation has changed; each change of the spec increments it."""
+        generation = job["metadata"].get("generation")
+        if generation != self._generation:
+            self._generation, self.submission = generation, self.submission.resized(job)
 
     def silent(self) -> tuple[history.Termination, ...]:
         """Return the failed runs without a termination message: their logs must be read before the pods are deleted."""

@@ -32,6 +32,7 @@ from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
     TRY_ANNOTATION,
     JobRef,
+    annotation_of,
     attempt_of,
     is_owned_by,
     owner_selector,
@@ -85,15 +86,7 @@ class AttemptResult:
 
     def record(self, *, ended: bool) -> AttemptRecord:
         """Return the attempt as a record of the attempt store."""
-        return AttemptRecord(
-            attempt=self.attempt,
-            name=self.ref.name,
-            namespace=self.ref.namespace,
-            uid=self.ref.uid,
-            kind=self.ref.kind,
-            ended=ended,
-            first_started_at=self.first_started_at,
-        )
+        return AttemptRecord.of(self.ref, attempt=self.attempt, ended=ended, first_started_at=self.first_started_at)
 
     def to_text(self) -> str:
         """Serialize the note for an annotation."""
@@ -194,12 +187,9 @@ def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
 def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
     """Return the newest attempt that has unfinished pods but no job; the next attempt waits for these pods."""
     records = [
-        AttemptRecord(
+        AttemptRecord.of(
+            JobRef(kind=kind.KIND, namespace=pod["metadata"]["namespace"], name=owner.name, uid=owner.uid),
             attempt=attempt_of(pod),
-            name=owner.name,
-            namespace=pod["metadata"]["namespace"],
-            uid=owner.uid,
-            kind=kind.KIND,
             ended=True,
         )
         for pod in replicas
@@ -210,13 +200,9 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
 
 
 def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
-    ref = JobRef.of(job)
-    return AttemptRecord(
+    return AttemptRecord.of(
+        JobRef.of(job),
         attempt=attempt_of(job),
-        name=ref.name,
-        namespace=ref.namespace,
-        uid=ref.uid,
-        kind=ref.kind,
         ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_unreported(job))),
         first_started_at=job["metadata"]["creationTimestamp"],
     )
@@ -229,7 +215,7 @@ def _is_settled(job: Manifest) -> bool:
 
 
 def _is_unreported(job: Manifest) -> bool:
-    return (job["metadata"].get("annotations") or {}).get(TRY_ANNOTATION) != REPORTED
+    return annotation_of(job, TRY_ANNOTATION) != REPORTED
 
 
 def _retry_may_help(job: Manifest) -> bool:
@@ -239,7 +225,7 @@ def _retry_may_help(job: Manifest) -> bool:
 
 def _has_invalid_outputs(job: Manifest) -> bool:
     """Return whether the job's outputs were inspected and found invalid."""
-    report = read_report((job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, ""))
+    report = read_report(annotation_of(job, REPORT_ANNOTATION))
     submission = Submission.of(job)
     not_before = parse_instant(submission.first_started_at)
     return bool(report and not_before and problems(report, submission.outputs, not_before=not_before))

@@ -10,7 +10,7 @@ from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.history import peak_usage
-from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
+from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, annotation_of, owner_in
 from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run.lookup import find_job
@@ -138,10 +138,7 @@ async def look(
     if waiting:
         unread = [str(event["message"]) for event in reasons if event.get("reason") == "NotApplied"]
         waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=replicas), *unread])
-    report, unverified = (
-        read_report((observation.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")),
-        "",
-    )
+    report, unverified = read_report(annotation_of(observation.job, REPORT_ANNOTATION)), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
     return Snapshot(
@@ -173,7 +170,7 @@ def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
     owner = owner_in(job)
     if owner.ids:
         return {**owner.ids, **owner.labels}
-    person = (job["metadata"].get("annotations") or {}).get(_ARENA_USER)
+    person = annotation_of(job, _ARENA_USER)
     return {"arena": person} if person else {}
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -44,6 +44,7 @@ from ptjob_provider.core.identity import (
     JobRef,
     Manifest,
     Owner,
+    annotation_of,
     attempt_of,
     owner_in,
 )
@@ -114,8 +115,7 @@ class Submission:
             since: creation time of the first attempt; None: this job's creation time.
         """
         meta = job["metadata"]
-        annotations = meta.get("annotations") or {}
-        declared, code_revision = annotations.get(OUTPUTS_ANNOTATION), annotations.get(CODE_ANNOTATION)
+        declared, code_revision = annotation_of(job, OUTPUTS_ANNOTATION), annotation_of(job, CODE_ANNOTATION)
         replicas = kinds.replicas(job)
         return cls(
             ref=JobRef.of(job),
@@ -131,11 +131,18 @@ class Submission:
             code_revision=json.loads(code_revision) if code_revision else None,
         )
 
+    def resized(self, job: Mapping[str, Any]) -> Self:
+        """Return the submission with the job's current replicas; itself if they are the same or unknown."""
+        replicas = kinds.replicas(job)
+        ranks = {replica.name: replica.rank for replica in replicas}
+        gpus_of = {replica.name: replica.gpus for replica in replicas}
+        if not ranks or (ranks, gpus_of) == (self.ranks, self.gpus_of):
+            return self
+        return replace(self, ranks=ranks, gpus_of=gpus_of)
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
-        return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
+        return {**asdict(self), "outputs": self.outputs.to_dict()}
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Self:
@@ -271,8 +278,7 @@ class _Submitter:
         if job is not None and self._ownership(job) is not Ownership.FOREIGN:
             await self._stop(JobRef.of(job))
         elif record.uid is not None and (job is None or job["metadata"]["uid"] != record.uid):
-            ref = JobRef(kind=record.kind, namespace=record.namespace, name=record.name, uid=record.uid)
-            await self._stop(ref)
+            await self._stop(record.ref)
         return await self._start(record.attempt + 1)
 
     async def _start(self, attempt: int, rendered: kinds.Rendered | None = None) -> Submission:
@@ -347,7 +353,7 @@ class _Submitter:
 
     def _adopt(self, job: Manifest, *, adopted: bool = True) -> Submission:
         meta = job["metadata"]
-        self.secret_name = code.secret_name(meta["name"], (meta.get("annotations") or {}).get(INTENT_ANNOTATION, ""))
+        self.secret_name = code.secret_name(meta["name"], annotation_of(job, INTENT_ANNOTATION))
         created_at = meta["creationTimestamp"]
         self.first_started_at = self.first_started_at or created_at
         submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
