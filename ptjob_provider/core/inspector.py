@@ -156,7 +156,7 @@ class TensorBoardView:
     tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
 
 
-def check_known(what: TensorBoardView) -> None:
+def check_located(what: TensorBoardView) -> None:
     """Check that the location of the events is known.
 
     Raises:

@@ -134,10 +134,8 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._field = field
         self._depth = 0
-        self._budget = _Budget(field)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._budget.take()
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidSpec(f"{self._field}: more than {MAX_DEPTH} levels deep")

@@ -9,7 +9,7 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
-from ptjob_provider.core.inspector import TensorBoardView, check_known
+from ptjob_provider.core.inspector import TensorBoardView, check_located
 from ptjob_provider.core.kubernetes.tensorboard.objects import (
     LIFE,
     VIEW_LABEL,
@@ -262,10 +262,10 @@ def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
     """A job without declared events; what to do is said."""
     known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
 
-    check_known(known)
+    check_located(known)
     assert known.plan.image == "tb:2"
     with pytest.raises(InvalidSpec, match=r"ptjob tensorboard pvc://CLAIM/PATH"):
-        check_known(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="", path="")))
+        check_located(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="", path="")))
 
 
 def test_t9k_runs_its_own() -> None:

@@ -80,15 +80,15 @@ def observe(
     """
     before = history
     parsed = sorted((read_pod(pod, container, replica_of) for pod in pods), key=_created)
-    history = _with_removals(history, parsed, events, now)
+    history = _with_removals(history, parsed, events)
     newest = {pod.name: pod for pod in parsed}
     for pod in parsed:
         if newest[pod.name] is not pod and _is_recorded(history, pod):
             continue  # a newer pod has replaced this one, and its restarts were counted
         history = _with_restarts(history, pod)
         history = _with_returned(_with_revision(_with_terminations(history, pod, now), pod), pod)
-    for end in reported_ends(events, container):
-        history = with_reported_end(history, end)
+    for end in _reported_ends(events, container):
+        history = _with_reported_end(history, end)
     present = list(newest.values())
     history = replace(
         _with_present(history, present),
@@ -125,18 +125,18 @@ def _is_in(pod: Pod, state: str) -> bool:
 
 
 def _notices(history: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:
-    texts = [text_of(event, "message") for event in events if event.get("reason") == "NotApplied"]
+    texts = [_encodable(event.get("message")) for event in events if event.get("reason") == "NotApplied"]
     return tuple(dict.fromkeys([*history.notices, *texts]))[:_MAX_NOTICES]
 
 
 def _queue_message(events: Sequence[Manifest]) -> str:
     events_of_queue = (event for event in events if (event.get("involvedObject") or {}).get("kind") == WORKLOAD)
-    return next((_last_bytes(text_of(event, "message"), _MESSAGE_BYTES) for event in events_of_queue), "")
+    return next((_last_bytes(_encodable(event.get("message")), _MESSAGE_BYTES) for event in events_of_queue), "")
 
 
-def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field's text without characters that UTF-8 cannot encode; programs in containers may write such."""
-    return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
+def _encodable(text: object) -> str:
+    """Return the text without characters that UTF-8 cannot encode, "" for None; programs may write such characters."""
+    return str(text or "").encode("utf-8", "replace").decode("utf-8")
 
 
 # --- ends
@@ -181,7 +181,7 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
     ends = (
         container.state("terminated") or {} for container in pod.containers if container.name == sync_code.CONTAINER
     )
-    fetched = {sync_code.revision_in(text_of(end, "message")) for end in ends} - {""}
+    fetched = {sync_code.revision_in(_encodable(end.get("message"))) for end in ends} - {""}
     revisions = {revision: name for name, _, revision in (entry.partition(" ") for entry in history.revisions)}
     for revision in fetched:
         revisions[revision] = min(pod.name, revisions.get(revision, pod.name))
@@ -193,7 +193,7 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
 def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
     """Return the history with the return value of the pod's function; only rank 0 reports a value."""
     ended = (pod.training.state("terminated") if pod.training else None) or {}
-    message = text_of(ended, "message")
+    message = _encodable(ended.get("message"))
     history = replace(history, returned=return_value_in(message) or history.returned)
     is_cut = is_truncated(message) and _CUT not in history.notices
     return replace(history, notices=(*history.notices, _CUT)) if is_cut else history
@@ -222,8 +222,8 @@ def _ends(history: PodHistory, pod: Pod, container: Container) -> Iterator[Termi
 def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
     restarts = history.restarts_of(pod.name, container.name)
     started, finished = ended.get("startedAt") or "", ended.get("finishedAt") or ""
-    message = text_of(ended, "message")
-    run_id = text_of(ended, "containerID").rpartition("/")[2][:12] or f"{started}+{finished}"
+    message = _encodable(ended.get("message"))
+    run_id = _encodable(ended.get("containerID")).rpartition("/")[2][:12] or f"{started}+{finished}"
     finished_at = _instant(finished)
     return Termination(
         replica=pod.name,
@@ -235,9 +235,9 @@ def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str
         restart_count=max(count, 0),
         exit_code=ended.get("exitCode"),
         signal=int(ended.get("signal") or 0),
-        reason=text_of(ended, "reason"),
+        reason=_encodable(ended.get("reason")),
         message="" if return_value_in(message) else _last_bytes(message, _MESSAGE_BYTES),
-        disruption=text_of({"": pod.disruption}, ""),
+        disruption=_encodable(pod.disruption),
         stopped=_was_stopped(history, pod, finished_at),
         started_at=_instant(started),
         finished_at=finished_at,
@@ -275,7 +275,7 @@ def _with_end(history: PodHistory, end: Termination, now: datetime) -> PodHistor
         return replace(history, terminations=tuple(known.values()))
     if end.container and end.failed:
         known.pop(f"{end.pod_uid}//", None)
-        known.pop(reported_key(end.replica), None)
+        known.pop(_reported_key(end.replica), None)
     known[end.key] = replace(end, finished_at=end.finished_at or now)
     return _settled(replace(history, terminations=tuple(known.values())), known[end.key])
 
@@ -315,17 +315,17 @@ def _last_bytes(text: str, limit: int) -> str:
 # --- removals
 
 
-def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
+def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest]) -> PodHistory:
     """Return the history with the deletions of running pods, except those that the operator's events report as its own.
 
     These events may be observed later than the deletions.
     """
-    if not history.hears_operator and not created_pods(events):
+    if not history.hears_operator and not _created_pods(events):
         return history
     known = {removal.pod_uid: removal for removal in history.removals}
-    for removal in [*_leaving(pods), *_gone(history, pods, now)]:
+    for removal in _leaving(pods):
         known[removal.pod_uid] = replace(removal, asked_at=known.get(removal.pod_uid, removal).asked_at)
-    deleted, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
+    deleted, present = _deleted_pods(events), {pod.name: pod.uid for pod in pods}
     removals = (
         removal for removal in known.values() if present.get(removal.replica, removal.pod_uid) == removal.pod_uid
     )
@@ -340,7 +340,7 @@ def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
                 replica=pod.name,
                 pod_uid=pod.uid,
                 asked_at=pod.deletion_requested_at,
-                disruption=text_of({"": pod.disruption}, ""),
+                disruption=_encodable(pod.disruption),
             )
 
 
@@ -348,15 +348,6 @@ def _ended_after(pod: Pod, requested_at: datetime) -> bool:
     ended = pod.training.state("terminated") if pod.training else None
     finished_at = _instant((ended or {}).get("finishedAt"))
     return finished_at is not None and finished_at > requested_at
-
-
-def _gone(history: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
-    """Yield the removals of pods that ran at the last observation and are gone: deleted without a grace period."""
-    present = {pod.uid for pod in pods}
-    uids = {entry.replica: entry.pod_uid for entry in history.restart_counts}
-    for name in history.running:
-        if uids.get(name, "") not in present:
-            yield Removal(replica=name, pod_uid=uids.get(name, ""), asked_at=now)
 
 
 # --- waits
@@ -396,7 +387,7 @@ def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetim
         container=wait.container,
         kind=wait.kind,
         reason=wait.reason,
-        message=_last_bytes(text_of({"": wait.message}, ""), _MESSAGE_BYTES),
+        message=_last_bytes(_encodable(wait.message), _MESSAGE_BYTES),
         since=now,
     )
     before = next((earlier for earlier in history.waiting if (earlier.replica, earlier.pod_uid) == (name, uid)), None)
@@ -449,16 +440,16 @@ def _instant(text: str | None) -> datetime | None:
     return instant if instant and instant.timestamp() > 0 else None
 
 
-def reported_key(replica: str) -> str:
+def _reported_key(replica: str) -> str:
     """Return the key of a replica's end that was reported, not observed; an observed end replaces it."""
     return f"told/{replica}"
 
 
-def with_reported_end(history: PodHistory, end: Termination) -> PodHistory:
+def _with_reported_end(history: PodHistory, end: Termination) -> PodHistory:
     """Return the history with a reported end, unless a failure of this replica is recorded already."""
     if any(other.replica == end.replica and other.failed for other in history.terminations):
         return history
-    return replace(history, terminations=(*history.terminations, replace(end, key=reported_key(end.replica))))
+    return replace(history, terminations=(*history.terminations, replace(end, key=_reported_key(end.replica))))
 
 
 def with_reported(history: PodHistory, ends: Iterable[Termination], *, restarts: int, at: datetime) -> PodHistory:
@@ -471,7 +462,7 @@ def with_reported(history: PodHistory, ends: Iterable[Termination], *, restarts:
         at: the job's end, or the time of the observation before it.
     """
     for end in ends:
-        history = with_reported_end(history, replace(end, finished_at=end.finished_at or at))
+        history = _with_reported_end(history, replace(end, finished_at=end.finished_at or at))
     return bounded(replace(history, restarts_told=max(history.restarts_told, restarts)))
 
 
@@ -481,17 +472,17 @@ _END = re.compile(
 )
 
 
-def created_pods(events: Sequence[Manifest]) -> set[str]:
+def _created_pods(events: Sequence[Manifest]) -> set[str]:
     """Return the pods that the operator reports to have created."""
     return _named(events, "SuccessfulCreatePod")
 
 
-def deleted_pods(events: Sequence[Manifest]) -> set[str]:
+def _deleted_pods(events: Sequence[Manifest]) -> set[str]:
     """Return the pods that the operator reports to have deleted."""
     return _named(events, "SuccessfulDeletePod")
 
 
-def reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
+def _reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
     """Yield the container failures that the operator reports; `training` names the training container."""
     for event in sorted(events, key=event_time):
         match = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
@@ -503,7 +494,7 @@ def reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termina
             container=match["container"],
             kind=ContainerKind.TRAINING if match["container"] == training else ContainerKind.SIDECAR,
             exit_code=int(match["code"]),
-            message=match["text"].encode("utf-8", "replace").decode("utf-8"),
+            message=_encodable(match["text"]),
             finished_at=None if at == EARLIEST else at,
         )
 

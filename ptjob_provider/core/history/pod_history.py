@@ -138,7 +138,7 @@ class Removal:
 
     Attributes:
         replica: the pod's name.
-        asked_at: when its deletion was requested; by our clock if the pod was gone at once.
+        asked_at: when its deletion was requested.
         disruption: the reason on the pod, `Reason: message`, such as an eviction or preemption; "" for none.
     """
 

@@ -20,7 +20,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
-from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_known
+from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.devices import free_port
@@ -139,7 +139,7 @@ class LocalInspector:
         if importlib.util.find_spec("tensorboard") is None:
             text = f"not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
             raise UnsupportedByBackend.of("tensorboard", f"TensorBoard is {text}")
-        check_known(what)
+        check_located(what)
         root = claim_directory(self._config.claims_of(what.namespace), what.plan.claim)
         if not root.is_dir():
             raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))

@@ -30,17 +30,6 @@ _POLL_INTERVAL = 0.2
 """Seconds between two requests that poll for the end of a job's pods, or of its object."""
 
 
-async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
-    """Delete a job that would not end by itself, and log the deletion."""
-    await errors.answer(lambda: backend.delete(ref))
-    sink.notice(f"{ref} was deleted: it would not have ended by itself; only this message remains of it")
-
-
-def leave(ref: JobRef, sink: Sink) -> None:
-    """Log that a stuck job is left in place, and how to inspect and delete it."""
-    sink.notice(f"{ref} is still there: ptjob get {ref.name}; delete it: ptjob delete {ref.name}")
-
-
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
     """Stop the replicas that still run after the job's end, and log that; does nothing for kinds that stop them."""
     change = kinds.named(ref.kind).STOP_RUNNING_PODS
@@ -187,7 +176,7 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
         ref: the job; None if the try ended before it knew the job.
     """
     record = store.load()
-    name = str(ref) if ref else f"{record.namespace}/{record.name}" if record else "the job"
+    name = ref or (record.ref if record else "the job")
     try:
         ref = ref or await known_job(backend, owner, store)
         if ref is None:
@@ -199,9 +188,8 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
     except JobNotFound:
         return ""
     except PTJobError as error:
-        may_run = f"{name} may still run" if ref or (record and record.uid) else f"if {name} was submitted, it may run"
         return (
-            f"{may_run}, and could not be marked for the orphan search to spare it ({error}): it may be "
+            f"{name} may still run, and could not be marked for the orphan search to spare it ({error}): it may be "
             "stopped by the next search. Look at it: ptjob get; end it: ptjob delete"
         )
     return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"

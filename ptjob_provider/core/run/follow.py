@@ -198,12 +198,16 @@ class _Follower:
     async def _settle(self, end: _End) -> None:
         """Wait until nothing of the job runs, its log is complete and the ends of its pods are recorded."""
         if end.leave:
-            cleanup.leave(self.ref, self.sink)
+            name = self.ref.name
+            self.sink.notice(f"{self.ref} is still there: ptjob get {name}; delete it: ptjob delete {name}")
             return
         if end.stop:
             if end.diagnosis is not None:
                 self.sink.notice(f"{self.ref} is stopped: {end.diagnosis.failure(self.ref)}")
-            await cleanup.delete(self.backend, self.ref, self.sink, self.errors)
+            await self.errors.answer(lambda: self.backend.delete(self.ref))
+            self.sink.notice(
+                f"{self.ref} was deleted: it would not have ended by itself; only this message remains of it"
+            )
         elif not self.keep_running_pods and not self.known.deleted:
             await cleanup.stop(self.backend, self.ref, self.sink, self.errors)
         if self.known.has_begun:

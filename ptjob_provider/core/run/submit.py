@@ -201,8 +201,7 @@ class _Submitter:
         first_started_at: creation time of the first attempt since the last clear, once known.
         spec_hash: hash of the requested specification; the same for all attempts.
         kind: the kind of the job to create.
-        not_made: reasons why the job could not be created as the kinds tried so far.
-        tried: the kinds tried so far.
+        not_made: the kinds tried so far, and why the job could not be created as each.
         intent: random id written on the objects that this call creates, to recognize them.
         rendered: the rendered specification, by kind and attempt.
         secret_name: the name of the Secret that the adopted job refers to.
@@ -222,8 +221,7 @@ class _Submitter:
     first_started_at: str | None = None
     spec_hash: str = ""
     kind: str = kinds.DEFAULT.KIND
-    not_made: list[str] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)
+    not_made: dict[str, str] = field(default_factory=dict)
     intent: str = field(default_factory=lambda: uuid4().hex)
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
     secret_name: str = ""
@@ -377,19 +375,17 @@ class _Submitter:
         """Return the job rendered as the next kind; raise the error for a job that names its kind or is a manifest."""
         if self.job.named_kind is not None:
             raise error
-        self.not_made.append(str(error))
-        self.tried.add(self.kind)
-        for kind in [each for each in kinds.in_order(self._preferred) if each not in self.tried]:
+        self.not_made[self.kind] = str(error)
+        for kind in [each for each in kinds.in_order(self._preferred) if each not in self.not_made]:
             self.kind = kind
-            self.tried.add(kind)
             try:
                 rendered = self._render(attempt)
             except InvalidSpec as invalid:
-                self.not_made.append(f"as a {kind} it cannot be made: {invalid}")
+                self.not_made[kind] = f"as a {kind} it cannot be made: {invalid}"
             else:
                 self.spec_hash = rendered.spec_hash
                 return rendered
-        raise KindNotServed("; ".join(self.not_made)) from error
+        raise KindNotServed("; ".join(self.not_made.values())) from error
 
     async def _find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:

@@ -18,7 +18,7 @@ from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.history import WaitKind
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.inspector import check_known
+from ptjob_provider.core.inspector import check_located
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.port_forward import tunnel
 from ptjob_provider.core.kubernetes.helper_pods import existing_claim, running
@@ -60,7 +60,7 @@ async def shown(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
         async with _tunnelled(client, view, pod_name) as address:
             yield address
         return
-    check_known(view)
+    check_located(view)
     view = replace(view, timeout=view.timeout - (time.monotonic() - began))
     async with _started(client, view) as pod, _tunnelled(client, view, pod) as address:
         yield address
