@@ -84,15 +84,15 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     limits = Limits(**told.get("limits", {}))
     waiting, waits = WaitingNotice(), []
     for look in worlds(told):
-        if waiting.to_report(look.at):  # what the reason before has lasted until now
-            waits.append(waiting.with_outlook(outlook(record, limits=limits)))
+        if waiting.is_due(look.at):  # what the reason before has lasted until now
+            waits.append(waiting.report(outlook(record, limits=limits)))
         for _ in range(2 if twice or stored else 1):
             record = history.from_text(history.to_text(record)) if stored else record
             record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
         reason = waiting_reason(record, look.status, replicas=len(ranks))
         waiting.update(reason, look.at)
-    if waiting.to_report(look.at):
-        waits.append(waiting.with_outlook(outlook(record, limits=limits)))
+    if waiting.is_due(look.at):
+        waits.append(waiting.report(outlook(record, limits=limits)))
     return Story(
         ref=JobRef.of(job),
         status=kinds.observed_status(look.job, record),

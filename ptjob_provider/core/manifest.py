@@ -7,6 +7,7 @@ manifests of each kind.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ import yaml
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ptjob_provider.core.identity import Manifest
 
 FIELD = "manifest"
@@ -63,7 +66,7 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
 def load_object(source: object, *, field: str) -> Manifest:
     """Return an object of any kind, read like a manifest; errors begin with the field's name."""
     loaded = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
-    plain = _plain(loaded, field, _Budget(field))
+    plain = _plain(loaded, field, itertools.count())
     if not isinstance(plain, dict):
         raise InvalidSpec.of(
             field, source, "allowed: a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
@@ -194,27 +197,16 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-class _Budget:
-    """Counts down the number of values that may still be read."""
-
-    def __init__(self, field: str) -> None:
-        self.field = field
-        self.left = MAX_VALUES
-
-    def take(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise InvalidSpec(f"{self.field}: more than {MAX_VALUES} values")
-
-
-def _plain(value: Any, path: str, budget: _Budget, depth: int = 0) -> Any:
-    budget.take()
+def _plain(value: Any, path: str, count: Iterator[int], depth: int = 0) -> Any:
+    """Return a copy of the value that JSON can represent; `count` counts the values of the whole manifest."""
+    if next(count) >= MAX_VALUES:
+        raise InvalidSpec(f"{path}: more than {MAX_VALUES} values")
     if depth > MAX_DEPTH:
-        raise InvalidSpec(f"{budget.field}: more than {MAX_DEPTH} levels deep")
+        raise InvalidSpec(f"{path}: more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return {_key(key, path): _plain(item, f"{path}.{key}", budget, depth + 1) for key, item in value.items()}
+        return {_key(key, path): _plain(item, f"{path}.{key}", count, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{path}[{index}]", budget, depth + 1) for index, item in enumerate(value)]
+        return [_plain(item, f"{path}[{index}]", count, depth + 1) for index, item in enumerate(value)]
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise InvalidSpec.of(path, value, "allowed: a text, a whole or finite number, true, false, null, a list or a map")

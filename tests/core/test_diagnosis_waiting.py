@@ -231,18 +231,9 @@ class TestWaitingNotice:
         notice = WaitingNotice()
         notice.update("0 of 2; no room", NOW)
 
-        assert notice.to_report(NOW + timedelta(seconds=30)) == "0 of 2; no room"
+        assert notice.is_due(NOW + timedelta(seconds=30))
+        assert notice.report("") == "0 of 2; no room"
         assert notice.due() is None
-
-    def test_a_reason_that_only_became_shorter_is_not_told_again(self) -> None:
-        """A worker stops waiting for the master, which still has no place."""
-        notice, told = WaitingNotice(), []
-        for number, reason in enumerate(["0 of 2; m: no room; w: init", "0 of 2; m: no room", "1 of 2; m: no room"]):
-            notice.update(reason, NOW + timedelta(minutes=number))
-            notice.to_report(NOW + timedelta(minutes=number, seconds=30))
-            told.append(notice.with_outlook("; no limit"))
-
-        assert told == ["0 of 2; m: no room; w: init; no limit", "", "1 of 2; m: no room"]
 
 
 class TestWaitingReason:

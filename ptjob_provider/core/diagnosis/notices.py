@@ -40,7 +40,6 @@ class WaitingNotice:
     reason: str = ""
     since: datetime | None = None
     reported: str = ""
-    reported_before: str = ""
     outlook: str = ""
 
     def update(self, reason: str, now: datetime) -> None:
@@ -54,24 +53,18 @@ class WaitingNotice:
             return None
         return self.since + PATIENCE
 
-    def to_report(self, now: datetime) -> str:
-        """Return the reason that has to be reported now, and mark it as reported; "" if there is none."""
+    def is_due(self, now: datetime) -> bool:
+        """Return whether the current reason has to be reported now."""
         due = self.due()
-        if due is None or now < due:
-            return ""
-        self.reported, self.reported_before = self.reason, self.reported
-        return self.reason
+        return due is not None and now >= due
 
-    def with_outlook(self, outlook: str) -> str:
-        """Return the text for the reason just reported, with its outlook if the outlook is new; "" if both are known.
-
-        A reason is known if all its parts were in the reason reported before.
-        """
+    def report(self, outlook: str) -> str:
+        """Return the text about the current reason, with its outlook if the outlook is new, and mark it as reported."""
+        self.reported = self.reason
         if outlook in {"", self.outlook}:
-            is_known = {*self.reported.split("; ")} <= {*self.reported_before.split("; ")}
-            return "" if is_known else self.reported
+            return self.reason
         self.outlook = outlook
-        return self.reported.rstrip(".") + outlook
+        return self.reason.rstrip(".") + outlook
 
 
 def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int) -> str:

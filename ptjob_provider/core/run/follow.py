@@ -240,11 +240,10 @@ class _Follower:
 
     async def _report_wait(self, now: datetime) -> None:
         waiting, limits = self.known.waiting, None if self.hands_off else self.limits
-        if waiting.to_report(now):
+        if waiting.is_due(now):
             deadline = None if self.hands_off else self.deadline
             ahead = diagnoses.outlook(self.known.pods, limits=limits, deadline=deadline)
-            if text := waiting.with_outlook(ahead):
-                self.sink.notice(f"{self.ref} waits: {text}")
+            self.sink.notice(f"{self.ref} waits: {waiting.report(ahead)}")
             await self._keep_wait()
 
     def _until_due(self) -> float:

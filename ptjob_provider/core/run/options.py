@@ -62,12 +62,7 @@ class Options:
         text = self.text("kind")
         return kind_name(self.title("kind"), text) if text else None
 
-    def job_template(self) -> TrainingJob | None:
-        """Return the template with defaults for every job; None if the option is unset.
-
-        Raises:
-            InvalidSpec: the template is unreadable, or has a field that is specific to one job.
-        """
+    def _job_template(self) -> TrainingJob | None:
         if not self.text("job_template"):
             return None
         return read_template(self._document("job_template"), field=self.title("job_template"))
@@ -78,11 +73,14 @@ class Options:
         Raises:
             InvalidSpec: a setting cannot be read.
         """
+        from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix  # noqa: PLC0415 - only to render a job
+
+        prefix, tensorboard_image = self.text("image_prefix"), self.text("tensorboard_image")
         return Installation(
-            template=self.job_template(),
+            template=self._job_template(),
             change_pod=change_pod,
-            sync_image=self.sync_image(),
-            tensorboard_image=self.tensorboard_image(),
+            sync_image=with_prefix(prefix, self.text("sync_image") or SYNC_IMAGE),
+            tensorboard_image=with_prefix(prefix, tensorboard_image) if tensorboard_image else "",
             kind=self.kind(),
         )
 
@@ -120,19 +118,6 @@ class Options:
             InvalidSpec: it is neither 0 nor a number of seconds.
         """
         return timedelta(seconds=self._seconds("orphan_grace", "seconds, 0 or more"))
-
-    def sync_image(self) -> str:
-        """Return the default image of the sync container."""
-        from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix  # noqa: PLC0415 - only to render a job
-
-        return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
-
-    def tensorboard_image(self) -> str:
-        """Return the default image of TensorBoard; "" for the job's own image."""
-        from ptjob_provider.core.kinds.code import with_prefix  # noqa: PLC0415 - as above
-
-        image = self.text("tensorboard_image")
-        return with_prefix(self.text("image_prefix"), image) if image else ""
 
     def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
         """Return the configuration of the local back-end.
