@@ -18,5 +18,5 @@ from ptjob_provider.core.diagnosis.root_cause import (
     outputs_failed,
     timed_out,
 )
-from ptjob_provider.core.diagnosis.summary import held_back, in_brief
+from ptjob_provider.core.diagnosis.summary import blocked_waits, in_brief
 from ptjob_provider.core.diagnosis.timeouts import Limits, ending, ends_at

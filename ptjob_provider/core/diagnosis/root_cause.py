@@ -18,7 +18,7 @@ from ptjob_provider.core.diagnosis.causes import (
 )
 from ptjob_provider.core.diagnosis.classify import STOPS, Classification, classify, disrupted, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, lines_of, without_agent_lines
-from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, held_up
+from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, not_started
 from ptjob_provider.core.history import ContainerKind, Termination
 
 if TYPE_CHECKING:
@@ -101,28 +101,21 @@ def diagnose(
         return _removed(removed, history, candidates, ranks)
     if root is None:
         return _unseen(history, status)
-    if root.end.container == WAITS_FOR_MASTER:
-        if history.held_up:
-            return _gave_up(history, root, ranks)
-        if not history.has_run(min(ranks, key=lambda name: ranks[name], default="")):
-            return _gave_up_unseen(root, ranks)
-    return describe(history, root, candidates, ranks=ranks, limit=_backoff(status))
+    return _gave_up(history, root, ranks) or describe(history, root, candidates, ranks=ranks, limit=_backoff(status))
 
 
-def _gave_up(history: PodHistory, root: Candidate, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose a master that did not start, so that the init container of a worker gave up waiting for it."""
-    gave_up = f"did not start, and {named(root.end.replica, ranks)} gave up waiting for it"
-    return held_up(history.held_up, gave_up, ranks)
-
-
-def _gave_up_unseen(root: Candidate, ranks: Mapping[str, int]) -> Diagnosis:
-    """Diagnose a master that did not start, if the reason was not observed."""
+def _gave_up(history: PodHistory, root: Candidate, ranks: Mapping[str, int]) -> Diagnosis | None:
+    """Diagnose a master that did not start, so that a worker gave up waiting for it; None for any other failure."""
+    who = named(root.end.replica, ranks)
+    if root.end.container != WAITS_FOR_MASTER:
+        return None
+    if history.held_up:
+        return not_started(history.held_up, f"did not start, and {who} gave up waiting for it", ranks)
+    if history.has_run(min(ranks, key=lambda name: ranks[name], default="")):
+        return None
     unknown = "and nothing tells any more why it did not start"
-    return Diagnosis.of(
-        Cause.START_TIMEOUT,
-        f"{named(root.end.replica, ranks)} gave up waiting for the master, {unknown}",
-        replica=root.end.replica,
-    )
+    summary = f"{who} gave up waiting for the master, {unknown}"
+    return Diagnosis.of(Cause.START_TIMEOUT, summary, replica=root.end.replica)
 
 
 def _first_removal(history: PodHistory, root: Candidate | None) -> Removal | None:

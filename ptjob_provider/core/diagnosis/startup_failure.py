@@ -35,7 +35,7 @@ _CAUSES = {
 }
 
 
-def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
+def not_started(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
     """Diagnose pods that did not start, by the most informative of their waits; the summary counts the others."""
     wait = min(waits, key=lambda wait: (wait.kind is not WaitKind.STUCK, ranks.get(wait.replica, len(ranks))))
     others = len({wait.replica for wait in waits}) - 1
@@ -46,7 +46,7 @@ def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Dia
     return _diagnosis(wait, summary)
 
 
-def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
+def not_placed(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
     """Diagnose the wait of a pod that was not created, or that has no node."""
     who = named(wait.replica, ranks) or "a replica"
     return _diagnosis(wait, f"{who} {did}: {wait.in_vain or clip(wait.message) or wait.reason}")

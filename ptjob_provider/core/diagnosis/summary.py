@@ -75,7 +75,7 @@ def in_brief(
     return clip(text or _ended_so_far(job, history, status, ranks), _LONGEST)
 
 
-def held_back(history: PodHistory) -> frozenset[tuple[str, str]]:
+def blocked_waits(history: PodHistory) -> frozenset[tuple[str, str]]:
     """Return (replica, reason) for each wait that is not part of a normal start and may never end."""
     return frozenset((wait.replica, wait.reason) for wait in history.waiting if wait.kind in _HELD)
 

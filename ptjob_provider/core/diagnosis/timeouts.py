@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis, named
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, describe, root_of
-from ptjob_provider.core.diagnosis.startup_failure import held_up, without_place
+from ptjob_provider.core.diagnosis.startup_failure import not_placed, not_started
 from ptjob_provider.core.history import WaitKind
 from ptjob_provider.core.status import JobPhase
 
@@ -113,12 +113,12 @@ def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]
 
 def _broken(history: PodHistory, ranks: Mapping[str, int]) -> Diagnosis | None:
     broken = [wait for wait in history.waiting if wait.kind is WaitKind.BROKEN]
-    return held_up(broken, "cannot start", ranks) if broken else None
+    return not_started(broken, "cannot start", ranks) if broken else None
 
 
 def _unstarted(history: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
     late = [wait for wait in history.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
-    return held_up(late, f"did not start within {duration(timeout)}", ranks) if late else None
+    return not_started(late, f"did not start within {duration(timeout)}", ranks) if late else None
 
 
 def _crash_loop(history: PodHistory, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:
@@ -153,7 +153,7 @@ def _queued(
     for kind in (WaitKind.REFUSED, WaitKind.QUEUED):
         wait = next((wait for wait in history.waiting if wait.kind is kind), None)
         if wait is not None:
-            return without_place(wait, f"had no place after {duration(timeout)}", ranks)
+            return not_placed(wait, f"had no place after {duration(timeout)}", ranks)
     if status.phase is JobPhase.RUNNING:  # its pods run, although none of them was observed
         return None
     if not status.is_taken_up:

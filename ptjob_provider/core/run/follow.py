@@ -223,7 +223,7 @@ class _Follower:
         following: asyncio.Task[Observation] | None = None
         try:
             while True:
-                following = following or asyncio.ensure_future(_next(watch))
+                following = following or asyncio.ensure_future(anext(watch))
                 await asyncio.wait({following}, timeout=self._until_due())
                 if following.done():
                     await self._take(following.result())
@@ -285,7 +285,7 @@ class _Follower:
 
     async def _keep_wait(self) -> None:
         """Store the history for `ptjob list` when a pending job waits for other reasons than the stored ones."""
-        held = diagnoses.held_back(self.known.pods)
+        held = diagnoses.blocked_waits(self.known.pods)
         if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
             self.kept_wait = held
             await self._keep_record()
@@ -457,7 +457,3 @@ class _Follower:
             now=self.clock(),
             used=self.known.used,
         )
-
-
-async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:
-    return await anext(watch)

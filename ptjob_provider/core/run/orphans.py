@@ -111,7 +111,7 @@ class LiveJob:
         return {**self.ref.to_dict(), **fields, "owner": dict(self.owner)}
 
     @property
-    def is_left_by_wish(self) -> bool:
+    def may_run_unfollowed(self) -> bool:
         """Return whether the job's creator allows the parts of the job that still run to run."""
         return self.leave_running == (LeaveRunning.PODS if self.phase.is_terminal else LeaveRunning.JOB)
 
@@ -181,7 +181,7 @@ def candidates(
         if instance.has(job.instance)
         and job.owner.keys() >= _AIRFLOW_IDS
         and now - job.created_at >= grace
-        and not job.is_left_by_wish
+        and not job.may_run_unfollowed
         and (job.unfollowed_since is None or now - job.unfollowed_since >= unfollowed_grace)
     ]
 

@@ -306,15 +306,14 @@ class _Submitter:
             return await self.backend.submit(rendered.manifest)
         tar = self.job.code.tar if isinstance(self.job.code, PackedCode) else None
         ref = await self.backend.submit(rendered.manifest, secret=rendered.secret, archive=tar)
-        if self.job.code and self.job.code.folder:
-            return ref
-        logger.warning(
-            "%s: the values of %s are in the Secret %s now, which goes with the job; a Secret of your own would keep "
-            "them out of what you write: code={..., 'secret': NAME}",
-            ref,
-            ", ".join(code.variables_of(rendered.secret["stringData"])),
-            rendered.secret["metadata"]["name"],
-        )
+        if not (self.job.code and self.job.code.folder):
+            logger.warning(
+                "%s: the values of %s are in the Secret %s now, which goes with the job; a Secret of your own would "
+                "keep them out of what you write: code={..., 'secret': NAME}",
+                ref,
+                ", ".join(code.variables_of(rendered.secret["stringData"])),
+                rendered.secret["metadata"]["name"],
+            )
         return ref
 
     async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
@@ -342,7 +341,8 @@ class _Submitter:
         """Stop a job; if the next job must have the same name, wait until the name is free."""
         errors = self._errors(ref.namespace, ref.name)
         await errors.answer(
-            lambda: stop_and_wait(self.backend, ref, frees_name=self.exact_name, sleep=self.sleep), though_away=False
+            lambda: stop_and_wait(self.backend, ref, frees_name=self.exact_name, sleep=self.sleep),
+            though_away=False,
         )
 
     def _ownership(self, job: Manifest) -> Ownership:
