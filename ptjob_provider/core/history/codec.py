@@ -17,6 +17,7 @@ from ptjob_provider.core.history.pod_history import (
     WaitKind,
 )
 from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ def to_text(history: PodHistory, limit: int = LIMIT) -> str:
 
     The current state is left out, because the next observation restores it. If the rest is too large, parts of it are
     dropped in this order: the ends of the oldest restarts, the messages of ends other than the first failures and the
-    last end, these ends themselves, and only then parts of the rest. `dropped` counts the missing ends.
+    last end, these ends themselves, and only then parts of the rest.
     """
     text = _dump(history)
     while len(text.encode()) > limit and (smaller := _smaller(history)) != history:
@@ -106,7 +107,7 @@ def _droppable(history: PodHistory) -> Termination:
 
 def _without(history: PodHistory, end: Termination) -> PodHistory:
     kept = tuple(other for other in history.terminations if other.key != end.key)
-    return replace(history, terminations=kept, dropped=history.dropped + 1)
+    return replace(history, terminations=kept)
 
 
 def _longest(ends: Sequence[Termination]) -> Termination:
@@ -168,8 +169,7 @@ def _read(plain: Mapping[str, Any]) -> PodHistory:
 
 
 def _value(cls: type[_T], plain: Mapping[str, Any]) -> _T:
-    fits = {name: _field(cls, name, item) for name, item in plain.items() if name in cls.__annotations__}
-    return cls(**fits)
+    return cls(**{name: _field(cls, name, item) for name, item in known_fields(cls, plain).items()})
 
 
 def _field(cls: type[Any], name: str, item: Any) -> object:

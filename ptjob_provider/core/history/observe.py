@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,13 @@ from ptjob_provider.core.history.pod_history import (
     Removal,
     Restarts,
     Termination,
+    Wait,
     Waiting,
     WaitKind,
 )
 from ptjob_provider.core.history.pods import (
     Container,
     Pod,
-    Wait,
     event_time,
     name_of,
     read_pod,
@@ -381,15 +381,8 @@ def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetim
     A running init container usually waits for another replica; while that replica is blocked, the init container's
     clock stands at 0.
     """
-    new = Waiting(
-        replica=name,
-        pod_uid=uid,
-        container=wait.container,
-        kind=wait.kind,
-        reason=wait.reason,
-        message=_last_bytes(_encodable(wait.message), _MESSAGE_BYTES),
-        since=now,
-    )
+    message = _last_bytes(_encodable(wait.message), _MESSAGE_BYTES)
+    new = Waiting(**{**asdict(wait), "message": message}, replica=name, pod_uid=uid, since=now)
     before = next((earlier for earlier in history.waiting if (earlier.replica, earlier.pod_uid) == (name, uid)), None)
     if before is None or (wait.kind is WaitKind.INIT and blocked):
         return new

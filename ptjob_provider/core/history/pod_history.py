@@ -111,23 +111,32 @@ class Termination:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A pod that does not run, with its reason.
+class Wait:
+    """Reason why a pod does not run now.
+
+    Attributes:
+        container: the container that blocks the pod; "" if the whole pod waits.
+        reason: the reason that the kubelet, scheduler or operator gives.
+    """
+
+    container: str = ""
+    kind: WaitKind
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Wait):
+    """A pod that does not run, with its reason and its clock.
 
     Attributes:
         replica: the pod's name; "" if the server refused to create a pod without naming it.
-        container: the container that blocks the pod; "" if the whole pod waits.
-        reason: the reason that the kubelet, scheduler or operator gives.
         since: when this process, by its own clock, first observed this kind of wait of this pod.
         in_vain: why waiting cannot help, reported instead of the message; "" if it may help.
     """
 
     replica: str
     pod_uid: str = ""
-    container: str = ""
-    kind: WaitKind
-    reason: str
-    message: str = ""
     since: datetime
     in_vain: str = ""
 
@@ -182,7 +191,6 @@ class PodHistory:
 
     Attributes:
         terminations: every observed container end, in the order of observation.
-        dropped: number of terminations left out because the history is bounded.
         waiting: current waits; at most one per pod.
         running: replicas whose training container runs now.
         finished: replicas whose training container has exited and will not restart.
@@ -205,7 +213,6 @@ class PodHistory:
     """
 
     terminations: tuple[Termination, ...] = ()
-    dropped: int = 0
     waiting: tuple[Waiting, ...] = ()
     running: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.history.pod_history import EARLIEST, ContainerKind, WaitKind
+from ptjob_provider.core.history.pod_history import EARLIEST, ContainerKind, Wait, WaitKind
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
@@ -177,16 +177,6 @@ def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
     for container in statuses:
         kind = ContainerKind.TRAINING if container["name"] == trainer else ContainerKind.SIDECAR
         yield Container(name=container["name"], kind=kind, status=container, restarts=restarts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wait:
-    """Reason why a pod does not run now: a `Waiting` without the time of its first observation."""
-
-    container: str = ""
-    kind: WaitKind
-    reason: str
-    message: str = ""
 
 
 def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.diagnosis.classify import Classification
     from ptjob_provider.core.errors import PTJobError
-    from ptjob_provider.core.history.pods import Wait
+    from ptjob_provider.core.history.pod_history import Wait
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
 
