@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,11 +135,7 @@ def _dump(history: PodHistory) -> str:
 def _plain(value: Any) -> dict[str, Any]:
     """Return a value's fields that differ from their defaults."""
     pairs = ((field, getattr(value, field.name)) for field in fields(value))
-    return {field.name: _json(item) for field, item in pairs if item != _default(field)}
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default if field.default is not MISSING else MISSING
+    return {field.name: _json(item) for field, item in pairs if item != field.default}
 
 
 def _json(item: object) -> object:

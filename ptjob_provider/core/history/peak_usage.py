@@ -103,9 +103,7 @@ def stored_in(job: Manifest) -> dict[str, PeakUsage]:
 
 
 def _most(one: N | None, other: N | None) -> N | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+    return max((each for each in (one, other) if each is not None), default=None)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

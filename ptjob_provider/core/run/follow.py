@@ -113,7 +113,7 @@ async def follow(
         backend=backend,
         sink=sink,
         errors=errors,
-        log=Rank0Log(backend, submission, sink=sink, errors=errors, start=cursor, mask=mask),
+        log=Rank0Log(backend=backend, submission=submission, sink=sink, errors=errors, start=cursor, mask=mask),
         deadline=deadline,
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,

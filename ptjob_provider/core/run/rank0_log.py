@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,10 +54,11 @@ class Sink(Protocol):
         """Wait until the sink can take more lines; called by the log reader only."""
 
 
+@dataclass(kw_only=True)
 class Rank0Log:
     """Background reader of rank 0's log.
 
-    Args:
+    Attributes:
         backend: the back-end.
         submission: the job.
         sink: takes the lines.
@@ -65,30 +66,23 @@ class Rank0Log:
         start: cursor of the last line that a sink has received, or a function that looks up this cursor when reading
             starts.
         mask: removes known secrets from the kept lines.
-
-    Attributes:
         cursor: cursor of the last line that was passed to a sink; None if unknown or if there was none.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        submission: Submission,
-        *,
-        sink: Sink,
-        errors: ApiErrors,
-        start: Start,
-        mask: Callable[[str], str],
-    ) -> None:
-        self._backend = backend
-        self._submission = submission
-        self._sink = sink
-        self._errors = errors
-        self._start = start
-        self._tail = Tail(mask)
-        self._reading: asyncio.Task[None] | None = None
-        self._knows_place = False
-        self.cursor: LogCursor | None = None if callable(start) else start
+    backend: Backend
+    submission: Submission
+    sink: Sink
+    errors: ApiErrors
+    start: Start
+    mask: Callable[[str], str]
+    cursor: LogCursor | None = field(init=False)
+    _tail: Tail = field(init=False)
+    _reading: asyncio.Task[None] | None = None
+    _knows_place: bool = False
+
+    def __post_init__(self) -> None:
+        self.cursor = None if callable(self.start) else self.start
+        self._tail = Tail(self.mask)
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -113,8 +107,8 @@ class Rank0Log:
             progresses = not self._knows_place or before != (self._knows_place, self.cursor)
         if not self._reading.done():
             after = f" after {self.cursor.timestamp}" if self.cursor else ""
-            self._sink.notice(
-                f"{self._submission.ref}: rank 0's log did not end within {seconds:.0f} s of the job's end; what it "
+            self.sink.notice(
+                f"{self.submission.ref}: rank 0's log did not end within {seconds:.0f} s of the job's end; what it "
                 f"wrote{after} may be missing here"
             )
 
@@ -126,19 +120,19 @@ class Rank0Log:
                 await self._reading
 
     async def _read(self) -> None:
-        self.cursor = await self._start() if callable(self._start) else self._start
+        self.cursor = await self.start() if callable(self.start) else self.start
         self._knows_place = True
-        submission = self._submission
-        logs = self._errors.stream(lambda: self._backend.logs(submission.ref, submission.rank0, since=self.cursor))
+        submission = self.submission
+        logs = self.errors.stream(lambda: self.backend.logs(submission.ref, submission.rank0, since=self.cursor))
         try:
             async with contextlib.aclosing(logs):
                 async for line in logs:
-                    self._sink.line(line)
+                    self.sink.line(line)
                     self.cursor = line.cursor
                     self._tail.take(line)
-                    await self._sink.room()
+                    await self.sink.room()
         except PTJobError as error:
-            self._sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
+            self.sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
 
 
 def run_of(line: LogLine) -> tuple[str, int]:
