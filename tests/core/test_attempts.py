@@ -11,11 +11,9 @@ from ptjob_provider.core.identity import Owner, owner_annotation
 from ptjob_provider.core.run.attempts import (
     AttemptRecord,
     Ownership,
-    Plan,
     is_delivered,
+    is_over,
     ownership_of,
-    plan,
-    spec_changed,
 )
 from ptjob_provider.core.status import JobPhase
 from rows import each_row
@@ -33,22 +31,13 @@ def found(*, uid: str = "u-1", name: str = "digits-1", owner: Owner = OWNER, del
     return {"metadata": meta | ({"deletionTimestamp": "2026-11-20T10:00:00Z"} if deleting else {})}
 
 
-def test_without_a_record_the_first_attempt_starts() -> None:
-    """Nothing is known, nothing is stopped."""
-    assert plan(None, clear_number=0) is Plan.START
-
-
-def test_an_attempt_that_was_not_concluded_is_resumed() -> None:
-    """A restarted worker goes on with the job that runs."""
-    assert plan(RECORD, clear_number=3) is Plan.RESUME
-
-
 def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
     """A failed attempt is never adopted again, nor one that a person has cleared."""
     ended = AttemptRecord(attempt=2, name="digits-1", namespace="team", ended=True, clear_number=3)
 
-    assert plan(ended, clear_number=3) is Plan.REPLACE
-    assert plan(RECORD, clear_number=4) is Plan.REPLACE
+    assert is_over(ended, clear_number=3)
+    assert is_over(RECORD, clear_number=4)
+    assert not is_over(RECORD, clear_number=3)
 
 
 @each_row(
@@ -62,7 +51,6 @@ def test_what_a_try_before_the_last_clear_handed_on_is_history(
     record = replace(RECORD, delivered_by=delivered_by)
 
     assert is_delivered(record, tries_before_clear=tries_before_clear) is expected
-    assert not is_delivered(None, tries_before_clear=tries_before_clear)
 
 
 def test_a_record_without_the_later_fields_is_read() -> None:
@@ -105,13 +93,6 @@ def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
     other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
 
     assert ownership_of(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
-
-
-def test_a_changed_specification_is_noticed() -> None:
-    """So that adopting the running job can be said."""
-    assert not spec_changed(found(), "abc")
-    assert spec_changed(found(), "abd")
-    assert spec_changed({"metadata": {}}, "abc")
 
 
 def test_a_record_of_an_older_version_means_what_it_meant_then() -> None:

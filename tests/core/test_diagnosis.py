@@ -218,7 +218,7 @@ class TestRoot:
 
     def test_a_removed_pod_is_the_cause_of_what_only_followed(self) -> None:
         """Who deletes a pod breaks the others' connections; the operator fails the job before anything has ended."""
-        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
 
         alone = judged(removals=(removal,))
         followed = judged(
@@ -234,7 +234,10 @@ class TestRoot:
     def test_a_pod_that_says_why_it_is_removed_is_believed(self) -> None:
         """A program that ignores SIGTERM is still there when the job has failed already."""
         removal = Removal(
-            replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER, disruption="PreemptionByScheduler: to make room"
+            replica=WORKER,
+            pod_uid="w",
+            requested_at=TEN_SECONDS_LATER,
+            disruption="PreemptionByScheduler: to make room",
         )
 
         found = judged(removals=(removal,))
@@ -244,9 +247,9 @@ class TestRoot:
 
     def test_of_two_removals_in_one_second_the_one_that_says_why_counts(self) -> None:
         """The operator deletes the others in the same second, and its word on that may not have come yet."""
-        swept = Removal(replica=MASTER, pod_uid="m", asked_at=TEN_SECONDS_LATER)
+        swept = Removal(replica=MASTER, pod_uid="m", requested_at=TEN_SECONDS_LATER)
         evicted = Removal(
-            replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER, disruption="EvictionByEvictionAPI: drained"
+            replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER, disruption="EvictionByEvictionAPI: drained"
         )
 
         found = judged(removals=(swept, evicted))
@@ -255,7 +258,7 @@ class TestRoot:
 
     def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
         """Neither what raised by itself nor what lost its connection before."""
-        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
 
         raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(removal,))
         before = judged(end(MASTER, at=5, message=LOST), removals=(removal,))
@@ -264,7 +267,7 @@ class TestRoot:
 
     def test_a_kill_after_the_first_removal_is_a_consequence(self) -> None:
         """The operator deletes the others when one pod was deleted, and PyTorch as PID 1 ignores SIGTERM."""
-        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
         stopped = end(WORKER, 137, at=12, pod_uid="w", message="epoch 1", stopped=True)
 
         killed = judged(end(MASTER, 137, at=12), stopped, removals=(removal,))
@@ -276,7 +279,7 @@ class TestRoot:
 
     def test_a_kill_before_the_first_removal_is_the_cause(self) -> None:
         """Nor does a removal explain an exit code that the program has chosen."""
-        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
 
         killed = judged(end(MASTER, 137, at=10), removals=(removal,))
         chosen = judged(end(MASTER, 3, at=12), removals=(removal,))
@@ -377,7 +380,7 @@ class TestReport:
         init = end(WORKER, 137, at=61, container="init-pytorch", kind=ContainerKind.INIT, stopped=True)
 
         found = judged(end(MASTER, 127), init)
-        lost = judged(init, removals=(Removal(replica=MASTER, pod_uid="u", asked_at=NOW),))
+        lost = judged(init, removals=(Removal(replica=MASTER, pod_uid="u", requested_at=NOW),))
 
         assert (found.replica, found.collateral, found.unstarted) == (MASTER, (WORKER,), (WORKER,))
         assert found.report(REF).splitlines()[1] == lost.report(REF).splitlines()[1] == "worker-0 had not started."

@@ -256,7 +256,7 @@ class TestRemovals:
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), at=11)
 
-        assert [(one.replica, one.pod_uid, one.asked_at) for one in record.removals] == [(POD, "u1", after(10))]
+        assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(10))]
 
     def test_a_pod_that_the_operator_deletes_is_no_removal(self) -> None:
         """Its word may come after the deletion itself."""
@@ -275,7 +275,7 @@ class TestRemovals:
 
         record = look(record, pod(killed, phase="Failed", **self.LEAVING), events=[self.MADE, swept])
 
-        assert [(one.replica, one.asked_at) for one in record.removals] == [(POD, after(10))]
+        assert [(one.replica, one.requested_at) for one in record.removals] == [(POD, after(10))]
 
     def test_a_pod_that_is_deleted_after_its_end_was_not_removed(self) -> None:
         """A finalizer keeps it for a while."""
@@ -297,7 +297,7 @@ class TestRemovals:
 
         record = look(record, pod(container(RUNNING), deletionTimestamp=stamp(12)))
 
-        assert [one.asked_at for one in record.removals] == [after(10)]
+        assert [one.requested_at for one in record.removals] == [after(10)]
 
     def test_a_pod_that_was_made_anew_is_forgotten_as_removed(self) -> None:
         """What fails hours later has another cause."""

@@ -124,10 +124,10 @@ def _first_removal(history: PodHistory, root: Candidate | None) -> Removal | Non
     Instants have whole seconds, and the operator's events about its own deletions may be late. Of two removals in one
     second, the removal with a reason counts as the first.
     """
-    first = min(history.removals, key=lambda removal: (removal.asked_at, not removal.disruption), default=None)
+    first = min(history.removals, key=lambda removal: (removal.requested_at, not removal.disruption), default=None)
     if first is None or root is None:
         return first
-    return first if root.is_consequence and first.asked_at <= root.end.ended_at else None
+    return first if root.is_consequence and first.requested_at <= root.end.ended_at else None
 
 
 def _removed(
@@ -135,7 +135,7 @@ def _removed(
 ) -> Diagnosis:
     classified = disrupted(removed.disruption) if removed.disruption else _DELETED
     lines = next((each.lines for each in candidates if each.end.pod_uid == removed.pod_uid), ())
-    end = Termination(replica=removed.replica, pod_uid=removed.pod_uid, finished_at=removed.asked_at)
+    end = Termination(replica=removed.replica, pod_uid=removed.pod_uid, finished_at=removed.requested_at)
     return describe(history, Candidate(end=end, classified=classified, lines=lines), candidates, ranks=ranks)
 
 
@@ -159,7 +159,7 @@ def candidates_of(history: PodHistory, tails: Mapping[str, Sequence[str]] | None
     candidates = [
         _candidate(end, () if history.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed
     ]
-    since = min((removal.asked_at for removal in history.removals), default=None)
+    since = min((removal.requested_at for removal in history.removals), default=None)
     return [_stopped_since(since, candidate) for candidate in candidates] if since else candidates
 
 

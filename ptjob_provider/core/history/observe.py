@@ -324,7 +324,7 @@ def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Ma
         return history
     known = {removal.pod_uid: removal for removal in history.removals}
     for removal in _leaving(pods):
-        known[removal.pod_uid] = replace(removal, asked_at=known.get(removal.pod_uid, removal).asked_at)
+        known[removal.pod_uid] = replace(removal, requested_at=known.get(removal.pod_uid, removal).requested_at)
     deleted, present = _deleted_pods(events), {pod.name: pod.uid for pod in pods}
     removals = (
         removal for removal in known.values() if present.get(removal.replica, removal.pod_uid) == removal.pod_uid
@@ -339,7 +339,7 @@ def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
             yield Removal(
                 replica=pod.name,
                 pod_uid=pod.uid,
-                asked_at=pod.deletion_requested_at,
+                requested_at=pod.deletion_requested_at,
                 disruption=_encodable(pod.disruption),
             )
 
@@ -435,7 +435,7 @@ def _instant(text: str | None) -> datetime | None:
 
 def _reported_key(replica: str) -> str:
     """Return the key of a replica's end that was reported, not observed; an observed end replaces it."""
-    return f"told/{replica}"
+    return f"reported/{replica}"
 
 
 def _with_reported_end(history: PodHistory, end: Termination) -> PodHistory:
@@ -456,7 +456,7 @@ def with_reported(history: PodHistory, ends: Iterable[Termination], *, restarts:
     """
     for end in ends:
         history = _with_reported_end(history, replace(end, finished_at=end.finished_at or at))
-    return bounded(replace(history, restarts_told=max(history.restarts_told, restarts)))
+    return bounded(replace(history, restarts_reported=max(history.restarts_reported, restarts)))
 
 
 _END = re.compile(

@@ -147,13 +147,13 @@ class Removal:
 
     Attributes:
         replica: the pod's name.
-        asked_at: when its deletion was requested.
+        requested_at: when its deletion was requested.
         disruption: the reason on the pod, `Reason: message`, such as an eviction or preemption; "" for none.
     """
 
     replica: str
     pod_uid: str
-    asked_at: datetime
+    requested_at: datetime
     disruption: str = ""
 
 
@@ -201,7 +201,7 @@ class PodHistory:
         operator_deleted: replicas whose pods the operator reports to have deleted.
         hears_operator: the operator's events are visible, so that a missing one is meaningful.
         restart_counts: restarts of each replica's containers.
-        restarts_told: number of restarts that the job's own status reports; 0 if it reports none.
+        restarts_reported: number of restarts that the job's own status reports; 0 if it reports none.
         notices: settings that the back-end does not apply, in its words.
         queue: why the job's queue keeps it waiting, in the queue's words; "" if unknown.
         revisions: revisions of the code that replicas have fetched, each once, as `replica revision` with the first
@@ -223,7 +223,7 @@ class PodHistory:
     operator_deleted: tuple[str, ...] = ()
     hears_operator: bool = False
     restart_counts: tuple[Restarts, ...] = ()
-    restarts_told: int = 0
+    restarts_reported: int = 0
     notices: tuple[str, ...] = ()
     queue: str = ""
     revisions: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ class PodHistory:
     @property
     def restarts(self) -> int:
         """Return the number of container restarts of all replicas, as observed or, if higher, as reported."""
-        return max(sum(entry.total for entry in self.restart_counts), self.restarts_told)
+        return max(sum(entry.total for entry in self.restart_counts), self.restarts_reported)
 
     def revision_of(self, replica: str) -> str:
         """Return the code revision of a replica; "" if unknown.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, JobRef, annotation_of, is_owned_by
+from ptjob_provider.core.identity import INTENT_ANNOTATION, JobRef, annotation_of, is_owned_by
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
@@ -75,33 +75,18 @@ class AttemptStore(Protocol):
         """Persist the record for later processes."""
 
 
-class Plan(StrEnum):
-    """First action of a try."""
-
-    START = "start"
-    """Create a job: no attempt of this owner is recorded."""
-    RESUME = "resume"
-    """Continue the recorded attempt: adopt its job, or repeat a create request that never arrived."""
-    REPLACE = "replace"
-    """Start the next attempt: stop the recorded job, wait until its pods are gone, then create a job."""
+def is_over(record: AttemptRecord, *, clear_number: int) -> bool:
+    """Return whether the recorded attempt has failed, or was cleared, so that the next attempt replaces it."""
+    return record.ended or record.clear_number != clear_number
 
 
-def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
-    """Choose a try's first action from the recorded attempt."""
-    if record is None:
-        return Plan.START
-    if record.ended or record.clear_number != clear_number:
-        return Plan.REPLACE
-    return Plan.RESUME
-
-
-def is_delivered(record: AttemptRecord | None, *, tries_before_clear: int) -> bool:
+def is_delivered(record: AttemptRecord, *, tries_before_clear: int) -> bool:
     """Return whether the result of the recorded attempt was delivered before the task was cleared.
 
     A clear may leave `clear_number` unchanged. A finished job whose result was delivered before the clear is obsolete.
     A running job is adopted nevertheless, because a higher try number is no reason to stop it.
     """
-    return record is not None and 0 < record.delivered_by <= tries_before_clear
+    return 0 < record.delivered_by <= tries_before_clear
 
 
 class Ownership(StrEnum):
@@ -137,11 +122,6 @@ def ownership_of(
     if not phase.is_terminal or is_just_made or _is_recorded(job, record):
         return Ownership.ADOPT
     return Ownership.HISTORY
-
-
-def spec_changed(job: Mapping[str, Any], spec_hash: str) -> bool:
-    """Return whether the running job was created from a different specification than the requested one."""
-    return annotation_of(job, SPEC_HASH_ANNOTATION) != spec_hash
 
 
 def _is_recorded(job: Mapping[str, Any], record: AttemptRecord | None) -> bool:

@@ -41,6 +41,7 @@ from ptjob_provider.core.identity import (
     CODE_ANNOTATION,
     INTENT_ANNOTATION,
     OUTPUTS_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
     JobRef,
     Manifest,
     Owner,
@@ -52,7 +53,7 @@ from ptjob_provider.core.kinds import code
 from ptjob_provider.core.outputs.contract import CLOCK_SKEW, ResolvedOutputs
 from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
-from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan
+from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.tensorboard import url_of
@@ -121,7 +122,7 @@ class Submission:
             ref=JobRef.of(job),
             attempt=attempt_of(job),
             adopted=adopted,
-            spec_changed=bool(spec_hash) and attempts.spec_changed(job, spec_hash),
+            spec_changed=bool(spec_hash) and annotation_of(job, SPEC_HASH_ANNOTATION) != spec_hash,
             ranks={replica.name: replica.rank for replica in replicas},
             gpus_of={replica.name: replica.gpus for replica in replicas},
             outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
@@ -251,17 +252,16 @@ class _Submitter:
         self.kind = self.job.named_kind or self.kind
         first = self._render(1)  # an invalid specification fails here, before anything is stopped or created
         self.spec_hash = first.spec_hash
-        plan = attempts.plan(self.record, clear_number=self.clear_number)
         record = self.record
-        if record is None or plan is Plan.START:
+        if record is None:
             return await self._start(1, first)
         if attempts.is_delivered(record, tries_before_clear=self.tries_before_clear):
             self.record = None
         elif record.clear_number == self.clear_number:
             self.first_started_at = record.first_started_at
-        if plan is Plan.RESUME:
-            return await self._resume(record)
-        return await self._replace(record)
+        if attempts.is_over(record, clear_number=self.clear_number):
+            return await self._replace(record)
+        return await self._resume(record)
 
     async def _resume(self, record: AttemptRecord) -> Submission:
         job = await self._find(record.kind, record.namespace, record.name)
