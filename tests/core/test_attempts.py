@@ -51,6 +51,7 @@ def test_what_a_try_before_the_last_clear_handed_on_is_history(
     record = replace(RECORD, delivered_by=delivered_by)
 
     assert is_delivered(record, tries_before_clear=tries_before_clear) is expected
+    assert not is_delivered(None, tries_before_clear=tries_before_clear)
 
 
 def test_a_record_without_the_later_fields_is_read() -> None:

@@ -80,13 +80,13 @@ def is_over(record: AttemptRecord, *, clear_number: int) -> bool:
     return record.ended or record.clear_number != clear_number
 
 
-def is_delivered(record: AttemptRecord, *, tries_before_clear: int) -> bool:
+def is_delivered(record: AttemptRecord | None, *, tries_before_clear: int) -> bool:
     """Return whether the result of the recorded attempt was delivered before the task was cleared.
 
     A clear may leave `clear_number` unchanged. A finished job whose result was delivered before the clear is obsolete.
     A running job is adopted nevertheless, because a higher try number is no reason to stop it.
     """
-    return 0 < record.delivered_by <= tries_before_clear
+    return record is not None and 0 < record.delivered_by <= tries_before_clear
 
 
 class Ownership(StrEnum):

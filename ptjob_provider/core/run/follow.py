@@ -297,7 +297,6 @@ class _Follower:
         except ClusterError as error:
             why = clip(str(error), _REASON)
             logger.warning("%s: progress notes could not be written to the job (%s); following goes on", self.ref, why)
-            logger.debug("%s: %s: %s", self.ref, ", ".join(texts), error)
 
     async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
         """Write annotations and the usage so far in one request; make no request if there is nothing to write."""

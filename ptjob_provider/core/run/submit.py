@@ -250,11 +250,10 @@ class _Submitter:
     async def _submitted(self) -> Submission:
         self.kind = self.record.kind if self.record else self._preferred or kinds.DEFAULT.KIND
         self.kind = self.job.named_kind or self.kind
-        first = self._render(1)  # an invalid specification fails here, before anything is stopped or created
-        self.spec_hash = first.spec_hash
+        self.spec_hash = self._render(1).spec_hash  # an invalid job fails here, before anything is stopped or created
         record = self.record
         if record is None:
-            return await self._start(1, first)
+            return await self._start(1)
         if attempts.is_delivered(record, tries_before_clear=self.tries_before_clear):
             self.record = None
         elif record.clear_number == self.clear_number:
@@ -279,8 +278,8 @@ class _Submitter:
             await self._stop(record.ref)
         return await self._start(record.attempt + 1)
 
-    async def _start(self, attempt: int, rendered: kinds.Rendered | None = None) -> Submission:
-        rendered = rendered or self._render(attempt)
+    async def _start(self, attempt: int) -> Submission:
+        rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
         self._save(attempt, meta, kind=self.kind, uid=None)
@@ -289,7 +288,8 @@ class _Submitter:
         except JobAlreadyExists:
             return await self._resolve_conflict(attempt, rendered)
         except KindNotServed as error:
-            return await self._start(attempt, self._rendered_otherwise(attempt, error))
+            self._choose_another_kind(attempt, error)
+            return await self._start(attempt)
         except ClusterUnavailable:
             job = await self._find(self.kind, meta["namespace"], meta["name"])
             if job is None or self._ownership(job) is not Ownership.ADOPT:
@@ -371,20 +371,19 @@ class _Submitter:
             )
         )
 
-    def _rendered_otherwise(self, attempt: int, error: KindNotServed) -> kinds.Rendered:
-        """Return the job rendered as the next kind; raise the error for a job that names its kind or is a manifest."""
+    def _choose_another_kind(self, attempt: int, error: KindNotServed) -> None:
+        """Render the job as the next kind; raise the error for a job that names its kind or is a manifest."""
         if self.job.named_kind is not None:
             raise error
         self.not_made[self.kind] = str(error)
         for kind in [each for each in kinds.in_order(self._preferred) if each not in self.not_made]:
             self.kind = kind
             try:
-                rendered = self._render(attempt)
+                self.spec_hash = self._render(attempt).spec_hash
             except InvalidSpec as invalid:
                 self.not_made[kind] = f"as a {kind} it cannot be made: {invalid}"
             else:
-                self.spec_hash = rendered.spec_hash
-                return rendered
+                return
         raise KindNotServed("; ".join(self.not_made.values())) from error
 
     async def _find(self, kind: str, namespace: str, name: str) -> Manifest | None:
