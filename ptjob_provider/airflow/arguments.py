@@ -14,7 +14,7 @@ from ptjob_provider.core.outputs.contract import check_place
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, parse_each, set_fields, text, word
+from ptjob_provider.core.spec.parsers import boolean, parse_each, text, word
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob |
             check_place(place.strip(), field=name)
     if known.keys() == wire.keys():
         job = TrainingJob.parse(**known)
-        _check_kind(set_fields(job), open_names=())
+        _check_kind(job.given, open_names=())
         return job
     open_fields = {name: value for name, value in wire.items() if name not in known}
     _check_kind(parse_each(TrainingJob, known) | open_fields, open_names=open_fields)

@@ -21,7 +21,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, with_pieces, writable_claims
 from ptjob_provider.core.kinds.kind import Rendered
-from ptjob_provider.core.kinds.trainjob.render import template_of
+from ptjob_provider.core.kinds.trainjob import template_of
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.submit import ensure_submitted

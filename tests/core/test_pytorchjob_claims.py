@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import PYTORCHJOB, pod_template, rendering
+from ptjob_provider.core.kinds import PYTORCHJOB, pod_template
 from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
-from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
 from rendered import container, mounted, render, variables
 from rows import each_row
@@ -97,8 +96,7 @@ def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
     ):
         mount["mountPath"] = path
 
-    declared = Outputs(model="/models/m.pt", tfevents="/data/logs")
-    outputs = rendering.resolve_outputs(PYTORCHJOB.rank0_template(manifest), declared, container=PYTORCHJOB.CONTAINER)
+    outputs = render(manifest=manifest, model="/models/m.pt", tfevents="/data/logs").outputs
 
     assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
     assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import JOB_FIELDS, Outputs, TrainingJob
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.spec.parsers import parse_each
 from recorded import DATA, recorded
 from rows import each_row
@@ -241,7 +241,7 @@ def test_declared_outputs_are_kept_as_they_were_written() -> None:
     """What they mean is decided where the mounts are known."""
     described = job(model="out/model.pt", tfevents="pvc://runs/logs")
 
-    assert described.outputs == Outputs(model="out/model.pt", tfevents="pvc://runs/logs", checkpoints=None)
+    assert (described.model, described.tfevents, described.checkpoints) == ("out/model.pt", "pvc://runs/logs", None)
 
 
 def test_arguments_are_checked_one_by_one_before_the_job_is_whole() -> None:

@@ -12,11 +12,7 @@ from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import TRAINJOB, trainjob
 from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
-from ptjob_provider.core.kinds.trainjob.render import (
-    STEP,
-    pod_template_of,
-    replicated_jobs,
-)
+from ptjob_provider.core.kinds.trainjob import STEP, pod_template_of, replicated_jobs
 from ptjob_provider.core.spec import Installation, TrainingJob
 from rows import each_row
 

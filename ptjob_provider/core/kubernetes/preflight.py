@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
 from ptjob_provider.core.inspector import Check
 from ptjob_provider.core.kinds import DEFAULT, KINDS
-from ptjob_provider.core.kinds.trainjob.render import NEWEST, version_of
+from ptjob_provider.core.kinds.trainjob import NEWEST, version_of
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.pods import is_ready
 

@@ -283,10 +283,11 @@ def _absolute(text: str, *, field: str, working_dir: str | None) -> str:
         raise InvalidSpec.of(
             field, text, "a relative path needs an absolute working_dir; set that, or give an absolute path"
         )
-    return _normal(posixpath.join(working_dir or "", text))
+    return normal_path(posixpath.join(working_dir or "", text))
 
 
-def _normal(path: str) -> str:
+def normal_path(path: str) -> str:
+    """Return an absolute path in its shortest form."""
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
@@ -298,19 +299,19 @@ def _below(path: str, directory: str) -> str | None:
 
 
 def _mount_at(container_path: str, mounts: Sequence[Mount]) -> Mount | None:
-    holding = [mount for mount in mounts if _below(container_path, _normal(mount.mount_path)) is not None]
-    return max(holding, key=lambda mount: len(_normal(mount.mount_path)), default=None)
+    holding = [mount for mount in mounts if _below(container_path, normal_path(mount.mount_path)) is not None]
+    return max(holding, key=lambda mount: len(normal_path(mount.mount_path)), default=None)
 
 
 def _address_at(mount: Mount, container_path: str, *, field: str, or_root: bool) -> PvcAddress:
-    inside = _below(container_path, _normal(mount.mount_path)) or ""
+    inside = _below(container_path, normal_path(mount.mount_path)) or ""
     path = _inner_path(posixpath.join(mount.sub_path, inside), field=field, value=container_path, or_root=or_root)
     return PvcAddress(claim=mount.claim, path=path)
 
 
 def _path_in_container(mount: Mount, address: PvcAddress) -> str:
     inside = _below(address.path, _clean(mount.sub_path)) or ""
-    return _normal(posixpath.join(mount.mount_path, inside))
+    return normal_path(posixpath.join(mount.mount_path, inside))
 
 
 def _shows(mount: Mount, address: PvcAddress, mounts: Sequence[Mount]) -> bool:

@@ -7,7 +7,6 @@ from ptjob_provider.core.spec.job import (
     JOB_FIELDS,
     ElasticPolicy,
     Installation,
-    Outputs,
     RoleFields,
     TensorBoard,
     TrainingJob,

@@ -241,15 +241,6 @@ Role = Literal["master", "worker"]
 """Roles of pods: `master` is rank 0's pod, `worker` are all others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """The declared outputs as the user wrote them; None for an output that is not declared."""
-
-    model: str | None = None
-    tfevents: str | None = None
-    checkpoints: str | None = None
-
-
 def _name(field: str, value: Any) -> str:
     return check_name(parsers.text(field, value), field=field)
 
@@ -539,6 +530,11 @@ class TrainingJob:
         if self.elastic_policy is not None:
             self.elastic_policy.check_workers(self.pods)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are set, by name."""
+        return {name: value for name in JOB_FIELDS if (value := getattr(self, name)) is not None}
+
     def in_namespace(self, namespace: str | None) -> TrainingJob:
         """Return the job in this namespace; unchanged if the job or its manifest names one."""
         return self if self.named_namespace or namespace is None else replace(self, namespace=namespace)
@@ -574,11 +570,6 @@ class TrainingJob:
         """Return the fields of one role: its own override the job's."""
         own = self.master if role == "master" else self.worker
         return RoleFields.of(self, own or RoleFields(), gpu=self.gpu_resource or DEFAULT_GPU)
-
-    @property
-    def outputs(self) -> Outputs:
-        """Return the declared outputs."""
-        return Outputs(model=self.model, tfevents=self.tfevents, checkpoints=self.checkpoints)
 
 
 JOB_FIELDS = names(TrainingJob)

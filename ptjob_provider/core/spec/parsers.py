@@ -188,26 +188,21 @@ def parse_each(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parsed.items() if value is not None}
 
 
-def set_fields(settings: Any) -> dict[str, Any]:
-    """Return the settings of a dataclass that are set, by name."""
-    given = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def check_known(path: str, name: str, known: Sequence[str]) -> None:
     """Check that the name is known.
 
     Raises:
         InvalidSpec: the name is unknown; the text has the closest known name, else all of them.
     """
-    if name in known:
-        return
+    if name not in known:
+        raise unknown_field(path, name, known)
+
+
+def unknown_field(path: str, name: str, known: Sequence[str]) -> InvalidSpec:
+    """Return the error about a name that is not known."""
     close = nearest(name, known)
-    raise InvalidSpec(f"{path}: there is no such field; " + (f"did you mean {close}?" if close else _all(known)))
-
-
-def _all(known: Sequence[str]) -> str:
-    return "known: " + ", ".join(known)
+    meant = f"did you mean {close}?" if close else "known: " + ", ".join(known)
+    return InvalidSpec(f"{path}: there is no such field; {meant}")
 
 
 def _read(declared: Any, value: Any, prefix: str) -> Any:

@@ -1,14 +1,26 @@
-"""Render a PyTorchTrainingJob, whose torchrun command line T9k builds itself."""
+"""PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, whose torchrun command line T9k builds itself."""
 
 from __future__ import annotations
 
-import copy
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history import ContainerKind, Termination
 from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kinds.kind import (
+    Kind,
+    Pods,
+    Reported,
+    numbered,
+    owner_in,
+    rendered,
+    with_code,
+    with_name,
+    without_server_fields,
+)
 from ptjob_provider.core.kinds.pod_template import (
     check_labels,
     check_pod_shape,
@@ -17,15 +29,16 @@ from ptjob_provider.core.kinds.pod_template import (
     requested_template,
     without_none,
 )
-from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code, with_name, without_server_fields
 from ptjob_provider.core.spec.parsers import mapping, sequence
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kinds.kind import Attempt, Rendered
+    from ptjob_provider.core.kinds.kind import Attempt, PodOwner, Rendered, Replica
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.job import Role
 
@@ -46,7 +59,6 @@ _BEGINNINGS = (
 
 
 _LONGEST_POD = 63
-_RANDOM = "-xxxxx-"
 _NOT_SAID = {
     "ttl_seconds_after_finished": "nothing removes such a job by itself; see on_finish_action",
     "gang": "T9k's scheduler places a job's pods together by itself",
@@ -54,18 +66,140 @@ _NOT_SAID = {
 }
 
 
-def render(attempt: Attempt) -> Rendered:
-    """Return the PyTorchTrainingJob of one attempt.
+_OWNER = "tensorstack.dev/owner-name"
+_RANDOM = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
 
-    Raises:
-        InvalidSpec: a PyTorchTrainingJob does not support a field, or an output is on no claim.
-    """
-    requested = _requested(attempt.job, attempt.installation.template)
-    requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
-    made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
-    manifest = _with_tensorboard(made.manifest)
-    check_labels("metadata", manifest["metadata"])
-    return replace(made, manifest=manifest)
+
+_PHASES = {
+    "Running": JobPhase.RUNNING,
+    "Paused": JobPhase.SUSPENDED,
+    "Succeeded": JobPhase.SUCCEEDED,
+    "Failed": JobPhase.FAILED,
+}
+"""T9k's phases → ours. In its other phases, Pending, Resuming and Unknown, the job has not started."""
+
+_ENDS = {"Failed": JobPhase.FAILED, "Completed": JobPhase.SUCCEEDED}
+_DETAILS = {
+    JobPhase.FAILED: ("Failed", "ReplicaFailure"),
+    JobPhase.SUCCEEDED: ("Completed",),
+    JobPhase.SUSPENDED: ("Paused",),
+}
+"""Conditions with the reason and the message of a phase, in order of precedence."""
+
+
+_INDEX = re.compile(r"-(\d+)$")
+_STOPPED = 143
+"""Exit code of a container that ends by SIGTERM, which the deletion of its pod sends."""
+
+
+class PyTorchTrainingJob(Kind):
+    """PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, as run by T9k's platform."""
+
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "pytorchtrainingjobs"
+    OPERATOR = "T9k's job controller"
+    CONTAINER = CONTAINER
+    POD_LABEL = _OWNER
+    STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanUpPolicy": "Unfinished"}}}  # noqa: RUF012 - never changed
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
+        status = job.get("status") or {}
+        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
+        if phase is JobPhase.PENDING:
+            phase = next((end for name, end in _ENDS.items() if name in true), phase)
+        deciding: Mapping[str, Any] = next((true[name] for name in _DETAILS.get(phase, ()) if name in true), {})
+        running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
+        has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+            started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
+            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+        )
+
+    def running_since(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the time of the condition `Running`; None unless it is true."""
+        conditions = (job.get("status") or {}).get("conditions") or []
+        starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
+        start: Mapping[str, Any] = next(starts, {})
+        return parse_instant(start.get("lastTransitionTime"))
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all replicas in the order of their roles; the first one is the master."""
+        roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))
+        return tuple(numbered(manifest["metadata"]["name"], roles))
+
+    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
+        """Return whether the controller may recreate a failed replica; False if the job no longer has the replica."""
+        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
+        if role is None:
+            return False
+        spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
+        return bool(spec.get("restartPolicy") != "Never")
+
+    def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the job's policy makes the controller stop the remaining pods when the job ends."""
+        return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
+
+    def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
+        """Return the pod's job: by the pod's owner reference, else by its label."""
+        owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}
+        return owner if owner.name else replace(owner, name=str(labels.get(_OWNER) or ""))
+
+    def replica_of(self, pod: Mapping[str, Any]) -> str:
+        """Return the pod's replica name: the pod's name without the five random letters."""
+        name, owner = str(pod["metadata"]["name"]), self.owner_of(pod).name
+        rest = name.removeprefix(owner)
+        return owner + _RANDOM.sub("-", rest, count=1) if owner and rest != name else name
+
+    def reported(self, job: Mapping[str, Any]) -> Reported:
+        """Return the replica states in the job's status, which alone has the names of the pods."""
+        status = job.get("status") or {}
+        tasks = status.get("tasks") or ()
+        pods = list(_replicas(job, tasks, {each.name for each in self.replicas(job)}))
+        trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
+        counted = sum(int(task.get("restartCount") or 0) for task in tasks)
+        return Reported(
+            pods={str(pod["name"]): replica for _, replica, pod in pods},
+            ends=tuple(end for role, replica, pod in pods for end in _failure(replica, pod, trainers[role])),
+            restarts=counted or int(status.get("backoffCount") or 0),
+        )
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the job's priority number in T9k's queue, else the pods' priority class."""
+        queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
+        pod = self.rank0_template(manifest).get("spec") or {}
+        return str(queue.get("priority") or pod.get("priorityClassName") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the template of every role, rank 0's first."""
+        yield from (spec["template"] for spec in replica_specs(manifest))
+
+    def rendered(self, attempt: Attempt) -> Rendered:
+        """Return the PyTorchTrainingJob of one attempt.
+
+        Raises:
+            InvalidSpec: a PyTorchTrainingJob does not support a field, or an output is on no claim.
+        """
+        requested = _requested(attempt.job, attempt.installation.template)
+        requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
+        made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
+        manifest = _with_tensorboard(made.manifest, attempt.job)
+        check_labels("metadata", manifest["metadata"])
+        return replace(made, manifest=manifest)
+
+    def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields without a place in a PyTorchTrainingJob."""
+        return {name: why for name, why in _NOT_SAID.items() if name in given}
 
 
 def _longest_name(requested: Manifest) -> int:
@@ -89,7 +223,7 @@ def _longest_name(requested: Manifest) -> int:
 
 def _ending(spec: Mapping[str, Any]) -> str:
     """Return what follows the job's name in the name of a role's last pod."""
-    return f"{_RANDOM}{spec['type']}-{count(spec) - 1}"
+    return f"-xxxxx-{spec['type']}-{count(spec) - 1}"
 
 
 def _pods(manifest: Manifest) -> list[Pods]:
@@ -114,9 +248,9 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
     return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
 
 
-def _with_tensorboard(manifest: Manifest) -> Manifest:
+def _with_tensorboard(manifest: Manifest, job: TrainingJob) -> Manifest:
     """Return the manifest with T9k's fields for TensorBoard, which T9k's controller runs."""
-    plan = TensorBoardPlan.of(manifest)
+    plan = TensorBoardPlan.of(manifest) if job.tensorboard else None
     if plan is None:
         return manifest
     template = replica_specs(manifest)[0]["template"]
@@ -136,11 +270,6 @@ def trainer_of(template: Mapping[str, Any]) -> str:
     """Return the name of the training container."""
     names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
     return CONTAINER if CONTAINER in names else names[0]
-
-
-def lacking(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields without a place in a PyTorchTrainingJob."""
-    return {name: why for name, why in _NOT_SAID.items() if name in given}
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
@@ -177,8 +306,7 @@ def _skeleton(job: TrainingJob) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"replicaSpecs": specs}}
 
 
-def _given(manifest: Manifest) -> Manifest:
-    given = copy.deepcopy(manifest)
+def _given(given: Manifest) -> Manifest:
     meta, spec = mapping("metadata", given.get("metadata") or {}), mapping("spec", given.get("spec"))
     specs = sequence("spec.replicaSpecs", part(spec, "replicaSpecs", "spec.replicaSpecs", list))
     whole = []
@@ -314,3 +442,31 @@ def as_arguments(container: Manifest) -> Manifest:
 
 def _beginning(command: Sequence[str]) -> int:
     return next((len(words) for words in _BEGINNINGS if tuple(command[: len(words)]) == words), 0)
+
+
+def _replicas(
+    job: Mapping[str, Any], tasks: Any, requested: Collection[str]
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield role, name and pod of each replica with a pod. Its index is in the pod's name, else it is the position."""
+    for task in tasks:
+        role = str(task.get("type") or "worker")
+        for position, pod in enumerate(task.get("replicas") or ()):
+            number = _INDEX.search(pod.get("name") or "")
+            replica = f"{job['metadata']['name']}-{role}-{number[1] if number else position}"
+            if pod.get("name") and replica in requested:
+                yield role, replica, pod
+
+
+def _failure(replica: str, pod: Mapping[str, Any], trainer: str) -> Iterator[Termination]:
+    """Yield a pod's failed container, if any: the training container if it failed, else another one."""
+    containers = [each for each in pod.get("containers") or () if each.get("exitCode")]
+    for each in sorted(containers, key=lambda each: each.get("name") != trainer)[:1]:
+        code = int(each["exitCode"])
+        yield Termination(
+            replica=replica,
+            pod_uid=str(pod.get("uid") or ""),
+            container=str(each.get("name") or ""),
+            kind=ContainerKind.TRAINING if each.get("name") == trainer else ContainerKind.SIDECAR,
+            exit_code=code,
+            stopped=pod.get("phase") == "Deleted" and code == _STOPPED,
+        )

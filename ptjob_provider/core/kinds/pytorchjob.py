@@ -1,4 +1,4 @@
-"""Render a PyTorchJob from typed fields or a user's manifest, check it, and convert it for the old PyTorch operator.
+"""PyTorchJob of `kubeflow.org/v1`, as run by training-operator 1.4 to 1.9, or by the old PyTorch operator.
 
 Arena still installs the old operator's CRD. It is `kubeflow.org/v1`, too, but has the run policy's fields at the top of
 the spec. A server that prunes unknown fields would drop a `runPolicy` without an error.
@@ -6,14 +6,23 @@ the spec. A server that prunes unknown fields would drop a `runPolicy` without a
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kinds.kind import (
+    Kind,
+    Pods,
+    numbered,
+    rendered,
+    with_code,
+    with_name,
+    without_server_fields,
+)
 from ptjob_provider.core.kinds.pod_template import (
     check_labels,
     check_pod_shape,
@@ -25,18 +34,18 @@ from ptjob_provider.core.kinds.pod_template import (
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code, with_name, without_server_fields
-from ptjob_provider.core.spec.parsers import MAX_PODS, check_known
+from ptjob_provider.core.spec.parsers import MAX_PODS, unknown_field
 from ptjob_provider.core.spec.pods import check_within, quantity
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kinds.kind import Attempt, Rendered
+    from ptjob_provider.core.kinds.kind import Attempt, Rendered, Replica
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
     from ptjob_provider.core.spec.job import Role
-
 
 KIND = "PyTorchJob"
 API_VERSION = "kubeflow.org/v1"
@@ -69,28 +78,157 @@ _OPERATOR_ENV = {
 }
 
 
-def render(attempt: Attempt) -> Rendered:
-    """Return the object of one attempt.
-
-    Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
-    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
-    sync container, and FallbackToLogsOnError. Nothing else is added.
-
-    Raises:
-        InvalidSpec: the operator would refuse it, or an output is on no claim.
-    """
-    job, installation = attempt.job, attempt.installation
-    requested = with_name(_requested(job, installation.template), attempt)
-    validate(requested)
-    made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
-    if installation.change_pod is not None:
-        validate(made.manifest)
-    return made
+_DECISIONS = (
+    ("Failed", JobPhase.FAILED),
+    ("Succeeded", JobPhase.SUCCEEDED),
+    ("Suspended", JobPhase.SUSPENDED),
+    ("Restarting", JobPhase.RUNNING),
+    ("Running", JobPhase.RUNNING),
+    ("Created", JobPhase.PENDING),
+)
+"""Conditions and their phases; the first true condition decides. Failed comes first: it is final, while an elastic job
+that has succeeded can still fail. Restarting stays true after an end, so both ends come before it."""
 
 
-def lacking(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields without a place in a PyTorchJob."""
-    return {"runtime": "leave it out, or say kind=TrainJob"} if "runtime" in given else {}
+class PyTorchJob(Kind):
+    """PyTorchJob of `kubeflow.org/v1`. Reasons of conditions differ between versions, so that only types are read."""
+
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "pytorchjobs"
+    OPERATOR = "the training-operator"
+    CONTAINER = CONTAINER
+    HAS_FIXED_POD_NAMES = True
+    POD_LABEL = "training.kubeflow.org/job-name"
+    OLD_POD_LABEL = "pytorch-job-name"
+    STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}  # noqa: RUF012 - never changed
+    """The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from its object; an object without conditions is pending."""
+        status = job.get("status") or {}
+        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
+        deciding = true.get(kind, {})
+        ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+            started_at=parse_instant(status.get("startTime")),
+            finished_at=parse_instant(ended),
+        )
+
+    def running_since(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the start of the job's current run; None if it has not started.
+
+        The condition `Running` becomes False at the job's end and keeps its time. Suspending the job changes both the
+        condition's time and its reason.
+        """
+        conditions = (job.get("status") or {}).get("conditions") or []
+        starts = (each for each in conditions if each["type"] == "Running")
+        start: Mapping[str, Any] = next(
+            (each for each in starts if not (each.get("reason") or "").endswith("Suspended")), {}
+        )
+        return parse_instant(start.get("lastTransitionTime"))
+
+    def due_at(self, job: Mapping[str, Any]) -> datetime | None:
+        """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
+        seconds = _policy_of(job).get("activeDeadlineSeconds")
+        status = self.read_status(job)
+        if seconds is None or status.started_at is None or status.phase.is_terminal:
+            return None
+        return status.started_at + timedelta(seconds=seconds)
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
+        specs = manifest["spec"]["pytorchReplicaSpecs"]
+        roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
+        return tuple(numbered(manifest["metadata"]["name"], roles))
+
+    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
+        """Return whether the operator may restart a failed replica; False if the job no longer has the replica."""
+        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
+        if role is None:
+            return False
+        policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
+        return bool(policy != "Never")
+
+    def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the job's policy makes the operator stop the remaining pods when the job ends."""
+        return _policy_of(job).get("cleanPodPolicy") in {"Running", "All"}
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"runPolicy": {"suspend": suspend}}}
+
+    def expiring(self, job: Mapping[str, Any]) -> Manifest | None:
+        """Return the patch that sets the default TTL on an ended job; None if the job has a TTL."""
+        if self.expires(job):
+            return None
+        return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
+
+    def expires(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the job has a TTL, after which the operator deletes it."""
+        return _policy_of(job).get("ttlSecondsAfterFinished") is not None
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the priority class of the pods, else of the gang."""
+        policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
+        pod = self.rank0_template(manifest).get("spec") or {}
+        return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the template of every role, rank 0's first."""
+        roles = manifest["spec"]["pytorchReplicaSpecs"]
+        yield from (roles[role]["template"] for role in ROLES if role in roles)
+
+    def rendered(self, attempt: Attempt) -> Rendered:
+        """Return the object of one attempt.
+
+        Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations,
+        the `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted,
+        the sync container, and FallbackToLogsOnError. Nothing else is added.
+
+        Raises:
+            InvalidSpec: the operator would refuse it, or an output is on no claim.
+        """
+        job, installation = attempt.job, attempt.installation
+        requested = with_name(_requested(job, installation.template), attempt)
+        validate(requested)
+        made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
+        if installation.change_pod is not None:
+            validate(made.manifest)
+        return made
+
+    def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields without a place in a PyTorchJob."""
+        return {"runtime": "leave it out, or say kind=TrainJob"} if "runtime" in given else {}
+
+    def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
+        """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
+
+        Raises:
+            InvalidSpec: a part has no equivalent; the text names the field.
+        """
+        spec = manifest.get("spec") or {}
+        if not fields or "runPolicy" in fields:
+            return manifest
+        run = {name: part for name, part in (spec.get("runPolicy") or {}).items() if part is not None}
+        for name in [*(run.keys() - _AT_THE_TOP), *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
+            if run.get(name) is not False:
+                raise InvalidSpec(f"{_FIELDS.get(name, f'runPolicy.{name}')}: {_WHY_NOT}")
+        kept = {name: part for name, part in spec.items() if name != "runPolicy"}
+        moved = {name: part for name, part in run.items() if name in _AT_THE_TOP}
+        return {**manifest, "spec": {**kept, **moved}} if spec else manifest
+
+    def is_older(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the object is the old PyTorch operator's, which has run policy fields at the top of the spec.
+
+        A job without any of these fields counts as the training-operator's.
+        """
+        return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
@@ -134,8 +272,7 @@ def _skeleton(job: TrainingJob) -> Manifest:
     }
 
 
-def _given(manifest: Manifest) -> Manifest:
-    given = copy.deepcopy(manifest)
+def _given(given: Manifest) -> Manifest:
     check_shape(given)
     return without_server_fields(given)
 
@@ -297,7 +434,8 @@ def check_shape(manifest: Mapping[str, Any]) -> None:
         optional(spec, name, f"spec.{name}", Mapping)
     optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
     for role in part(spec, "pytorchReplicaSpecs", ROLES_PATH):
-        check_known(f"{ROLES_PATH}.{role}", role, ROLES)
+        if role not in ROLES:
+            raise unknown_field(f"{ROLES_PATH}.{role}", role, ROLES)
         replica = part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
         optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
         template = part(replica, "template", f"{ROLES_PATH}.{role}.template")
@@ -403,27 +541,7 @@ _WHY_NOT = (
 )
 
 
-def is_older(job: Mapping[str, Any]) -> bool:
-    """Return whether the object is the old PyTorch operator's, which has run policy fields at the top of the spec.
-
-    A job without any of these fields counts as the training-operator's.
-    """
-    return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
-
-
-def converted_for(manifest: Manifest, fields: frozenset[str]) -> Manifest:
-    """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
-
-    Raises:
-        InvalidSpec: a part has no equivalent; the text names the field.
-    """
-    spec = manifest.get("spec") or {}
-    if not fields or "runPolicy" in fields:
-        return manifest
-    run = {name: part for name, part in (spec.get("runPolicy") or {}).items() if part is not None}
-    for name in [*(run.keys() - _AT_THE_TOP), *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
-        if run.get(name) is not False:
-            raise InvalidSpec(f"{_FIELDS.get(name, f'runPolicy.{name}')}: {_WHY_NOT}")
-    kept = {name: part for name, part in spec.items() if name != "runPolicy"}
-    moved = {name: part for name, part in run.items() if name in _AT_THE_TOP}
-    return {**manifest, "spec": {**kept, **moved}} if spec else manifest
+def _policy_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the run policy, which the old operator's CRD has at the top of the spec."""
+    policy: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
+    return policy

@@ -1,6 +1,9 @@
-"""Render a TrainJob: its `trainer`, its patches of the runtime, its code; refuse parts that it does not support.
+"""TrainJob of `trainer.kubeflow.org/v1alpha1`, as run by Kubeflow Trainer 2.0 to 2.3, on top of JobSet.
 
-The fields of `trainer.kubeflow.org/v1alpha1` change with every minor release:
+None of its three conditions shows that the job runs. A pod's name is `JOB-node-0-INDEX-xxxxx`, and the pod that
+replaces it has the same index: the replica's name is all but the last part.
+
+The fields of the API change with every minor release:
 
     version   what can be changed                  where
     -------   ----------------------------------   --------------------------------------------------------------------
@@ -14,32 +17,40 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.kinds import code, pod_template
-from ptjob_provider.core.kinds.kind import Runtime
+from ptjob_provider.core.kinds.kind import (
+    Kind,
+    PodOwner,
+    Pods,
+    Replica,
+    Runtime,
+    rendered,
+    with_name,
+    without_server_fields,
+)
 from ptjob_provider.core.kinds.pod_template import (
     check_labels,
     check_pod_shape,
+    count_gpus,
     laid_over,
     requested_template,
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.kinds.rendering import Pods, rendered, with_name, without_server_fields
 from ptjob_provider.core.spec.parsers import mapping, sequence
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Attempt, Rendered
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.code import CodeSource
-
 
 KIND = "TrainJob"
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -49,7 +60,7 @@ DEFAULT_RUNTIME = "torch-distributed"
 _LONGEST_POD = 63
 _RANDOM = "-xxxxx"
 _MASTER_PORT = 29500
-_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_INDEX = "batch.kubernetes.io/job-completion-index"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
 
 _OF_JOB = frozenset(
@@ -113,7 +124,6 @@ PATCHABLE_OF_CONTAINER = frozenset({"name", "env", "volumeMounts", "securityCont
 
 _SINCE_2_2 = frozenset({"securityContext", "terminationGracePeriodSeconds"})
 _SINCE_2_1 = _SINCE_2_2 | {"affinity", "imagePullSecrets"}
-_DEADLINE = "activeDeadlineSeconds"
 
 CONTAINER = STEP
 
@@ -138,35 +148,160 @@ _ONE_MOUNT = "allowed: one mount of each volume or claim in a container of a Tra
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
-def render(attempt: Attempt) -> Rendered:
-    """Return the TrainJob of one attempt, in the newest version of its API.
+_DECISIONS = (
+    ("Failed", JobPhase.FAILED),
+    ("Complete", JobPhase.SUCCEEDED),
+    ("Suspended", JobPhase.SUSPENDED),
+)
+"""Conditions and their phases; the first true condition decides. A resumed job keeps `Suspended`, with False."""
 
-    Raises:
-        InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
-    """
-    job = attempt.job
-    _check_env(job)
-    requested = _requested(job, attempt.installation.template)
-    requested = with_name(requested, attempt, longest=_longest_name(requested))
-    made = rendered(
-        requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
-    )
-    check_labels("metadata", made.manifest["metadata"])
-    return made
+_DEADLINE_EXCEEDED = "DeadlineExceeded"
+"""The only reason of `Failed` that stays beside `Complete`: the JobSet may complete while Trainer deletes it because of
+the deadline. Trainer checks no deadline of a complete job. It sets `Failed` with another reason only after `Complete`,
+and removes it again."""
 
 
-def lacking(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields without a place in a TrainJob; a new field has none until it is listed here."""
-    placed = _OF_JOB | _OF_PODS
-    if given.get("clean_pod_policy") == "Running":
-        placed |= {"clean_pod_policy"}
-    if "code" in given:
-        placed |= {"working_dir"}  # the parent of the code's folder
-    return {
-        name: _WHY_NOT.get(name, "leave it out")
-        for name, value in given.items()
-        if name not in placed and value not in ((), [])
-    }
+_JOB = "jobset.sigs.k8s.io/jobset-name"
+_STEP = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+
+
+class TrainJob(Kind):
+    """TrainJob of `trainer.kubeflow.org/v1alpha1`, as run by Kubeflow Trainer 2.0 to 2.3, on top of JobSet."""
+
+    KIND = KIND
+    API_VERSION = API_VERSION
+    PLURAL = "trainjobs"
+    OPERATOR = "Kubeflow Trainer"
+    CONTAINER = CONTAINER
+    HAS_LABELLED_PODS = False
+    POD_LABEL = _JOB
+    DELETION = "Background"
+    """Not `Foreground`: Trainer recreates a JobSet that is deleted while its TrainJob still exists."""
+
+    def read_status(self, job: Mapping[str, Any]) -> JobStatus:
+        """Derive the job's status from its object.
+
+        If no condition is true, the job is running while all pods of the runtime's job are ready or have succeeded, and
+        pending otherwise, also in a crash loop. Its start, and that of its deadline, is when it was created or resumed.
+        """
+        status = job.get("status") or {}
+        conditions = {each["type"]: each for each in status.get("conditions") or []}
+        true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
+        if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE_EXCEEDED:
+            true.pop("Failed", None)
+        name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
+        if not name and _is_ready(status):
+            phase = JobPhase.RUNNING
+        deciding = true.get(name, {})
+        created = job["metadata"].get("creationTimestamp")
+        resumed = (conditions.get("Suspended") or {}).get("lastTransitionTime")
+        started = created if "Suspended" not in conditions else resumed
+        return JobStatus(
+            phase=phase,
+            reason=deciding.get("reason") or "",
+            message=deciding.get("message") or "",
+            created_at=parse_instant(created),
+            started_at=parse_instant(started) if "Suspended" not in true else None,
+            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+        )
+
+    def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+        """Return all nodes of the job; one if the job leaves their number to the runtime."""
+        name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
+        template = template_of(manifest["spec"])
+        gpus = count_gpus(template)
+        return tuple(
+            Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus, template=template)
+            for index in range(int(trainer.get("numNodes") or 1))
+        )
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that suspends or resumes the job."""
+        return {"spec": {"suspend": suspend}}
+
+    def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
+        """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
+        return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
+
+    def replica_of(self, pod: Mapping[str, Any]) -> str:
+        """Return the pod's replica name; a pod without an index is a replica of its own."""
+        labels = _labels(pod)
+        if not labels.get(_INDEX) or not labels.get(_JOB):
+            return str(pod["metadata"]["name"])
+        return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
+
+    def replica_named(self, pod: str) -> str:
+        """Return the replica's name: the pod's name without the random letters."""
+        return pod.rpartition("-")[0] or pod
+
+    def controllers(self, name: str) -> tuple[tuple[str, str], ...]:
+        """Return the JobSet that Trainer creates and its Job, which creates the pods."""
+        return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
+
+    def priority(self, manifest: Mapping[str, Any]) -> str:
+        """Return the pods' priority class, as far as the job changes the runtime's."""
+        return str((self.rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
+
+    def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the only pod template, as far as the job changes the runtime's."""
+        yield template_of(manifest["spec"])
+
+    def rendered(self, attempt: Attempt) -> Rendered:
+        """Return the TrainJob of one attempt, in the newest version of its API.
+
+        Raises:
+            InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
+        """
+        job = attempt.job
+        _check_env(job)
+        requested = _requested(job, attempt.installation.template)
+        requested = with_name(requested, attempt, longest=_longest_name(requested))
+        made = rendered(
+            requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
+        )
+        check_labels("metadata", made.manifest["metadata"])
+        return made
+
+    def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields without a place in a TrainJob; a new field has none until it is listed here."""
+        placed = _OF_JOB | _OF_PODS
+        if given.get("clean_pod_policy") == "Running":
+            placed |= {"clean_pod_policy"}
+        if "code" in given:
+            placed |= {"working_dir"}  # the parent of the code's folder
+        return {
+            name: _WHY_NOT.get(name, "leave it out")
+            for name, value in given.items()
+            if name not in placed and value not in ((), [])
+        }
+
+    def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
+        """Return the job converted for a server with these fields in a TrainJob's spec.
+
+        Raises:
+            InvalidSpec: a part has no equivalent; the text names the field.
+        """
+        spec = manifest["spec"]
+        if PATCHES in fields or not fields & {TEMPLATES, PODS}:
+            return manifest
+        if spec.get("activeDeadlineSeconds") is not None:
+            raise InvalidSpec("active_deadline_seconds: this cluster's Trainer is older than 2.2 and has no deadlines")
+        where = TEMPLATES if TEMPLATES in fields else PODS
+        kept = {name: part for name, part in spec.items() if name != PATCHES}
+        overrides = [_override(entry, where) for patch in spec.get(PATCHES) or () for entry in replicated_jobs(patch)]
+        if where == PODS:
+            kept |= _metadata_of(spec)
+        return {**manifest, "spec": kept | ({where: overrides} if overrides else {})}
+
+    def runtime_of(self, manifest: Mapping[str, Any]) -> Runtime | None:
+        """Return the runtime that a job refers to; None if its group or kind is unknown."""
+        named = manifest["spec"]["runtimeRef"]
+        kind = named.get("kind") or _OF_CLUSTER
+        inits = template_of(manifest["spec"])["spec"].get("initContainers") or ()
+        is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
+        names = tuple(str(each.get("name")) for each in inits)
+        return Runtime(kind=kind, name=str(named.get("name")), init_containers=names) if is_known else None
 
 
 def _check_env(job: TrainingJob) -> None:
@@ -196,8 +331,7 @@ def _skeleton(job: TrainingJob) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": spec}
 
 
-def _given(manifest: Manifest) -> Manifest:
-    given = copy.deepcopy(manifest)
+def _given(given: Manifest) -> Manifest:
     mapping("metadata", given.get("metadata") or {})
     spec = mapping("spec", given.get("spec"))
     mapping("spec.runtimeRef", spec.get("runtimeRef"))
@@ -297,7 +431,7 @@ def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
         "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
         "MASTER_PORT": {"value": str(_MASTER_PORT)},
         "WORLD_SIZE": {"value": str(_nodes(requested) * int(trainer.get("numProcPerNode") or 1))},
-        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{_INDEX}']"}}},
     }
     given = container.get("env") or []
     names = {each["name"] for each in given}
@@ -403,16 +537,6 @@ def reference(text: str | None) -> Manifest | None:
     return {"kind": kind, "name": name} if slash else {"name": name}
 
 
-def runtime_of(manifest: Mapping[str, Any]) -> Runtime | None:
-    """Return the runtime that a job refers to; None if its group or kind is unknown."""
-    named = manifest["spec"]["runtimeRef"]
-    kind = named.get("kind") or _OF_CLUSTER
-    inits = template_of(manifest["spec"])["spec"].get("initContainers") or ()
-    is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
-    names = tuple(str(each.get("name")) for each in inits)
-    return Runtime(kind=kind, name=str(named.get("name")), init_containers=names) if is_known else None
-
-
 def init_containers(runtime: Mapping[str, Any]) -> set[str]:
     """Return the names of the init containers that a runtime's object gives the training pods."""
     template = (runtime.get("spec") or {}).get("template") or {}
@@ -454,25 +578,6 @@ def version_of(fields: Iterable[str]) -> str:
     """Return the version of a server whose TrainJobs have these fields in their spec; "" if that does not show."""
     known = {PATCHES: NEWEST, TEMPLATES: "2.1", PODS: "2.0"}
     return next((version for field, version in known.items() if field in set(fields)), "")
-
-
-def converted_for(manifest: Manifest, fields: frozenset[str]) -> Manifest:
-    """Return the job converted for a server with these fields in a TrainJob's spec.
-
-    Raises:
-        InvalidSpec: a part has no equivalent; the text names the field.
-    """
-    spec = manifest["spec"]
-    if PATCHES in fields or not fields & {TEMPLATES, PODS}:
-        return manifest
-    if spec.get(_DEADLINE) is not None:
-        raise InvalidSpec("active_deadline_seconds: this cluster's Trainer is older than 2.2 and has no deadlines")
-    where = TEMPLATES if TEMPLATES in fields else PODS
-    kept = {name: part for name, part in spec.items() if name != PATCHES}
-    overrides = [_override(entry, where) for patch in spec.get(PATCHES) or () for entry in replicated_jobs(patch)]
-    if where == PODS:
-        kept |= _metadata_of(spec)
-    return {**manifest, "spec": kept | ({where: overrides} if overrides else {})}
 
 
 def replicated_jobs(patch: Mapping[str, Any]) -> list[Manifest]:
@@ -527,3 +632,15 @@ def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
             for name, part in (pod_template_of(entry).get("metadata") or {}).items():
                 meta[name] = {**(spec.get(name) or {}), **meta.get(name, {}), **part}
     return meta
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(
+        each.get("name") == STEP and ((each.get("ready") or 0) > 0 or (each.get("succeeded") or 0) > 0)
+        for each in status.get("jobsStatus") or ()
+    )
+
+
+def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    labels: Mapping[str, Any] = pod["metadata"].get("labels") or {}
+    return labels
