@@ -345,9 +345,10 @@ def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: i
         None,
         "text",
         {"runtimeRef": "text"},
-        {"runtimeRef": {}, "trainer": 3},
-        {"runtimeRef": {}, "runtimePatches": "text"},
-        {"runtimeRef": {}, "runtimePatches": ["text"]},
+        {"runtimeRef": {}},
+        {"runtimeRef": {"name": "ours"}, "trainer": 3},
+        {"runtimeRef": {"name": "ours"}, "runtimePatches": "text"},
+        {"runtimeRef": {"name": "ours"}, "runtimePatches": ["text"]},
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:

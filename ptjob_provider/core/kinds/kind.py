@@ -383,6 +383,18 @@ def without_server_fields(manifest: Manifest) -> Manifest:
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
 
 
+def check_env(job: TrainingJob, reserved: Collection[str], *, by: str) -> None:
+    """Reject variables that the operator would silently replace: it appends its own after the user's.
+
+    Raises:
+        InvalidSpec: `env` has one of these variables.
+    """
+    for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
+        for variable in (owner.env if owner else None) or ():
+            if variable.name in reserved:
+                raise InvalidSpec(f"{prefix}env.{variable.name}: {by} sets it in every pod; leave it out")
+
+
 def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) -> Manifest:
     """Return the manifest with the name and the namespace of one attempt.
 
@@ -465,13 +477,7 @@ def rendered(
         _changed(finish(template), each.first, meta["namespace"], installation.change_pod)
         for each, template in zip(pods, marked, strict=True)
     ]
-    annotations = {
-        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
-        SPEC_HASH_ANNOTATION: digest,
-        OUTPUTS_ANNOTATION: json.dumps(asdict(outputs)),
-        **(tensorboard.annotation if tensorboard else {}),
-        **(code.annotation(job.code) if job.code else {}),
-    }
+    annotations = _annotations(attempt, digest, outputs, tensorboard)
     manifest = pod_template.with_metadata(put_back(requested, whole), labels=labels, annotations=annotations)
     left_out = code.left_out(job.code) if job.code else ()
     return Rendered(
@@ -481,6 +487,18 @@ def rendered(
         changes=(*changes, *left_out),
         secret=secret,
     )
+
+
+def _annotations(
+    attempt: Attempt, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
+) -> dict[str, str]:
+    return {
+        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
+        SPEC_HASH_ANNOTATION: digest,
+        OUTPUTS_ANNOTATION: json.dumps(asdict(outputs)),
+        **(tensorboard.annotation if tensorboard else {}),
+        **(code.annotation(attempt.job.code) if attempt.job.code else {}),
+    }
 
 
 def _hidden(

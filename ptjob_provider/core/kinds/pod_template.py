@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec.job import Role
 
 
+Shape = type | list[Any] | Mapping[str, Any]
+
 NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
 
@@ -88,7 +90,7 @@ def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
         return
     pod = template["spec"]
     whole = {**pod, "containers": _with_training_container(pod.get("containers") or [], container)}
-    check_pod_shape("pod_template.spec", whole)
+    check_shape("pod_template.spec", whole, POD_SHAPE)
     yield {**template, "spec": whole}
 
 
@@ -500,8 +502,9 @@ def check_labels(path: str, meta: Mapping[str, Any]) -> None:
     Raises:
         InvalidSpec: the text names the key or the value.
     """
-    pods.label_map(f"{path}.labels", _texts(f"{path}.labels", meta))
-    annotations = pods.annotation_map(f"{path}.annotations", _texts(f"{path}.annotations", meta))
+    pods.check_labels(f"{path}.labels", _texts(f"{path}.labels", meta))
+    annotations = _texts(f"{path}.annotations", meta)
+    pods.check_annotations(f"{path}.annotations", annotations)
     size = sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > _MAX_ANNOTATIONS:
         raise InvalidSpec.of(f"{path}.annotations", f"{size} bytes", f"allowed: at most {_MAX_ANNOTATIONS} in all")
@@ -515,72 +518,64 @@ def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
     return {key: value or "" for key, value in pairs.items()}
 
 
-def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
-    """Check the types of all parts of a pod that this package reads.
+_NAMED = {"name!": str}
+_CONTAINER_SHAPE = {
+    "name": str,
+    "env": [_NAMED],
+    "volumeMounts": [{**_NAMED, "mountPath!": str, "subPath": str}],
+    "workingDir": str,
+    "resources": {"requests": Mapping, "limits": Mapping},
+}
+POD_SHAPE: Shape = {
+    "nodeSelector": Mapping,
+    "volumes": [{**_NAMED, "persistentVolumeClaim": {"claimName": str}}],
+    "containers!": [_CONTAINER_SHAPE],
+    "initContainers": [_CONTAINER_SHAPE],
+}
+"""All parts of a pod that this package reads."""
+
+
+def check_shape(path: str, value: Any, shape: Shape) -> None:
+    """Check the types of an object's parts; null counts as absent.
+
+    Args:
+        path: the object's path; "" for a whole manifest.
+        value: the object.
+        shape: a type, a list with the shape of its items, or a map from names to shapes; `name!` is a part that is
+            required, and not empty.
 
     Raises:
-        InvalidSpec: the text names the part by its path.
+        InvalidSpec: a part is missing or of another type; the text names it by its path.
     """
-    optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
-    for where, volume in items(pod, "volumes", path):
-        part(volume, "name", f"{where}.name", str)
-        optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
-        claim = volume.get("persistentVolumeClaim") or {}
-        optional(claim, "claimName", f"{where}.persistentVolumeClaim.claimName", str)
-    part(pod, "containers", f"{path}.containers", list)
-    containers = [*items(pod, "containers", path), *items(pod, "initContainers", path)]
-    for where, container in containers:
-        _check_container_shape(where, container)
-
-
-def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
-    optional(container, "name", f"{path}.name", str)
-    for where, variable in items(container, "env", path):
-        part(variable, "name", f"{where}.name", str)
-    for where, mount in items(container, "volumeMounts", path):
-        part(mount, "name", f"{where}.name", str)
-        part(mount, "mountPath", f"{where}.mountPath", str)
-        optional(mount, "subPath", f"{where}.subPath", str)
-    optional(container, "workingDir", f"{path}.workingDir", str)
-    optional(container, "resources", f"{path}.resources", Mapping)
-    for name in ("requests", "limits"):
-        optional(container.get("resources") or {}, name, f"{path}.resources.{name}", Mapping)
-
-
-def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
-    """Return a required part, checked for its type and for content.
-
-    Raises:
-        InvalidSpec: the part is missing, empty or of another type; the text names it by its path.
-    """
-    value = owner.get(name)
-    if not isinstance(value, kind) or not value:
-        raise InvalidSpec.of(path, value, f"required: {_WORDS[kind]} that is not empty")
-    return value
-
-
-def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
-    """Check the type of an optional part.
-
-    Raises:
-        InvalidSpec: the part is of another type; the text names it by its path.
-    """
-    value = owner.get(name)
-    if value is not None and not isinstance(value, kind):
+    kind = _type_of(shape)
+    is_of_kind = isinstance(value, kind)
+    if not is_of_kind:
         raise InvalidSpec.of(path, value, f"allowed: {_WORDS[kind]}")
+    if isinstance(shape, list):
+        for index, item in enumerate(value):
+            check_shape(f"{path}[{index}]", item, shape[0])
+    elif isinstance(shape, Mapping):
+        for name, inner in shape.items():
+            _check_part(f"{path}.{name}".strip(".!"), value.get(name.rstrip("!")), inner, is_required=name[-1] == "!")
+
+
+def _check_part(path: str, value: Any, shape: Shape, *, is_required: bool) -> None:
+    kind = _type_of(shape)
+    if is_required and not (isinstance(value, kind) and value):
+        raise InvalidSpec.of(path, value, f"required: {_WORDS[kind]} that is not empty")
+    if value is not None:
+        check_shape(path, value, shape)
+
+
+def _type_of(shape: Shape) -> type:
+    if isinstance(shape, type):
+        return shape
+    return list if isinstance(shape, list) else Mapping
 
 
 def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path and item of a list of maps; a missing list is empty.
-
-    Raises:
-        InvalidSpec: the part is no list, or an item is no map.
-    """
-    optional(owner, name, f"{path}.{name}", list)
-    for index, item in enumerate(owner.get(name) or []):
-        if not isinstance(item, Mapping):
-            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, f"allowed: {_WORDS[Mapping]}")
-        yield f"{path}.{name}[{index}]", item
+    """Yield path and item of a list; a missing list is empty."""
+    yield from ((f"{path}.{name}[{index}]", item) for index, item in enumerate(owner.get(name) or []))
 
 
 _WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text", int: "a whole number"}

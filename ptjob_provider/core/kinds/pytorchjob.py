@@ -17,6 +17,7 @@ from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.kind import (
     Kind,
     Pods,
+    check_env,
     numbered,
     rendered,
     with_code,
@@ -24,13 +25,12 @@ from ptjob_provider.core.kinds.kind import (
     without_server_fields,
 )
 from ptjob_provider.core.kinds.pod_template import (
+    POD_SHAPE,
     check_labels,
-    check_pod_shape,
+    check_shape,
     count,
     items,
     laid_over,
-    optional,
-    part,
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
@@ -143,8 +143,7 @@ class PyTorchJob(Kind):
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
-        specs = manifest["spec"]["pytorchReplicaSpecs"]
-        roles = ((role.lower(), specs[role]) for role in ROLES if role in specs)
+        roles = ((role.lower(), spec) for role, spec in _roles(manifest).items())
         return tuple(numbered(manifest["metadata"]["name"], roles))
 
     def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
@@ -181,8 +180,7 @@ class PyTorchJob(Kind):
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield the template of every role, rank 0's first."""
-        roles = manifest["spec"]["pytorchReplicaSpecs"]
-        yield from (roles[role]["template"] for role in ROLES if role in roles)
+        yield from (spec["template"] for spec in _roles(manifest).values())
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the object of one attempt.
@@ -231,6 +229,12 @@ class PyTorchJob(Kind):
         return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 
 
+def _roles(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the specification of each role, rank 0's first."""
+    specs = manifest["spec"]["pytorchReplicaSpecs"]
+    return {role: specs[role] for role in ROLES if role in specs}
+
+
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object, with no additions but the defaults of typed fields.
 
@@ -241,13 +245,13 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     Raises:
         InvalidSpec: the manifest does not have the shape of a PyTorchJob, or `env` has a variable of the operator.
     """
-    _check_env(job)
+    check_env(job, _OPERATOR_ENV, by="training-operator")
     own = _skeleton(job) if job.manifest is None else _given(job.manifest)
     replicas = _replicas(own["spec"], job, under)
     whole = {**own, "spec": {**own["spec"], "pytorchReplicaSpecs": replicas}}
     is_volcano = any(each["template"]["spec"].get("schedulerName") == VOLCANO for each in replicas.values())
     if under is not None:
-        _check_env(under)
+        check_env(under, _OPERATOR_ENV, by="training-operator")
         sizes = {role: {name: each[name] for name in each if name == "replicas"} for role, each in replicas.items()}
         added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": sizes}}, under, is_volcano=is_volcano)
         whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
@@ -273,7 +277,7 @@ def _skeleton(job: TrainingJob) -> Manifest:
 
 
 def _given(given: Manifest) -> Manifest:
-    check_shape(given)
+    _check_shape(given)
     return without_server_fields(given)
 
 
@@ -365,36 +369,26 @@ def _elastic_wire(policy: ElasticPolicy) -> Manifest:
     )
 
 
-def _check_env(job: TrainingJob) -> None:
-    """Reject variables that the operator would silently replace: it appends its own after the user's."""
-    for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
-        for variable in (owner.env if owner else None) or ():
-            if variable.name in _OPERATOR_ENV:
-                raise InvalidSpec(f"{prefix}env.{variable.name}: training-operator sets it in every pod; leave it out")
-
-
 def _pods(manifest: Manifest) -> list[Pods]:
     """Return the pods of each role, rank 0's first."""
-    name, roles = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"]
+    name = manifest["metadata"]["name"]
     return [
         Pods(
             role=role,
             key=role.lower(),
             first=f"{name}-{role.lower()}-0",
             container=CONTAINER,
-            template=roles[role]["template"],
+            template=spec["template"],
         )
-        for role in ROLES
-        if role in roles
+        for role, spec in _roles(manifest).items()
     ]
 
 
 def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
     """Return the manifest with new templates, one per role, rank 0's first."""
-    spec, roles = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
-    by_role = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
-    changed = {role: {**replica, "template": by_role[role]} for role, replica in roles.items()}
-    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
+    spec, roles = manifest["spec"], _roles(manifest)
+    changed = {role: {**roles[role], "template": template} for role, template in zip(roles, templates, strict=True)}
+    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": {**spec["pytorchReplicaSpecs"], **changed}}}
 
 
 # --- checking
@@ -409,7 +403,7 @@ def validate(manifest: Mapping[str, Any]) -> None:
     Raises:
         InvalidSpec: the text names the field by its path.
     """
-    check_shape(manifest)
+    _check_shape(manifest)
     check_labels("metadata", manifest["metadata"])
     spec = manifest["spec"]
     roles = spec["pytorchReplicaSpecs"]
@@ -422,34 +416,30 @@ def validate(manifest: Mapping[str, Any]) -> None:
     _check_length(manifest["metadata"].get("name"), roles)
 
 
-def check_shape(manifest: Mapping[str, Any]) -> None:
+_META = {"labels": Mapping, "annotations": Mapping, "name": str, "generateName": str, "namespace": str}
+_REPLICA = {"replicas": int, "template!": {"metadata": _META, "spec!": POD_SHAPE}}
+_SHAPE = {
+    "metadata!": _META,
+    "spec!": {
+        "runPolicy": {"schedulingPolicy": Mapping},
+        "elasticPolicy": Mapping,
+        "pytorchReplicaSpecs!": Mapping,
+    },
+}
+
+
+def _check_shape(manifest: Mapping[str, Any]) -> None:
     """Check the types of all parts that this package reads; null counts as absent.
 
     Raises:
         InvalidSpec: the text names the part by its path.
     """
-    _check_meta("metadata", part(manifest, "metadata", "metadata"))
-    spec = part(manifest, "spec", "spec")
-    for name in ("runPolicy", "elasticPolicy"):
-        optional(spec, name, f"spec.{name}", Mapping)
-    optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
-    for role in part(spec, "pytorchReplicaSpecs", ROLES_PATH):
+    check_shape("", manifest, _SHAPE)
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    for role in roles:
         if role not in ROLES:
             raise unknown_field(f"{ROLES_PATH}.{role}", role, ROLES)
-        replica = part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
-        optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
-        template = part(replica, "template", f"{ROLES_PATH}.{role}.template")
-        optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
-        _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
-        path = f"{ROLES_PATH}.{role}.template.spec"
-        check_pod_shape(path, part(template, "spec", path))
-
-
-def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
-    for name in ("labels", "annotations"):
-        optional(meta, name, f"{path}.{name}", Mapping)
-    for name in ("name", "generateName", "namespace"):
-        optional(meta, name, f"{path}.{name}", str)
+    check_shape(ROLES_PATH, roles, {f"{role}!": _REPLICA for role in roles})
 
 
 def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +23,18 @@ from ptjob_provider.core.kinds.kind import (
     without_server_fields,
 )
 from ptjob_provider.core.kinds.pod_template import (
+    POD_SHAPE,
     check_labels,
-    check_pod_shape,
+    check_shape,
     count,
-    part,
     requested_template,
     without_none,
 )
-from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
@@ -307,16 +307,11 @@ def _skeleton(job: TrainingJob) -> Manifest:
 
 
 def _given(given: Manifest) -> Manifest:
-    meta, spec = mapping("metadata", given.get("metadata") or {}), mapping("spec", given.get("spec"))
-    specs = sequence("spec.replicaSpecs", part(spec, "replicaSpecs", "spec.replicaSpecs", list))
-    whole = []
-    for index, item in enumerate(specs):
-        path = f"spec.replicaSpecs[{index}]"
-        role = mapping(path, item)
-        template = part(role, "template", f"{path}.template")
-        check_pod_shape(f"{path}.template.spec", part(template, "spec", f"{path}.template.spec"))
-        whole.append({"type": "worker", **role})
-    return without_server_fields({**given, "metadata": meta, "spec": {**spec, "replicaSpecs": whole}})
+    role = {"template!": {"spec!": POD_SHAPE}}
+    check_shape("", given, {"metadata": Mapping, "spec!": {"replicaSpecs!": [role]}})
+    specs = [{"type": "worker", **spec} for spec in given["spec"]["replicaSpecs"]]
+    metadata = given.get("metadata") or {}
+    return without_server_fields({**given, "metadata": metadata, "spec": {**given["spec"], "replicaSpecs": specs}})
 
 
 def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:

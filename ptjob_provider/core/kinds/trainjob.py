@@ -17,6 +17,7 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -28,24 +29,25 @@ from ptjob_provider.core.kinds.kind import (
     Pods,
     Replica,
     Runtime,
+    check_env,
     rendered,
     with_name,
     without_server_fields,
 )
 from ptjob_provider.core.kinds.pod_template import (
+    POD_SHAPE,
     check_labels,
-    check_pod_shape,
+    check_shape,
     count_gpus,
     laid_over,
     requested_template,
     without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Attempt, Rendered
@@ -62,28 +64,6 @@ _RANDOM = "-xxxxx"
 _MASTER_PORT = 29500
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-
-_OF_JOB = frozenset(
-    {"name", "namespace", "kind", "runtime", "manifest", "pod_template", "model", "tfevents", "checkpoints", "code"}
-    | {"tensorboard"}
-    | {"workers", "nproc_per_node", "suspend", "active_deadline_seconds", "queue_name", "labels", "annotations"}
-)
-_OF_PODS = frozenset(
-    {
-        "image",
-        "command",
-        "args",
-        "env",
-        "volumes",
-        "volume_mounts",
-        "shared_memory",
-        "backend_without_gpu",
-    }
-    | {"gpus", "gpu_resource", "cpu", "memory", "container_resources", "node_selector", "tolerations", "affinity"}
-    | {"service_account_name", "image_pull_secrets", "security_context", "container_security_context"}
-    | {"termination_grace_period_seconds"}
-)
-"""Fields with a place in the job or in its pods' template; any other field is refused by name."""
 
 _ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
 _CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
@@ -254,7 +234,7 @@ class TrainJob(Kind):
             InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
         """
         job = attempt.job
-        _check_env(job)
+        check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
         requested = with_name(requested, attempt, longest=_longest_name(requested))
         made = rendered(
@@ -264,17 +244,12 @@ class TrainJob(Kind):
         return made
 
     def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the fields without a place in a TrainJob; a new field has none until it is listed here."""
-        placed = _OF_JOB | _OF_PODS
-        if given.get("clean_pod_policy") == "Running":
-            placed |= {"clean_pod_policy"}
+        """Return the fields without a place in a TrainJob."""
+        placed = {"clean_pod_policy"} if given.get("clean_pod_policy") == "Running" else set()
         if "code" in given:
-            placed |= {"working_dir"}  # the parent of the code's folder
-        return {
-            name: _WHY_NOT.get(name, "leave it out")
-            for name, value in given.items()
-            if name not in placed and value not in ((), [])
-        }
+            placed.add("working_dir")  # the parent of the code's folder
+        refused = _WHY_NOT.keys() - placed
+        return {name: _WHY_NOT[name] for name, value in given.items() if name in refused and value not in ((), [])}
 
     def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
         """Return the job converted for a server with these fields in a TrainJob's spec.
@@ -304,17 +279,11 @@ class TrainJob(Kind):
         return Runtime(kind=kind, name=str(named.get("name")), init_containers=names) if is_known else None
 
 
-def _check_env(job: TrainingJob) -> None:
-    for variable in job.env or ():
-        if variable.name in _RESERVED:
-            raise InvalidSpec(f"env.{variable.name}: Trainer sets it in every pod; leave it out")
-
-
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object without its pods."""
     manifest = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = manifest["spec"]
-    trainer = {**mapping("spec.trainer", spec.get("trainer") or {})}
+    trainer = {**(spec.get("trainer") or {})}
     if job.workers is not None:
         trainer["numNodes"] = job.workers
     if job.nproc_per_node is not None:
@@ -332,9 +301,8 @@ def _skeleton(job: TrainingJob) -> Manifest:
 
 
 def _given(given: Manifest) -> Manifest:
-    mapping("metadata", given.get("metadata") or {})
-    spec = mapping("spec", given.get("spec"))
-    mapping("spec.runtimeRef", spec.get("runtimeRef"))
+    check_shape("", given, {"metadata": Mapping, "spec!": {"runtimeRef!": Mapping, "trainer": Mapping}})
+    spec = given["spec"]
     check_newest(spec)
     whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_kueue_patch(spec)}
     return without_server_fields(whole)
@@ -361,7 +329,7 @@ def _longest_name(requested: Manifest) -> int:
 def _pods(requested: Manifest, attempt: Attempt) -> Pods:
     """Return the pods of the only role: all nodes are alike."""
     own, name = template_of(requested["spec"]), requested["metadata"]["name"]
-    check_pod_shape("spec", own["spec"])
+    check_shape("spec", own["spec"], POD_SHAPE)
     template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
     template = with_code(template, attempt.job.code, has_own_runtime=_is_custom(requested["spec"]["runtimeRef"]))
     return Pods(role=STEP, key=STEP, first=f"{name}-{STEP}-0-0", container=CONTAINER, template=template)
@@ -567,9 +535,8 @@ def without_kueue_patch(spec: Mapping[str, Any]) -> Manifest:
     Raises:
         InvalidSpec: the patches do not have the shape of patches.
     """
-    given = sequence(f"spec.{PATCHES}", spec.get(PATCHES) or [])
-    patches = [mapping(f"spec.{PATCHES}[{index}]", patch) for index, patch in enumerate(given)]
-    kept = [patch for patch in patches if patch.get("manager") != _QUEUES_MANAGER]
+    check_shape("spec", spec, {PATCHES: [Mapping]})
+    kept = [patch for patch in spec.get(PATCHES) or [] if patch.get("manager") != _QUEUES_MANAGER]
     others = {name: part for name, part in spec.items() if name != PATCHES}
     return {**others, PATCHES: kept} if kept else others
 

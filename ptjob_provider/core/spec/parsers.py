@@ -175,16 +175,16 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
     """
     for name in values:
         check_known(f"{prefix}{name}", name, names(cls))
-    return cls(**{each.name: _read(each, values.get(each.name), prefix) for each in fields(cls)})  # type: ignore[arg-type]
+    return cls(**parse_each(cls, values, prefix=prefix))
 
 
-def parse_each(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def parse_each(cls: type, values: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
     """Parse the given settings of a dataclass independently of each other; return those that are set.
 
     Raises:
         InvalidSpec: a value is invalid.
     """
-    parsed = {each.name: _read(each, values.get(each.name), "") for each in fields(cls)}
+    parsed = {each.name: _read(each, values.get(each.name), prefix) for each in fields(cls)}
     return {name: value for name, value in parsed.items() if value is not None}
 
 

@@ -122,7 +122,7 @@ def amount(quantity_text: str) -> Decimal:
 
 
 def _matched(field: str, value: Any) -> re.Match[str]:
-    text = parsers.argument(field, value).strip()
+    text = (value if isinstance(value, str) else parsers.argument(field, value)).strip()
     match = _QUANTITY.fullmatch(text)
     if match is None or len(match[0]) > _MAX_QUANTITY:
         meant = _meant(text)
@@ -275,18 +275,36 @@ def _object_name(field: str, value: Any, *, what: str) -> str:
 def annotation_map(field: str, value: Any) -> dict[str, str]:
     """Parse annotations: qualified names, in any case, and any text."""
     annotations = parsers.text_map(field, value)
-    for key in annotations:
-        qualified_name(field, key.lower())
+    check_annotations(field, annotations)
     return annotations
 
 
 def label_map(field: str, value: Any) -> dict[str, str]:
     """Parse labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
     labels = parsers.text_map(field, value)
+    check_labels(field, labels)
+    return labels
+
+
+def check_annotations(field: str, annotations: Iterable[str]) -> None:
+    """Check the keys of annotations.
+
+    Raises:
+        InvalidSpec: the text names the key.
+    """
+    for key in annotations:
+        qualified_name(field, key.lower())
+
+
+def check_labels(field: str, labels: Mapping[str, str]) -> None:
+    """Check the keys and the values of labels.
+
+    Raises:
+        InvalidSpec: the text names the key or the value.
+    """
     for key, item in labels.items():
         qualified_name(field, key)
         label_value(f"{field}.{key}", item)
-    return labels
 
 
 def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
