@@ -22,7 +22,7 @@ from ends import (
 )
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, deleted, diagnose, outputs_failed, timed_out
 from ptjob_provider.core.history import ContainerKind, PodHistory, Removal, Restarts, WaitKind
-from ptjob_provider.core.outputs.contract import OutputCause, OutputProblem
+from ptjob_provider.core.outputs.contract import OutputProblem
 
 
 class TestRoot:
@@ -432,7 +432,7 @@ class TestReport:
 
     def test_missing_outputs_name_their_replica_and_what_to_do(self) -> None:
         """The training ended well and still was for nothing."""
-        problem = OutputProblem(output="model", cause=OutputCause.MISSING, summary="no model", resolution="Write it")
+        problem = OutputProblem(summary="no model", resolution="Write it")
 
         found = outputs_failed([problem, problem], replica=MASTER)
         nameless = outputs_failed([problem])

@@ -10,7 +10,6 @@ from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import (
     Mount,
-    OutputCause,
     OutputFacts,
     OutputProblem,
     OutputReport,
@@ -285,9 +284,7 @@ def test_a_missing_model_is_a_problem_that_says_where_and_what_to_do() -> None:
     """The text names the address, the path in the container, what was found and the next step."""
     (problem,) = model_problems(OutputFacts(exists=False))
 
-    assert problem.output == "model"
-    assert problem.cause is OutputCause.MISSING
-    assert problem.text == (
+    assert f"{problem.summary}; {problem.resolution}" == (
         "model pvc://digits/out/model.pt (/data/out/model.pt in the container) is missing: nothing is there; "
         "save the model to $PTJOB_MODEL_PATH, or correct model="
     )
@@ -297,7 +294,7 @@ def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
     """A link that leaves the claim is nothing that another pod could read."""
     (problem,) = model_problems(OutputFacts(exists=False, problem="it is a link that leaves the claim"))
 
-    assert "is missing: it is a link that leaves the claim; save" in problem.text
+    assert "is missing: it is a link that leaves the claim; save" in f"{problem.summary}; {problem.resolution}"
 
 
 @pytest.mark.parametrize(
@@ -312,16 +309,14 @@ def test_an_empty_model_is_a_problem(facts: OutputFacts, found: str) -> None:
     """A file of no bytes, or a directory in which no file has any."""
     (problem,) = model_problems(facts)
 
-    assert problem.cause is OutputCause.EMPTY
-    assert found in problem.text
+    assert found in f"{problem.summary}; {problem.resolution}"
 
 
 def test_an_output_from_before_the_job_is_a_problem() -> None:
     """The text has both instants."""
     (problem,) = model_problems(model_facts(modified_at=BEGAN_AT.timestamp() - 86400))
 
-    assert problem.cause is OutputCause.STALE
-    assert "is stale: last modified 2026-11-19T10:00:00Z, but the job began 2026-11-20T10:00:00Z" in problem.text
+    assert "is stale: last modified 2026-11-19T10:00:00Z, but the job began 2026-11-20T10:00:00Z" in problem.summary
     assert problem.resolution == "save the model to $PTJOB_MODEL_PATH: the files there are older than the job"
 
 
@@ -340,24 +335,25 @@ def test_freshness_does_not_depend_on_the_time_zone() -> None:
 
     (problem,) = problems(report, ResolvedOutputs(model=MODEL), not_before=elsewhere)
 
-    assert "the job began 2026-11-20T10:00:00Z" in problem.text
+    assert "the job began 2026-11-20T10:00:00Z" in problem.summary
 
 
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
-        (OutputFacts(exists=False), OutputCause.MISSING),
-        (events_facts(files=0, bytes=0), OutputCause.MISSING),
-        (events_facts(bytes=0), OutputCause.EMPTY),
-        (events_facts(modified_at=BEGAN_AT.timestamp() - 3600), OutputCause.STALE),
+        (OutputFacts(exists=False), "missing"),
+        (events_facts(files=0, bytes=0), "missing"),
+        (events_facts(bytes=0), "empty"),
+        (events_facts(modified_at=BEGAN_AT.timestamp() - 3600), "stale"),
     ],
 )
-def test_tfevents_that_are_not_there_empty_or_old_are_a_problem(facts: OutputFacts, cause: OutputCause) -> None:
+def test_tfevents_that_are_not_there_empty_or_old_are_a_problem(facts: OutputFacts, cause: str) -> None:
     """A directory without an event file is missing, not empty."""
     (problem,) = events_problems(facts)
 
-    assert (problem.output, problem.cause) == ("tfevents", cause)
-    assert "write events to $PTJOB_TFEVENTS_DIR" in problem.text
+    assert problem.summary.startswith("tfevents ")
+    assert f" is {cause}: " in problem.summary
+    assert "write events to $PTJOB_TFEVENTS_DIR" in problem.resolution
 
 
 def test_every_declared_output_is_judged() -> None:
@@ -367,7 +363,7 @@ def test_every_declared_output_is_judged() -> None:
 
     found = problems(OutputReport(model=absent, tfevents=absent), outputs, not_before=BEGAN_AT)
 
-    assert [problem.output for problem in found] == ["model", "tfevents"]
+    assert [problem.summary.partition(" ")[0] for problem in found] == ["model", "tfevents"]
 
 
 def test_a_report_that_says_nothing_of_a_declared_output_verifies_nothing() -> None:

@@ -12,7 +12,6 @@ import posixpath
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
@@ -163,34 +162,19 @@ def read_report(text: str) -> OutputReport | None:
         return None
 
 
-class OutputCause(StrEnum):
-    """Defect of an output that fails its job."""
-
-    MISSING = "missing"
-    EMPTY = "empty"
-    STALE = "stale"
-
-
 _ADVICE = {
-    OutputCause.MISSING: "{task}, or correct {field}=",
-    OutputCause.EMPTY: "{task}, and see whether the claim is full",
-    OutputCause.STALE: "{task}: the files there are older than the job",
+    "missing": "{task}, or correct {field}=",
+    "empty": "{task}, and see whether the claim is full",
+    "stale": "{task}: the files there are older than the job",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputProblem:
-    """Defect of an output, with its resolution. `output` is the field's name, model or tfevents."""
+    """Defect of an output that fails its job, with its resolution."""
 
-    output: str
-    cause: OutputCause
     summary: str
     resolution: str
-
-    @property
-    def text(self) -> str:
-        """Return summary and resolution as one line."""
-        return f"{self.summary}; {self.resolution}"
 
 
 def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
@@ -348,23 +332,21 @@ def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: d
     cause, details = shortcoming
     obstacle = f" ({facts.problem})" if facts.exists and facts.problem else ""
     return OutputProblem(
-        output=name,
-        cause=cause,
         summary=f"{name} {output.uri} ({output.container_path} in the container) is {cause}: {details}{obstacle}",
         resolution=_ADVICE[cause].format(task=_TASK[name], field=name),
     )
 
 
-def _shortcoming(name: str, facts: OutputFacts, *, oldest: datetime) -> tuple[OutputCause, str] | None:
+def _shortcoming(name: str, facts: OutputFacts, *, oldest: datetime) -> tuple[str, str] | None:
     if not facts.exists:
-        return OutputCause.MISSING, facts.problem or "nothing is there"
+        return "missing", facts.problem or "nothing is there"
     if name == "tfevents" and not facts.files:
-        return OutputCause.MISSING, "no event file is there"
+        return "missing", "no event file is there"
     if not facts.bytes:
-        return OutputCause.EMPTY, f"0 bytes in {facts.files} files" if facts.is_dir else "0 bytes"
+        return "empty", f"0 bytes in {facts.files} files" if facts.is_dir else "0 bytes"
     if facts.modified_at < oldest.timestamp():
         modified_at, began_at = datetime.fromtimestamp(facts.modified_at, UTC), oldest + CLOCK_SKEW
-        return OutputCause.STALE, f"last modified {_text(modified_at)}, but the job began {_text(began_at)}"
+        return "stale", f"last modified {_text(modified_at)}, but the job began {_text(began_at)}"
     return None
 
 
