@@ -46,8 +46,7 @@ _CHUNK = 1024 * 1024
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _RECORD_HEAD = struct.Struct("<QI")
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
-_TENSORS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}  # DataType: layout, field
-_INTEGERS = ("<i", "<q")
+_TENSORS = {1: ("<f", 5), 2: ("<d", 6)}  # DataType: layout, field
 
 
 def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
@@ -63,22 +62,6 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
         name: _look(request[name], request["roots"][name], reader) if request.get(name) else None
         for name, reader in readers.items()
     }
-
-
-class _Troubles:
-    """Collects the problems of the inspection: the first few, and the number of others."""
-
-    def __init__(self) -> None:
-        self._texts, self._more = [], 0  # type: list[str], int
-
-    def add(self, name: bytes, what: object) -> None:
-        if len(self._texts) < _MAX_TROUBLES:
-            self._texts.append(f"{_text(name)}: {what}")
-        else:
-            self._more += 1
-
-    def __str__(self) -> str:
-        return "; ".join(self._texts) + (f"; and {self._more} more" if self._more else "")
 
 
 class _Model:
@@ -188,7 +171,7 @@ def _look(path: str, root: str, reader: "_Model | _Events") -> "dict[str, Any]":
 
 
 def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) -> "dict[str, Any]":
-    troubles = _Troubles()
+    troubles = []  # type: list[str]
     files, size, modified_at = 0, 0, 0.0
     for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
         try:
@@ -196,11 +179,13 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) 
             files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
             reader.read(name, path, info)
         except OSError as error:
-            troubles.add(name, error.strerror)
+            troubles.append(f"{_text(name)}: {error.strerror}")
         except ValueError as error:
-            troubles.add(name, error)
+            troubles.append(f"{_text(name)}: {error}")
     facts = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
-    return _facts(problem=str(troubles), **facts, **reader.facts(is_dir=is_dir))
+    more = len(troubles) - _MAX_TROUBLES
+    problem = "; ".join([*troubles[:_MAX_TROUBLES], *([f"and {more} more"] if more > 0 else [])])
+    return _facts(problem=problem, **facts, **reader.facts(is_dir=is_dir))
 
 
 def _facts(**known: "Any") -> "dict[str, Any]":
@@ -208,7 +193,7 @@ def _facts(**known: "Any") -> "dict[str, Any]":
     return {**nothing, "last_step": None, "scalars": {}, "curves": {}, "problem": "", **known}
 
 
-def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iterator[tuple[bytes, bytes]]":
+def _files(top: bytes, reader: "_Model | _Events", troubles: "list[str]") -> "Iterator[tuple[bytes, bytes]]":
     """Yield (name, path) of the files below a directory, sorted by name, without reading the whole tree first."""
     waiting = [b""]
     while waiting:
@@ -223,7 +208,7 @@ def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iter
                     name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
                 ]
         except OSError as error:
-            troubles.add(name or b".", error.strerror)
+            troubles.append(f"{_text(name or b'.')}: {error.strerror}")
             continue
         waiting.extend(sorted((each for each in below if each.endswith(b"/") or reader.wants(each)), reverse=True))
 
@@ -340,20 +325,9 @@ def _tensor_number(data: bytes) -> "float | None":
     dimensions = [key for key, _ in _fields(parts.get((2, _BYTES), b"")) if key == (2, _BYTES)]
     if not layout or dimensions:
         return None
-    content = parts.get((4, _BYTES), b"")
-    if content:
-        return float(struct.unpack(layout, content)[0])
-    return _typed_number([value for (number, _), value in parts.items() if number == field], layout)
-
-
-def _typed_number(values: "list[Any]", layout: str) -> float:
-    """Return the number in the field of the tensor's type: it may be packed, and is absent if it is 0."""
-    value = values[0] if values else 0
-    if isinstance(value, bytes) and layout in _INTEGERS:
-        value, _ = _varint(value, 0)
-    if isinstance(value, bytes):
-        return float(struct.unpack(layout, value)[0])
-    return float(_signed(value))
+    typed = (value for (number, kind), value in parts.items() if number == field and kind != _VARINT)
+    content = parts.get((4, _BYTES)) or next(typed, b"")
+    return float(struct.unpack(layout, content)[0]) if content else 0.0  # protobuf leaves a 0 out
 
 
 def _inner(data: bytes, number: int) -> bytes:

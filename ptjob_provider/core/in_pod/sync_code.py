@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 CONTAINER = "init-code"
 """Name of the sync container in a job's pods; `arena logs` expects it."""
@@ -40,7 +40,7 @@ REPORT = "PTJOB_SYNC_REPORT"
 
 UNREACHABLE = 75  # EX_TEMPFAIL
 
-_SECRETS = ("/etc/git-secret/ssh-privatekey", "/etc/git-secret/ssh")
+_KEY = "/etc/git-secret/ssh-privatekey"
 _KNOWN_HOSTS = "/etc/git-secret/known_hosts"
 _TIMEOUT = 600.0
 _ATTEMPTS = 3
@@ -96,6 +96,7 @@ class SyncOptions:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
+        self.root = Path(self.text("ROOT") or "/code")
 
     def text(self, *names: str) -> str:
         """Return the first of these settings that is not empty; `GIT_SYNC_NAME` has precedence over `GITSYNC_NAME`.
@@ -110,27 +111,16 @@ class SyncOptions:
         return ""
 
     @property
-    def root(self) -> Path:
-        """Return the folder in which the folder of the code is created."""
-        return Path(self.text("ROOT") or "/code")
-
-    @property
     def revision(self) -> str:
         """Return the commit, tag or other git revision; "" for the newest commit of the branch."""
         text = self.text("REV")
         return "" if text == "HEAD" else text
 
     @property
-    def branch(self) -> str:
-        """Return the branch or tag; "" for the repository's default branch."""
-        text = self.text("BRANCH", "REF")
-        return "" if text == "HEAD" else text
-
-    @property
-    def depth(self) -> int:
-        """Return the number of commits to fetch; 0 for all."""
-        text = self.text("DEPTH")
-        return int(text) if text.isdecimal() else 1
+    def depth(self) -> list[str]:
+        """Return git's option for the number of commits to fetch; [] for all."""
+        text = self.text("DEPTH") or "1"
+        return [] if text == "0" else [f"--depth={text if text.isdecimal() else 1}"]
 
     @property
     def timeout(self) -> float:
@@ -213,14 +203,14 @@ def _git(options: SyncOptions, folder: Path) -> dict[str, str]:
     if not url or url.startswith("-"):
         raise SyncFailed("GIT_SYNC_REPO names no repository")
     target = _emptied(options.root.resolve() / (options.text("DEST", "LINK") or _folder_of(url)))
-    git = _Git(target, _git_environment(options, url, folder), options.timeout)
+    git = _git_in(target, _git_environment(options, url, folder), options.timeout)
     git("init", "--quiet")
     git("remote", "add", "--", "origin", url)
     _checkout(git, options)
     if (submodules := options.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
         # Only the options decide the depth: a server may refuse the depth that .gitmodules recommends.
-        git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(options.depth))
+        git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *options.depth)
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
 
 
@@ -251,24 +241,24 @@ def _accepted(variable: str, value: str) -> str:
     return value
 
 
-def _checkout(git: _Git, options: SyncOptions) -> None:
+def _checkout(git: Callable[..., str], options: SyncOptions) -> None:
     """Check out the requested revision with as little history as possible."""
     fetch = ("fetch", "--quiet", "--no-recurse-submodules")
     if options.revision and not re.fullmatch(_SHA, options.revision):
         _checkout_from_history(git, options.revision)
         return
-    wanted = options.revision or options.branch or "HEAD"
+    wanted = options.revision or options.text("BRANCH", "REF") or "HEAD"
     try:
-        git(*fetch, *_depth(options.depth), "--end-of-options", "origin", wanted)
+        git(*fetch, *options.depth, "--end-of-options", "origin", wanted)
     except SyncFailed as error:
-        if not options.revision or error.temporary or re.search(_LASTING, str(error)):
+        if not options.revision or error.temporary:
             raise
         _checkout_from_history(git, options.revision)  # a server may refuse to serve a commit by its hash
         return
     git("checkout", "--quiet", "--detach", "FETCH_HEAD")
 
 
-def _checkout_from_history(git: _Git, revision: str) -> None:
+def _checkout_from_history(git: Callable[..., str], revision: str) -> None:
     git("fetch", "--quiet", "--tags", "--no-recurse-submodules", "origin")
     for name in (revision, f"origin/{revision}"):
         with contextlib.suppress(SyncFailed):
@@ -278,28 +268,23 @@ def _checkout_from_history(git: _Git, revision: str) -> None:
     raise SyncFailed(f"there is no such revision: {revision}")
 
 
-def _depth(depth: int) -> list[str]:
-    return [f"--depth={depth}"] if depth else []
+def _git_in(folder: Path, environ: Mapping[str, str], timeout: float) -> Callable[..., str]:
+    """Return a function that runs a git command in a working copy, and returns its output.
 
+    If the server refuses a limited depth, the command is run again without a depth.
+    """
 
-class _Git:
-    """Runs git commands in one working copy."""
-
-    def __init__(self, folder: Path, environ: Mapping[str, str], timeout: float) -> None:
-        self._folder = folder
-        self._environ = environ
-        self._timeout = timeout
-
-    def __call__(self, *words: str) -> str:
-        """Run a git command, and return its output; if the server refuses a limited depth, run it without a depth."""
+    def run(*words: str) -> str:
         try:
-            return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
+            return _run(["git", "-C", str(folder), *words], environ, timeout)
         except SyncFailed as error:
             without_depth = [word for word in words if not word.startswith("--depth=")]
             if not error.needs_all or len(without_depth) == len(words):
                 raise
         _say("the server gives no part of the history: the whole history is fetched", ())
-        return self(*without_depth)
+        return run(*without_depth)
+
+    return run
 
 
 def repository_name(source: str) -> str:
@@ -357,28 +342,17 @@ def _rsync(options: SyncOptions, folder: Path) -> dict[str, str]:
 def _ssh(options: SyncOptions, folder: Path) -> list[str]:
     """Return the ssh command: it uses only the given key, and verifies host keys unless that is disabled."""
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
-    if key := _key(options):
+    key = Path(options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE") or _KEY)
+    if key.is_file():
         own = folder / "key"
         own.touch(mode=0o600)  # ssh requires a key file that only its owner can read
         own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")
         words += ["-i", str(own), "-oIdentitiesOnly=yes"]
-    known = Path(
-        options.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or options.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS
-    )
+    known = options.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or options.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS
     known_hosts = options.environ.get("GIT_KNOWN_HOSTS") or options.text("SSH_KNOWN_HOSTS")
     if known_hosts.lower() in {"false", "0"}:
         return [*words, "-oStrictHostKeyChecking=no", f"-oUserKnownHostsFile={folder / 'hosts'}"]
     return [*words, "-oStrictHostKeyChecking=yes", f"-oUserKnownHostsFile={known}"]
-
-
-def _key(options: SyncOptions) -> Path | None:
-    named = options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE")
-    return next((path for path in map(Path, [*filter(None, [named]), *_key_paths(named)]) if path.is_file()), None)
-
-
-def _key_paths(named: str) -> Sequence[str]:
-    """Return paths of the key under the names that Kubernetes and git-sync use for a Secret's ssh key."""
-    return [str(Path(named).parent / Path(path).name) for path in _SECRETS] if named else _SECRETS
 
 
 def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
