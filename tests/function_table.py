@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.code.return_value import return_value_in
+from ptjob_provider.core.code.program import return_value_in
 from ptjob_provider.core.in_pod.run_function import RETURN_VALUE, plain
 
 if TYPE_CHECKING:

@@ -69,28 +69,13 @@ class Packed:
 
     Attributes:
         digest: SHA-256 of the archive, in hexadecimal.
-        files: number of its files and links.
-        bytes: their total size.
+        bytes: total size of its files and links.
         left_out: `path: reason` for each path that is left out for another reason than an ignore file.
     """
 
     digest: str
-    files: int
     bytes: int
     left_out: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Return the archive's name, which is the same for the same content."""
-        return f"code-{self.digest[:16]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Revision:
-    """State of a git checkout: its commit, and whether files in the folder differ from the commit."""
-
-    commit: str
-    is_dirty: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +104,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
-    return Packed(digest=hashing.digest, files=len(sizes), bytes=sum(sizes), left_out=tuple(walk.left_out))
+    return Packed(digest=hashing.digest, bytes=sum(sizes), left_out=tuple(walk.left_out))
 
 
 def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
@@ -137,16 +122,11 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
         packed = pack(folder, tar)
         tar.seek(0)
         archive = compressed(tar.read()) if packed.bytes <= MAX_PACKED else b""
-        state = revision_of(folder)
         code = PackedCode(
             folder=source.folder,
             archive=base64.b64encode(archive).decode(),
             digest=packed.digest,
-            code_revision={
-                "digest": f"sha256:{packed.digest}",
-                "commit": state.commit if state else None,
-                "dirty": state.is_dirty if state else None,
-            },
+            code_revision={"digest": f"sha256:{packed.digest}", **revision_of(folder)},
             left_out=packed.left_out,
             tar=None if 0 < len(archive) <= MAX_TRAVELS else tar,
         )
@@ -168,11 +148,12 @@ def compressed(archive: bytes) -> bytes:
     return gzip.compress(archive, 6, mtime=0)
 
 
-def revision_of(folder: Path) -> Revision | None:
-    """Return the state of the folder's git checkout; None if there is none, or no git."""
+def revision_of(folder: Path) -> dict[str, str | bool | None]:
+    """Return the commit of the folder's git checkout, and whether files differ from it; None if there is none."""
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--", ".")
-    return None if not commit or changes is None else Revision(commit=commit, is_dirty=bool(changes))
+    is_known = bool(commit) and changes is not None
+    return {"commit": commit, "dirty": bool(changes)} if is_known else {"commit": None, "dirty": None}
 
 
 def _git(folder: Path, *words: str) -> str | None:
@@ -205,40 +186,6 @@ class _Hashing:
         return self._stream.write(data)
 
 
-class _Unchanging:
-    """File that must not change while it is read."""
-
-    def __init__(self, file: IO[bytes], entry: _Entry, head: bytes, field: str) -> None:
-        self._file, self._entry, self._head, self._field = file, entry, head, field
-
-    def read(self, size: int) -> bytes:
-        """Return exactly this number of bytes.
-
-        Raises:
-            InvalidSpec: the file has fewer.
-        """
-        taken, self._head = self._head[:size], self._head[size:]
-        data = taken + self._file.read(size - len(taken))
-        if len(data) < size:
-            self.check(is_same=False)
-        return data
-
-    def check(self, *, is_same: bool = True) -> None:
-        """Check that the file is as it was when the folder was listed.
-
-        Raises:
-            InvalidSpec: the file has changed.
-        """
-        before, now = self._entry.facts, os.fstat(self._file.fileno())
-        if not is_same or (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
-            error = InvalidSpec(
-                f"{self._field}: {self._entry.path} changed while it was packed; allowed: files that stay the same"
-                " meanwhile; try again, or put it into .dockerignore"
-            )
-            error.retryable = True
-            raise error
-
-
 def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
     """Add the entry to the archive unless it is a private key; return whether it was added."""
     info = tarfile.TarInfo(entry.path)
@@ -254,13 +201,30 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
             if (_KEY_BEHIND_CERTIFICATES if entry.path.lower().endswith(".pem") else _PRIVATE_KEY).match(head):
                 walk.leave_out(entry.path, "a private key")
                 return False
-            content = _Unchanging(file, entry, head, walk.field)
-            content.check()
-            tar.addfile(info, content)  # type: ignore[arg-type]
-            content.check()
+            file.seek(0)
+            try:
+                tar.addfile(info, file)
+            finally:
+                _check_unchanged(file, entry, walk.field)
     except OSError as error:
         raise _unreadable(walk.field, entry.path, error) from None
     return True
+
+
+def _check_unchanged(file: IO[bytes], entry: _Entry, field: str) -> None:
+    """Check that the file is as it was when the folder was listed.
+
+    Raises:
+        InvalidSpec: the file has changed.
+    """
+    before, now = entry.facts, os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+        error = InvalidSpec(
+            f"{field}: {entry.path} changed while it was packed; allowed: files that stay the same meanwhile; try"
+            " again, or put it into .dockerignore"
+        )
+        error.retryable = True
+        raise error
 
 
 def _unreadable(field: str, path: str, error: OSError) -> InvalidSpec:

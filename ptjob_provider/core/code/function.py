@@ -31,7 +31,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ptjob_provider.core.code.modules import check_imports, check_size, module_sources
+from ptjob_provider.core.code.modules import check_imports, module_sources
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _ALLOWED = "allowed: arguments, and imports, constants, functions and classes at the top level of its file"
 _FRAMEWORKS = ("airflow", "ptjob_provider")
 _KNOWN = frozenset((*dir(builtins), "__name__", "__doc__", "__package__", "__spec__", "__loader__", "__builtins__"))
-_SEES_EVERYTHING = {"exec": 1, "eval": 1, "globals": 0}
-"""Built-in functions → maximum number of arguments with which they read all names of the module."""
 _SETTING = re.compile(
     r"\w*seed(_all)?|set_\w+|use|append|insert|update|setdefault|filterwarnings|simplefilter|basicConfig"
 )
@@ -191,7 +189,7 @@ class _Unit:
 
     @cached_property
     def table(self) -> symtable.SymbolTable:
-        bare = [_WithoutAnnotations().visit(copy.deepcopy(node)) for node in self.nodes]
+        bare = [_without_annotations(node) for node in self.nodes]
         return symtable.symtable(ast.unparse(ast.Module(bare, [])), "unit", "exec")
 
     @cached_property
@@ -300,7 +298,6 @@ def _extracted(module: _Module, name: str, line: int, *, modules: Sequence[str],
     sources = module_sources(modules, name, file=module.file)
     for of, source in {module.file: text, **sources}.items():
         check_imports(source, name, of=of, package=package, sources=sources, has_folder=has_folder, file=module.file)
-    check_size({module.file: text, **sources}, name)
     return FunctionSource(name=name, file=module.file, text=text, package=package, modules=sources)
 
 
@@ -320,7 +317,6 @@ class _Collector:
             InvalidSpec: the function uses a name that cannot travel.
         """
         for unit in self._kept:  # the loop appends to the list
-            self._check_calls(unit)
             for name in sorted(unit.uses):
                 self._need(name, unit)
             for names, is_evaluated in unit.annotations:
@@ -370,15 +366,6 @@ class _Collector:
             self._refuse(name, why, "assign it at the top level, and run that again", user)
         self._refuse(name, f"is defined nowhere in {self._module.file}", "define or import it", user)
 
-    def _check_calls(self, unit: _Unit) -> None:
-        calls = [each for node in unit.nodes for each in ast.walk(node) if isinstance(each, ast.Call)]
-        for call in calls:
-            called = call.func.id if isinstance(call.func, ast.Name) else ""
-            if len(call.args) <= _SEES_EVERYTHING.get(called, -1) and not self._module.binding(called):
-                self._refuse(
-                    f"{called}()", f"sees all names of the file (line {call.lineno})", "name what it uses", unit
-                )
-
     def _check_state(self, name: str) -> None:
         """Refuse a name whose constant has another value by now, or that a function which does not travel changes."""
         units, own = self._module.binding(name), set(self._kept[0].lines)
@@ -402,28 +389,17 @@ class _Collector:
 # --- the syntax tree
 
 
-class _WithoutAnnotations(ast.NodeTransformer):
-    """Removes annotations, because their names are not needed to run."""
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        self.generic_visit(node)
-        if node.value is None:
-            return ast.Pass()
-        return ast.Assign([node.target], node.value, lineno=node.lineno)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.returns = None
-        self.generic_visit(node)
-        return node
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
-        node.returns = None
-        self.generic_visit(node)
-        return node
+def _without_annotations(node: ast.stmt) -> ast.stmt:
+    """Return the statement without annotations, because their names are not needed to run."""
+    bare = copy.deepcopy(node)
+    for each in ast.walk(bare):
+        if isinstance(each, ast.AnnAssign):
+            each.annotation = ast.Constant(None)
+        elif isinstance(each, ast.arg):
+            each.annotation = None
+        elif isinstance(each, _Function):
+            each.returns = None
+    return bare
 
 
 def _inner(table: symtable.SymbolTable) -> Iterator[symtable.Symbol]:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
 
-MAX_BYTES = 1024 * 1024
-"""Maximum bytes of the source of a function and its modules together."""
-
 _INSTALLED = {"site-packages", "dist-packages"}
 _BINARY = (".so", ".pyd")
-_MOST_NAMED = 5
 
 
 def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[str, str]:
@@ -52,22 +48,6 @@ def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[st
             base = next(place for place in places if path == place or place in path.parents).parent
             sources[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
     return sources
-
-
-def check_size(sources: Mapping[str, str], function: str) -> None:
-    """Refuse sources of more than `MAX_BYTES` bytes; the error names the largest.
-
-    Raises:
-        InvalidSpec: the sources are too large.
-    """
-    sizes = {path: len(text.encode()) for path, text in sources.items()}
-    if (total := sum(sizes.values())) > MAX_BYTES:
-        largest = sorted(sizes, key=lambda path: -sizes[path])[:_MOST_NAMED]
-        named = ", ".join(f"{path} ({sizes[path]:,})" for path in largest)
-        raise InvalidSpec(
-            f"function {function}: {total:,} bytes of source are not allowed; allowed: {MAX_BYTES:,}; the largest are"
-            f' {named}; let code="." bring them'
-        )
 
 
 def check_imports(

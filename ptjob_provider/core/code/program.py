@@ -1,4 +1,4 @@
-"""Build the command of a job that runs a function: `python -c` with the program as an argument, for every kind.
+"""Build the command of a job that runs a function, `python -c` with the program as an argument, and read its value.
 
 The program is compressed and in base64, so that it contains no `$(NAME)` that the kubelet would expand, no template
 that Airflow or Argo would render, and nothing that the local back-end would take for a path.
@@ -117,3 +117,21 @@ def check_no_command(fields: Mapping[str, Any], names: Iterable[str], *, title: 
     for name in names:
         if fields.get(name) is not None:
             raise InvalidSpec.of(f"{title}: {name}", fields[name], "allowed: none; the function runs")
+
+
+def return_value_in(message: str) -> str:
+    """Return the function's return value as JSON; "" if a termination message is something else, as the end of a log.
+
+    A failed container's message may be a return value, too: rank 0 may return before another rank of its pod fails.
+    """
+    try:
+        value = json.loads(message)
+    except ValueError:
+        return ""
+    key = run_function.KEY
+    return json.dumps(value[key]) if isinstance(value, dict) and value.keys() == {key} else ""
+
+
+def is_truncated(message: str) -> bool:
+    """Return whether the message is a truncated return value: a pod's containers share the space for messages."""
+    return message.startswith(f'{{"{run_function.KEY}":') and not return_value_in(message)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.code.return_value import is_truncated, return_value_in
+from ptjob_provider.core.code.program import is_truncated, return_value_in
 from ptjob_provider.core.history.codec import bounded
 from ptjob_provider.core.history.pod_history import (
     EARLIEST,
