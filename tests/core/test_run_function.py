@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import pytest
 
+from function_text import from_text
 from ptjob_provider.core.code import program
 from ptjob_provider.core.code.arguments import check_hints, plain_arguments
-from ptjob_provider.core.code.function import from_function, from_text
+from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import return_value_in
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import run_function

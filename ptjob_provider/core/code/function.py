@@ -22,7 +22,6 @@ import ast
 import builtins
 import copy
 import inspect
-import io
 import linecache
 import re
 import symtable
@@ -104,22 +103,7 @@ def from_function(
         if not text:
             _refuse(name, "its source", "is not there: exec or a shell made it", "define the function in a file")
         module, line = _Module(text, code.co_filename, names), code.co_firstlineno
-    return _extracted(module, name, line, modules=modules, has_folder=has_folder)
-
-
-def from_text(
-    text: str, name: str, *, file: str, modules: Sequence[str] = (), has_folder: bool = False
-) -> FunctionSource:
-    """Return the source of the function of this name in a file's text, without running any of the text.
-
-    Raises:
-        InvalidSpec: there is no such function, or the function cannot run alone; the text names the variable.
-    """
-    try:
-        module = _Module(io.StringIO(text, newline=None).read(), file, {})
-    except SyntaxError as error:
-        raise InvalidSpec(f"function {name}: {file}, line {error.lineno}: {error.msg}; allowed: Python") from None
-    return _extracted(module, name, 0, modules=modules, has_folder=has_folder)
+    return _extracted(module, function, line, modules=modules, has_folder=has_folder)
 
 
 def _checked_name(function: Any) -> str:
@@ -134,6 +118,8 @@ def _checked_name(function: Any) -> str:
         _refuse(name, name, f"is a lambda (line {function.__code__.co_firstlineno})", "define it by `def`")
     if "." in own:
         _refuse(name, own, "is a method", "move it to the top level, and pass the object's parts as arguments")
+    if inspect.iscoroutinefunction(function):
+        _refuse(name, own, "is a coroutine", "define it by `def`, and call asyncio.run in it")
     if inspect.isgeneratorfunction(function):
         _refuse(name, own, "is a generator, and nothing would iterate over it", "return a list")
     return own
@@ -285,9 +271,12 @@ class _Module:
         return any(alias.name == "annotations" for node in futures for alias in getattr(node, "names", ()))
 
 
-def _extracted(module: _Module, name: str, line: int, *, modules: Sequence[str], has_folder: bool) -> FunctionSource:
+def _extracted(
+    module: _Module, function: Callable[..., Any], line: int, *, modules: Sequence[str], has_folder: bool
+) -> FunctionSource:
+    name = function.__name__
     node, above = _find_function(module, name, line)
-    _check_closure(module, node, above)
+    _check_closure(module, node, above, function.__code__.co_freevars)
     entry = module.unit([node])
     kept = _Collector(module, name, entry).collect()
     lines = {number: module.lines[number - 1] for unit in kept for number in unit.lines}
@@ -440,14 +429,8 @@ def _find_function(module: _Module, name: str, line: int) -> tuple[_Function, tu
     named = [each for each in _definitions(module.tree) if each[0].name == name]
     matching = [each for each in named if line in (0, _first_line(each[0]))]
     if not matching:
-        why = "has changed since it was loaded" if named else "has no function of this name"
-        _refuse(name, module.file, why, "load it again" if named else "correct the name")
-    node, above = max(matching, key=lambda each: (not each[0].col_offset, each[0].lineno))
-    if above and isinstance(above[-1], ast.ClassDef):
-        _refuse(name, name, "is a method", "move it to the top level, and pass the object's parts as arguments")
-    if isinstance(node, ast.AsyncFunctionDef):
-        _refuse(name, name, "is a coroutine", "define it by `def`, and call asyncio.run in it")
-    return node, above
+        _refuse(name, module.file, "has changed since it was loaded", "load it again")
+    return max(matching, key=lambda each: (not each[0].col_offset, each[0].lineno))
 
 
 def _definitions(node: ast.AST, above: tuple[ast.stmt, ...] = ()) -> Iterator[tuple[_Function, tuple[ast.stmt, ...]]]:
@@ -458,17 +441,12 @@ def _definitions(node: ast.AST, above: tuple[ast.stmt, ...] = ()) -> Iterator[tu
             yield from _definitions(child, (*above, child) if isinstance(child, _DEFINITIONS) else above)
 
 
-def _check_closure(module: _Module, node: _Function, above: Sequence[ast.stmt]) -> None:
+def _check_closure(module: _Module, node: _Function, above: Sequence[ast.stmt], variables: Sequence[str]) -> None:
     """Refuse a function inside another one if it uses that function's variables, or that function."""
     if not above:
         return
-    tables = [symtable.symtable("\n".join(module.lines), module.file, "exec")]
-    for table in tables:
-        tables += table.get_children()
-    lines = (node.lineno, _first_line(node))
-    own = next(each for each in tables if each.get_name() == node.name and each.get_lineno() in lines)
     outer = next(each for each in above if isinstance(each, _DEFINITIONS))
-    for name in sorted(symbol.get_name() for symbol in own.get_symbols() if symbol.is_free()):
+    for name in variables:
         why = f"is a local variable of {outer.name} (line {outer.lineno})"
         _refuse(node.name, repr(name), why, "pass it as an argument, or move it to the top level")
     if outer.name in module.unit([node]).uses:
