@@ -21,7 +21,7 @@ from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
 from ptjob_provider.core.local import devices, launch
 from ptjob_provider.core.local.config import NO_IMAGE, Setup
 from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
-from ptjob_provider.core.local.launch import Stores, VolumePlaces
+from ptjob_provider.core.local.launch import Stores
 from ptjob_provider.core.local.operator import defaulted, instant
 from ptjob_provider.core.local.store import check_label
 
@@ -274,13 +274,12 @@ def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
         InvalidSpec: a name or a path is invalid.
         UnsupportedByBackend: a `fieldRef` names a field that a pod on this machine does not have.
     """
-    places = VolumePlaces(claims=claims, pod=claims)
     for volume in pod.get("volumes") or ():
         check_label(f"{path}.volumes[].name", volume["name"])
-        launch.volume_directory(volume, places)
+    volumes = launch.volume_directories(pod, claims=claims, pod=claims, memory=claims)
     for where, container in _containers_of(path, pod):
         check_label(f"{where}.name", container["name"])
-        if "/" in launch.mounted_paths(pod, container, places):
+        if "/" in launch.mounted_paths(container, volumes):
             raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
         for number, entry in enumerate(container.get("env") or ()):
             field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")

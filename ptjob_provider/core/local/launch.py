@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
 from ptjob_provider.core.local.operator import total_replicas
 from ptjob_provider.core.local.store import make_private
@@ -371,24 +372,6 @@ def normal(path: str) -> str:
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - memory on purpose; each pod gets a private directory in it
 
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_MAX_NAME = 253
-
-
-@dataclass(frozen=True, kw_only=True)
-class VolumePlaces:
-    """Directories of one pod's volumes.
-
-    Attributes:
-        claims: the directory of the namespace's claims.
-        pod: the pod's own directory.
-        memory: the pod's private directory in memory; None if it has no secret volume.
-    """
-
-    claims: Path
-    pod: Path
-    memory: Path | None = None
-
 
 def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
     """Return the directory of a claim, which need not exist.
@@ -396,7 +379,7 @@ def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
     Raises:
         InvalidSpec: the claim's name is invalid.
     """
-    if len(claim) > _MAX_NAME or not _CLAIM.fullmatch(claim) or ".." in claim:
+    if not is_object_name(claim):
         raise InvalidSpec.of(field, claim, "allowed: lower-case letters, digits, '-' and '.', at most 253 characters")
     return claims / claim
 
@@ -416,29 +399,37 @@ def inside(directory: Path, sub_path: str, *, field: str) -> Path:
     return path
 
 
-def volumes_of(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return a pod's volumes by name."""
-    return {volume["name"]: volume for volume in spec.get("volumes") or ()}
+def volume_directories(spec: Mapping[str, Any], *, claims: Path, pod: Path, memory: Path) -> dict[str, Path]:
+    """Return the directories of a pod's volumes by the volumes' names; they need not exist.
+
+    Args:
+        spec: of the pod.
+        claims: the directory of the namespace's claims.
+        pod: the pod's own directory.
+        memory: the pod's private directory in memory, for Secrets.
+
+    Raises:
+        InvalidSpec: the name of a claim is invalid.
+    """
+    directories = {}
+    for volume in spec.get("volumes") or ():
+        name = volume["name"]
+        if claim := volume.get("persistentVolumeClaim"):
+            directories[name] = claim_directory(claims, claim["claimName"], field=f"volumes[{name}]")
+        else:
+            directories[name] = (memory if "secret" in volume else pod / "volumes") / name
+    return directories
 
 
-def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
-    """Return the directory of a volume, which need not exist."""
-    if claim := volume.get("persistentVolumeClaim"):
-        return claim_directory(places.claims, claim["claimName"], field=f"volumes[{volume['name']}]")
-    if "secret" in volume and places.memory is not None:
-        return places.memory / str(volume["name"])
-    return places.pod / "volumes" / str(volume["name"])
-
-
-def mounted_paths(spec: Mapping[str, Any], container: Mapping[str, Any], places: VolumePlaces) -> dict[str, str]:
+def mounted_paths(container: Mapping[str, Any], volumes: Mapping[str, Path]) -> dict[str, str]:
     """Return the local paths of the container's mounts, by their paths in the container.
 
     Raises:
         InvalidSpec: a sub-path leaves its volume.
     """
-    volumes, hosts = volumes_of(spec), {}
+    hosts = {}
     for mount in container.get("volumeMounts") or ():
-        host = volume_directory(volumes[mount["name"]], places)
+        host = volumes[mount["name"]]
         if mount.get("subPath"):
             host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
         hosts[normal(mount["mountPath"])] = str(host)
@@ -447,16 +438,16 @@ def mounted_paths(spec: Mapping[str, Any], container: Mapping[str, Any], places:
 
 def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
     """Return the mount paths that are read-only on a cluster, because of the mount or its claim."""
-    claims = {name: volume.get("persistentVolumeClaim") or {} for name, volume in volumes_of(spec).items()}
+    claims = {volume["name"]: volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes") or ()}
     containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
     mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
     return [mount["mountPath"] for mount in mounts if mount.get("readOnly") or claims[mount["name"]].get("readOnly")]
 
 
-def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
+def prepare(spec: Mapping[str, Any], volumes: Mapping[str, Path], stores: Stores) -> None:
     """Create the pod's volumes: claims on their first use, empty directories, files of config maps and secrets."""
-    for volume in volumes_of(pod["spec"]).values():
-        directory = volume_directory(volume, places)
+    for volume in spec.get("volumes") or ():
+        directory = volumes[volume["name"]]
         make_private(directory)
         for kind in ("configMap", "secret"):
             if kind in volume:
@@ -464,13 +455,8 @@ def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
 
 
 def memory_of(pod_uid: str) -> Path:
-    """Return the pod's directory in memory, which need not exist."""
+    """Return the pod's directory in memory for Secrets, which must not be written to disk; it need not exist."""
     return MEMORY / f"ptjob-{pod_uid}"
-
-
-def needs_memory(spec: Mapping[str, Any]) -> bool:
-    """Return whether the pod has a Secret volume, which must not be written to disk."""
-    return any("secret" in volume for volume in volumes_of(spec).values())
 
 
 def _write_files(directory: Path, source: Mapping[str, Any], values: Mapping[str, str]) -> None:

@@ -155,7 +155,7 @@ def reconcile(job: Manifest, status: Status, pods: Sequence[Manifest], now: date
     """
     policy = job["spec"]["runPolicy"]
     if is_finished(status):
-        return _clean_up(job, status, pods)
+        return Pass(status=_inactive(status), delete=_cleaned(job, pods))
     if policy.get("suspend"):
         return _suspend(job, status, pods, now)
     if has(status, "Suspended"):
@@ -167,20 +167,9 @@ def reconcile(job: Manifest, status: Status, pods: Sequence[Manifest], now: date
     return _reconcile_replicas(job, status, pods, now)
 
 
-def _clean_up(job: Manifest, status: Status, pods: Sequence[Manifest]) -> Pass:
-    if has(status, "Succeeded"):
-        counts = status.get("replicaStatuses", {})
-        status = {**status, "replicaStatuses": {role: _all_succeeded(count) for role, count in counts.items()}}
-    return Pass(status=status, delete=_cleaned(job, pods))
-
-
-def _all_succeeded(count: Mapping[str, int]) -> dict[str, int]:
-    succeeded = count.get("succeeded", 0) + count.get("active", 0)
-    return {**_inactive(count), **({"succeeded": succeeded} if succeeded else {})}
-
-
-def _inactive(count: Mapping[str, int]) -> dict[str, int]:
-    return {key: number for key, number in count.items() if key != "active"}
+def _inactive(status: Status) -> Status:
+    counts = status.get("replicaStatuses", {})
+    return {**status, "replicaStatuses": {role: {**count, "active": 0} for role, count in counts.items()}}
 
 
 def _cleaned(job: Manifest, pods: Sequence[Manifest]) -> tuple[str, ...]:
@@ -192,8 +181,7 @@ def _cleaned(job: Manifest, pods: Sequence[Manifest]) -> tuple[str, ...]:
 
 def _suspend(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
     message = f"PyTorchJob {job['metadata']['name']} is suspended."
-    if counts := status.get("replicaStatuses"):
-        status = {**status, "replicaStatuses": {role: _inactive(count) for role, count in counts.items()}}
+    status = _inactive(status)
     if has(status, "Running"):
         status = with_condition(status, "Running", message, now=now, truth="False", reason="PyTorchJobSuspended")
     if not has(status, "Suspended"):
@@ -209,7 +197,7 @@ def _resumed(job: Manifest, status: Status, now: datetime) -> Status:
 
 def _exceeded(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> str:
     name, policy = job["metadata"]["name"], job["spec"]["runPolicy"]
-    if _past_backoff_limit(job, status, pods):
+    if _past_backoff_limit(policy, pods):
         return f"Job {name} has failed because it has reached the specified backoff limit"
     deadline, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
     if deadline is not None and started and now - datetime.fromisoformat(started) >= timedelta(seconds=deadline):
@@ -217,28 +205,14 @@ def _exceeded(job: Manifest, status: Status, pods: Sequence[Manifest], now: date
     return ""
 
 
-def _past_backoff_limit(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
-    limit = job["spec"]["runPolicy"].get("backoffLimit")
+def _past_backoff_limit(policy: Mapping[str, Any], pods: Sequence[Manifest]) -> bool:
+    limit = policy.get("backoffLimit")
     if limit is None:
         return False
-    is_past: bool = sum(_restarts(job, pod) for pod in pods) >= max(limit, 1)
-    return is_past or (limit == 0 and _has_new_failure(job, status, pods))
-
-
-def _has_new_failure(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
-    # The operator compares the limit with a number of requeues that is always 0, so only a limit of 0 is exceeded.
-    failed = sum(_phase(pod) == "Failed" for pod in pods)
-    counted = sum(count.get("failed", 0) for count in status.get("replicaStatuses", {}).values())
-    active = sum(_phase(pod) not in ("Succeeded", "Failed") and not _is_going(pod) for pod in pods)
-    return failed > counted and active != total_replicas(job["spec"])
-
-
-def _restarts(job: Manifest, pod: Manifest) -> int:
-    policy = job["spec"]["pytorchReplicaSpecs"][_role(pod)]["restartPolicy"]
-    if policy not in ("OnFailure", "Always", "ExitCode") or _phase(pod) != "Running":
-        return 0
+    running = [pod["status"] for pod in pods if _phase(pod) == "Running"]
     kinds = ("initContainerStatuses", "containerStatuses")
-    return sum(container["restartCount"] for kind in kinds for container in pod["status"].get(kind, ()))
+    restarts = sum(each["restartCount"] for status in running for kind in kinds for each in status.get(kind, ()))
+    return restarts >= max(limit, 1) or (limit == 0 and any(_phase(pod) == "Failed" for pod in pods))
 
 
 def _reconcile_replicas(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:

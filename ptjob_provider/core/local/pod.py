@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.local import launch, processes
-from ptjob_provider.core.local.launch import LOOPBACK, PodPlan, VolumePlaces
+from ptjob_provider.core.local.launch import LOOPBACK, PodPlan
 from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL, instant
 from ptjob_provider.core.local.store import read
@@ -291,14 +291,13 @@ class Pod:
         self.is_placed = True
         spec, plan = self.object["spec"], replace(self._plan, devices=devices)
         shutil.rmtree(plan.directory, ignore_errors=True)
-        memory = launch.memory_of(self.uid) if launch.needs_memory(spec) else None
-        if memory:
-            memory.mkdir(mode=0o700)
-        places = VolumePlaces(claims=Path(plan.setup.claims), pod=plan.directory, memory=memory)
         plan.root.mkdir(parents=True)
-        launch.prepare(self.object, places, plan.setup.stores)
-        self._init = [self._container(plan, places, each, is_init=True) for each in spec.get("initContainers") or ()]
-        self._main = [self._container(plan, places, each) for each in spec["containers"]]
+        volumes = launch.volume_directories(
+            spec, claims=Path(plan.setup.claims), pod=plan.directory, memory=launch.memory_of(self.uid)
+        )
+        launch.prepare(spec, volumes, plan.setup.stores)
+        self._init = [self._container(plan, volumes, each, is_init=True) for each in spec.get("initContainers") or ()]
+        self._main = [self._container(plan, volumes, each) for each in spec["containers"]]
 
     def advance(self) -> bool:
         """Start the containers that are due, and return whether there were any.
@@ -352,10 +351,9 @@ class Pod:
         return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": self.problem}]
 
     def _container(
-        self, plan: PodPlan, places: VolumePlaces, container: Mapping[str, Any], *, is_init: bool = False
+        self, plan: PodPlan, volumes: Mapping[str, Path], container: Mapping[str, Any], *, is_init: bool = False
     ) -> Container:
-        spec = self.object["spec"]
-        mounts = launch.mounted_paths(spec, container, places)
+        mounts = launch.mounted_paths(container, volumes)
         planned = launch.launch(plan, container, mounts, is_init=is_init)
         _create_paths(plan, container, mounts, planned.working_dir)
         policy = "OnFailure" if is_init and self._policy == "Always" else self._policy
