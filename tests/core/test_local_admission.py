@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.local import ImageReplacement, LocalConfig
-from ptjob_provider.core.local.admission import admit, announced_fields, check_pod, referenced
+from ptjob_provider.core.local.admission import admit, announced_fields, check_pod, check_references
 from ptjob_provider.core.local.launch import Stores
 from ptjob_provider.core.local.operator import defaulted
 from rows import each_row
@@ -153,9 +152,9 @@ def test_what_would_have_to_be_ignored_is_refused(change: dict[str, Any], path: 
 
 
 def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
-    """Of claims only the namespace's, of secrets only those referred to; announcements are Events about the job."""
+    """Of claims only the namespace's; announcements are Events about the job."""
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-    config = LocalConfig(root=tmp_path, python="/py", secrets={"s": {"k": "v"}, "t": {}}, environment={"A": "b"})
+    config = LocalConfig(root=tmp_path, python="/py", secrets={"s": {"k": "v"}}, environment={"A": "b"})
 
     setup, (event,) = admit(job({"env": env}), config)
 
@@ -307,16 +306,15 @@ def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> Non
             check_pod("p", asking(unknown), claims=tmp_path)
 
 
-def test_only_what_pods_refer_to_is_handed_on() -> None:
+def test_what_a_pod_refers_to_is_there() -> None:
     """In variables, in whole, and as files, of all containers; what leads nowhere is named by its path."""
     variables = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, {"name": "B", "value": "x"}]
     volumes = [{"name": "v", "secret": {"secretName": "t"}}, {"name": "e", "emptyDir": {}}]
-    init = [{"name": "i", "envFrom": [{"configMapRef": {"name": "m"}}]}]
-    lost = deepcopy(init)
-    lost[0]["envFrom"] += [{"secretRef": {"name": "no"}}]
+    init = {"name": "i", "envFrom": [{"configMapRef": {"name": "m"}}]}
+    lost = {**init, "envFrom": [*init["envFrom"], {"secretRef": {"name": "no"}}]}
 
-    found = referenced(iter([("p", pod({"env": variables})), ("q", pod(initContainers=init, volumes=volumes))]), STORES)
-
-    assert (found.secrets.keys(), found.config_maps.keys()) == ({"s", "t"}, {"m"})
+    check_references("p", pod({"env": variables}, initContainers=[init], volumes=volumes), STORES)
     with pytest.raises(InvalidSpec, match=r"p\.initContainers\[0\]\.envFrom\[1\]\.secretRef"):
-        referenced(iter([("p", pod(initContainers=lost))]), STORES)
+        check_references("p", pod(initContainers=[lost]), STORES)
+    with pytest.raises(InvalidSpec, match=r"p\.volumes\[0\]\.secret"):
+        check_references("p", pod(volumes=[{"name": "v", "secret": {"secretName": "no"}}]), STORES)

@@ -153,8 +153,10 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
     notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
     images, image_notices = _images(full, config)
+    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
     for path, pod in _pods(full):
         check_pod(path, pod, claims=claims)
+        check_references(path, pod, stores)
     setup = Setup(
         claims=str(claims),
         devices=str(config.root.absolute() / "gpus"),
@@ -163,7 +165,7 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
         environment=config.environment,
         python=config.interpreter,
         images=images,
-        stores=referenced(_pods(full), Stores(secrets=config.secrets, config_maps=config.config_maps)),
+        stores=stores,
     )
     for path, container in _containers(full):
         if not arguments(container, setup.image(container["image"])):
@@ -289,20 +291,15 @@ def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
                 raise UnsupportedByBackend.of(f"{where}.env[{number}].valueFrom.fieldRef", why)
 
 
-def referenced(pods: Iterator[tuple[str, Mapping[str, Any]]], stores: Stores) -> Stores:
-    """Return only the secrets and config maps that the pods refer to.
+def check_references(path: str, pod: Mapping[str, Any], stores: Stores) -> None:
+    """Check that the secrets and config maps to which a pod refers exist.
 
     Raises:
-        InvalidSpec: a reference does not exist.
+        InvalidSpec: one of them, or a key of it, does not exist.
     """
-    names = set()
-    for path, pod in pods:
-        for where, source in _sources(path, pod):
-            kind, name = launch.reference(source)
-            if kind:
-                stores.values(source, where)
-                names.add(name)
-    return stores.only(names)
+    for where, source in _sources(path, pod):
+        if launch.reference(source)[0]:
+            stores.values(source, where)
 
 
 def _sources(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -122,7 +122,7 @@ class Setup:
         environment: variables that every container inherits.
         python: the interpreter of images without a replacement.
         images: facts about the job's images, by name.
-        stores: only the secrets and config maps that the job refers to.
+        stores: the secrets and config maps to which jobs can refer.
     """
 
     claims: str

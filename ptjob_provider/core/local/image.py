@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-_FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
+_FLAGS = re.compile(r"\s*(?:--\S+\s+)*")
+_ADDRESS = re.compile(r"://|^git@")
 _HEREDOC = re.compile(
     rb"^(\s*(?:RUN|COPY|ADD)\s[^\n]*<<-?[\"']?(\w+)[^\n]*\n).*?^\s*\2\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL
 )
@@ -128,14 +129,12 @@ def _command(value: str) -> list[str]:
 
 
 def _copy(stage: _Stage, name: str, value: str, context: Path) -> None:
-    flags, rest = {}, value.lstrip()
-    while match := _FLAG.match(rest):
-        flags[match[1]] = match[2] or ""
-        rest = rest[match.end() :].lstrip()
+    rest = _FLAGS.sub("", value, count=1)
     splitter = WordSplitter(rest, args=stage.args, envs=stage.env)
     *sources, target = _command(rest) if rest.startswith("[") else list(splitter.split())
-    if problem := _problem(name, flags, rest, sources):
-        stage.unapplied.append(problem)
+    is_elsewhere = "--from" in value.removesuffix(rest) or rest.startswith("<<")
+    if is_elsewhere or any(_ADDRESS.search(source) or _is_unpacked(name, source) for source in sources):
+        stage.unapplied.append(f"{name} {value}")
         return
     place = _absolute(stage, target)
     into = target.endswith("/") or len(sources) > 1 or place in {stage.working_dir, *stage.directories}
@@ -144,15 +143,8 @@ def _copy(stage: _Stage, name: str, value: str, context: Path) -> None:
             _place(stage, path, place, into=into)
 
 
-def _problem(name: str, flags: Mapping[str, str], rest: str, sources: Sequence[str]) -> str:
-    """Return why files cannot be taken from the context; "" if they can."""
-    if "from" in flags:
-        return f"COPY --from={flags['from']}"
-    if rest.startswith("<<"):
-        return "COPY of a text in the Dockerfile"
-    remote = next((source for source in sources if "://" in source or source.startswith("git@")), "")
-    archive = next((source for source in sources if name == "ADD" and _ARCHIVE.search(source)), "")
-    return f"ADD {remote}" if remote else f"ADD {archive} (an archive is not unpacked)" if archive else ""
+def _is_unpacked(name: str, source: str) -> bool:
+    return name == "ADD" and _ARCHIVE.search(source) is not None
 
 
 def _matches(context: Path, source: str) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from ptjob_provider.core.local.operator import total_replicas
 from ptjob_provider.core.local.store import make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import Setup
@@ -41,7 +41,7 @@ _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "config
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Secrets and config maps to which the manifest refers: name → key → value."""
+    """Secrets and config maps of this machine: name → key → value."""
 
     secrets: Mapping[str, Mapping[str, str]]
     config_maps: Mapping[str, Mapping[str, str]]
@@ -64,13 +64,6 @@ class Stores:
             rule = f"this machine does not have it; configured here ([ptjob] local_secrets, local_config_maps): {known}"
             raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
         return values or {}
-
-    def only(self, names: Container[str]) -> Stores:
-        """Return only the secrets and config maps with these names."""
-        return Stores(
-            secrets={name: values for name, values in self.secrets.items() if name in names},
-            config_maps={name: values for name, values in self.config_maps.items() if name in names},
-        )
 
 
 def reference(source: Mapping[str, Any]) -> tuple[str, str]:

@@ -113,18 +113,6 @@ class Supervisor:
             container.notice_exit()  # before anything slow: these times show which container failed first
         for container in self._containers():
             container.close_if_exited()
-        self._reap_orphans()
-
-    def _reap_orphans(self) -> None:
-        own = {container.pid for container in self._containers()}
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None or ended.si_pid in own:
-                return
-            os.waitpid(ended.si_pid, os.WNOHANG)
 
     def _decide(self) -> None:
         self._drop_gone()
