@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+import aiohttp
 import click
 
 from ptjob_provider.cli.output import EXIT_USAGE, Refused
@@ -19,21 +17,11 @@ from ptjob_provider.core.installation_id import KEY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT = 30.0
+_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _OK = 200
 _NOT_FOUND = 404
 _REFUSALS = {401, 403}
 _IDS = ("dag_id", "run_id", "task_id")
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirect, because the token would be sent to another server."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Return None: the redirect itself becomes the response."""
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> AirflowTasks:
@@ -90,7 +78,11 @@ class AirflowTasks:
         Raises:
             ClusterError: there was no response, or the user may not read Variables.
         """
-        return await asyncio.to_thread(self._installation_ids)
+        status, response = await self._get(f"/api/v2/variables?limit=100&variable_key_pattern={KEY_PREFIX}")
+        if status != _OK or not isinstance(response.get("variables"), list):
+            raise self._unexpected(status, response)
+        variables = {str(each["key"]): str(each["value"]) for each in response["variables"]}
+        return {key: value for key, value in variables.items() if key.startswith(KEY_PREFIX)}
 
     async def version(self) -> str:
         """Return Airflow's version.
@@ -98,54 +90,8 @@ class AirflowTasks:
         Raises:
             ClusterError: there was no response, or it is not from an Airflow.
         """
-        return await asyncio.to_thread(self._checked_version)
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return the task instance's state, see `orphans.Waiters`."""
-        return await asyncio.to_thread(self._state, owner)
-
-    def _state(self, owner: Mapping[str, str]) -> str | None:
-        dag_id, run_id, task_id = ids = (owner["dag_id"], owner["run_id"], owner["task_id"])
-        mapped = f"/{owner['map_index']}" if int(owner.get("map_index", "-1")) >= 0 else ""
-        path = "/dags/{}/dagRuns/{}/taskInstances/{}".format(
-            *(quote(each, safe="") for each in (dag_id, run_id, task_id))
-        )
-        status, response = self._get(f"/api/v2{path}{mapped}")
-        detail = str(response.get("detail"))  # a 404 of Airflow itself names the task instance that does not exist
-        if status == _NOT_FOUND and all(f"{name}: `{owner[name]}`" in detail for name in _IDS):
-            return None
-        is_requested = tuple(response.get(name) for name in ("dag_id", "dag_run_id", "task_id")) == ids
-        if status != _OK or not is_requested or "state" not in response:
-            raise self._unexpected(status, response)
-        return str(response["state"] or "none")
-
-    def _installation_ids(self) -> dict[str, str]:
-        status, response = self._get(f"/api/v2/variables?limit=100&variable_key_pattern={KEY_PREFIX}")
-        if status != _OK or not isinstance(response.get("variables"), list):
-            raise self._unexpected(status, response)
-        variables = {str(each["key"]): str(each["value"]) for each in response["variables"]}
-        return {key: value for key, value in variables.items() if key.startswith(KEY_PREFIX)}
-
-    def _unexpected(self, status: int, response: Mapping[str, Any]) -> ClusterError:
-        return ClusterError(f"Airflow at {self._url} answered {status}: {_short(response)}", code=status)
-
-    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Return the HTTP status and the JSON response.
-
-        Raises:
-            PermissionDenied: the user may not read this path.
-            ClusterError: the server is not an Airflow.
-        """
-        self._checked_version()
-        self._token = self._token or self._get_token()
-        status, response = self._request(path)
-        if status in _REFUSALS:
-            raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(response)}", code=status)
-        return status, response
-
-    def _checked_version(self) -> str:
         if not self._version:
-            status, response = self._request("/api/v2/version")
+            status, response = await self._request("/api/v2/version")
             version = str(response.get("version", ""))
             if status != _OK or not version[:1].isdecimal() or "git_version" not in response:
                 raise ClusterError(
@@ -154,29 +100,61 @@ class AirflowTasks:
             self._version = version
         return self._version
 
-    def _get_token(self) -> str:
-        status, response = self._request("/auth/token", self._login)
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Return the task instance's state, see `orphans.Waiters`."""
+        dag_id, run_id, task_id = ids = (owner["dag_id"], owner["run_id"], owner["task_id"])
+        mapped = f"/{owner['map_index']}" if int(owner.get("map_index", "-1")) >= 0 else ""
+        path = "/dags/{}/dagRuns/{}/taskInstances/{}".format(
+            *(quote(each, safe="") for each in (dag_id, run_id, task_id))
+        )
+        status, response = await self._get(f"/api/v2{path}{mapped}")
+        detail = str(response.get("detail"))  # a 404 of Airflow itself names the task instance that does not exist
+        if status == _NOT_FOUND and all(f"{name}: `{owner[name]}`" in detail for name in _IDS):
+            return None
+        is_requested = tuple(response.get(name) for name in ("dag_id", "dag_run_id", "task_id")) == ids
+        if status != _OK or not is_requested or "state" not in response:
+            raise self._unexpected(status, response)
+        return str(response["state"] or "none")
+
+    def _unexpected(self, status: int, response: Mapping[str, Any]) -> ClusterError:
+        return ClusterError(f"Airflow at {self._url} answered {status}: {_short(response)}", code=status)
+
+    async def _get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Return the HTTP status and the JSON response.
+
+        Raises:
+            PermissionDenied: the user may not read this path.
+            ClusterError: the server is not an Airflow.
+        """
+        await self.version()
+        self._token = self._token or await self._get_token()
+        status, response = await self._request(path)
+        if status in _REFUSALS:
+            raise PermissionDenied(f"Airflow at {self._url} refused the request: {_short(response)}", code=status)
+        return status, response
+
+    async def _get_token(self) -> str:
+        status, response = await self._request("/auth/token", self._login)
         if "access_token" not in response:
             who = "the user and password" if self._login else "anybody without a user or a token"
             raise PermissionDenied(f"Airflow at {self._url} does not let {who} in ({status})", code=status)
         return str(response["access_token"])
 
-    def _request(self, path: str, body: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)  # noqa: S310 - see __init__
+    async def _request(self, path: str, body: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+        """Return the HTTP status and the JSON response; a redirect is not followed, because it would get the token."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        method = "POST" if body else "GET"
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT) as response:
-                return response.status, _parsed(response.read())
-        except urllib.error.HTTPError as error:
-            return error.code, _parsed(error.read())
-        except OSError as error:
-            why = getattr(error, "reason", None) or error
-            raise ClusterUnavailable(
-                f"Airflow at {self._url} does not answer: {getattr(why, 'strerror', None) or why}"
-            ) from error
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
+                session.request(
+                    method, f"{self._url}{path}", json=body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                return response.status, _parsed(await response.read())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            why = str(getattr(error, "strerror", None) or error) or "no response in time"
+            raise ClusterUnavailable(f"Airflow at {self._url} does not answer: {why}") from error
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
