@@ -215,7 +215,7 @@ def _run(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]] = 
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None  # noqa: S101 - `asyncio.run` made it
         started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
-        return await guarded(work, on_stop, [])
+        return await guarded(work, on_stop)
 
     with ThreadPoolExecutor(1, "ptjob") as pool:
         done = pool.submit(asyncio.run, main())

@@ -7,7 +7,6 @@ A job with another owner is only watched, unless the user adopts it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import getpass
 import secrets
 import signal
@@ -18,12 +17,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.cli.output import (
-    EXIT_INTERRUPTED,
     EXIT_USAGE,
     Refused,
+    cancel_on,
     emit_rows,
     notice,
-    refusal,
+    run,
     say_logged,
 )
 from ptjob_provider.core import history, kinds
@@ -235,13 +234,7 @@ class Following:
 
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
-        caught: list[int] = []
-        try:
-            return asyncio.run(guarded(work, self.interrupted, caught))
-        except PTJobError as error:
-            raise refusal(error) from error
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise SystemExit(_EXIT_TERMINATED if caught else EXIT_INTERRUPTED) from None
+        return run(guarded(work, self.interrupted), cancelled=_EXIT_TERMINATED)
 
     @property
     def _session(self) -> Session:
@@ -271,17 +264,9 @@ def owner_of_call(submission: str) -> Owner:
     return Owner(instance=INSTANCE, ids={"submitted_by": person, "submission": submission}, labels={})
 
 
-async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:
-    """Await the coroutine, and `on_stop()` if it is cancelled; SIGTERM cancels it and is appended to `caught`."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - `asyncio.run` made it
-
-    def terminate() -> None:
-        caught.append(signal.SIGTERM)
-        task.cancel()
-
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may add a handler
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]]) -> T:
+    """Await the coroutine, and `on_stop()` if it is cancelled, also by SIGTERM."""
+    cancel_on(signal.SIGTERM)
     try:
         return await work
     except asyncio.CancelledError:

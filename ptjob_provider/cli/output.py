@@ -6,6 +6,7 @@ they are replaced by escape sequences. Only a log that goes to a file or a progr
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,16 +106,45 @@ def refusal(error: PTJobError) -> Refused:
     return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine; translate the core's errors to messages and exit codes, and Ctrl-C to 130."""
+def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T:
+    """Run the coroutine; translate the core's errors to messages and exit codes, Ctrl-C to 130, and other signals.
+
+    Args:
+        work: the coroutine.
+        cancelled: the exit code if it is cancelled by another signal, see `cancel_on`.
+    """
     import asyncio
 
     try:
         return asyncio.run(work)
     except PTJobError as error:
         raise refusal(error) from error
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
+    except asyncio.CancelledError:
+        raise SystemExit(cancelled) from None
+
+
+def cancel_on(*signals: int) -> None:
+    """Cancel the current task on the first of these signals, so that it deletes what it has started.
+
+    Only the first one counts: a closed terminal sends two, and the deletion has its own timeouts.
+    """
+    import asyncio
+
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None  # noqa: S101 - `asyncio.run` made it
+
+    signalled = asyncio.Event()
+
+    def cancel() -> None:
+        if not signalled.is_set():
+            signalled.set()
+            task.cancel()
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may add a handler
+        for each in signals:
+            loop.add_signal_handler(each, cancel)
 
 
 def for_each(names: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from ptjob_provider.cli.completion import jobs_or_addresses
 from ptjob_provider.cli.data import claim_path
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import WholeNumber, of_jobs, pod_options
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
@@ -57,7 +57,7 @@ async def _show(target: Target, what: str, *, port: int, image: str | None, user
     """Show the TensorBoard until Ctrl-C. Before the address is printed, Ctrl-C is an interrupt, afterwards the end."""
     import asyncio
 
-    _cancel_on_signal()
+    cancel_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     image = image or target.installation().tensorboard_image
     remote, job = claim_path(what), None
     if remote is None:
@@ -97,25 +97,3 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
     kind = kinds.kind_of(job)
     own = pod_template.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
     return plan.run_by(image or plan.image or str(own))
-
-
-def _cancel_on_signal() -> None:
-    """Cancel the current task on a termination signal, so that it deletes what it has started.
-
-    Only the first signal counts: a closed terminal sends two, and the deletion has its own timeouts.
-    """
-    import asyncio
-
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None  # noqa: S101 - `asyncio.run` made it
-
-    signalled = asyncio.Event()
-
-    def cancel() -> None:
-        if not signalled.is_set():
-            signalled.set()
-            task.cancel()
-
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may add a handler
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(each, cancel)
