@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +21,7 @@ from ptjob_provider.cli.parameters import group_target_options
 from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Train": {
@@ -78,49 +77,12 @@ class Commands(click.Group):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
         click.Command.format_options(self, ctx, formatter)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options that precede the command."""
-        with _replacement_of_unknown_flag():
-            return super().parse_args(ctx, args)
-
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; report a cluster that cannot be reached like any other error."""
         try:
-            with _replacement_of_unknown_flag():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except PTJobError as error:
             raise refusal(error) from error
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a misspelt one, suggest similar names."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            import difflib
-
-            from ptjob_provider.cli.arena import COMMANDS
-
-            if args[0] in COMMANDS:
-                raise click.UsageError(f"{args[0]!r} is not here: {COMMANDS[args[0]]}", ctx=ctx) from None
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx))
-            hint = f" Did you mean {' or '.join(close)}?" if close else ""
-            raise click.UsageError(error.message + hint, ctx=ctx) from None
-
-
-@contextmanager
-def _replacement_of_unknown_flag() -> Iterator[None]:
-    """Name the replacement of a flag that Arena has and `ptjob` does not."""
-    try:
-        yield
-    except click.NoSuchOption as error:
-        from ptjob_provider.cli.arena import FLAGS
-
-        if error.option_name not in FLAGS:
-            raise
-        text = f"{error.option_name} is not here: {FLAGS[error.option_name]}"
-        raise click.UsageError(text, ctx=error.ctx) from None
 
 
 _EPILOG = "Use ptjob COMMAND --help for a command's options and ptjob run --help-all for all flags of a job."

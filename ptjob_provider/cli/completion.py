@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.cli.target import Target
 
+    Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
 _TIMEOUT = 3.0
 """Seconds; the user waits for the completion at the prompt."""
 
@@ -38,70 +40,38 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(script(context.find_root().command, {}, "ptjob", "_PTJOB_COMPLETE").source())  # noqa: TID251 - click's own program
 
 
-def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of jobs in this command line's namespace; none if they cannot be listed in time."""
-    return _completed(context, incomplete, _jobs)
+def _completion(words: Callable[[Target, click.Context], Awaitable[list[str]]]) -> Completion:
+    """Return the completion with these words; it offers nothing if they cannot be read in time."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        import asyncio
+
+        from ptjob_provider.cli.parameters import target_in
+        from ptjob_provider.core.errors import PTJobError
+
+        async def in_time() -> list[str]:
+            async with asyncio.timeout(_TIMEOUT):
+                return await words(target_in(context), context)
+
+        try:
+            return [word for word in asyncio.run(in_time()) if word.startswith(incomplete)]
+        except (PTJobError, TimeoutError, click.UsageError):
+            return []
+
+    return complete
 
 
-def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the replicas of this command line's job, in the form that `-i` takes."""
-    # If an option lacks its value, click stops parsing and leaves the name in `args`.
-    name = context.params.get("name") or next(iter(context.args), None)
-    return _completed(context, incomplete, lambda target: _replicas(target, name)) if name else []
-
-
-def mounts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the claims as the beginning of a mount: `models:/`."""
-    return _completed(context, incomplete, lambda target: _claims(target, "{}:/"))
-
-
-def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the claims as the beginning of an address: `pvc://models/`."""
-    return _completed(context, incomplete, lambda target: _claims(target, "pvc://{}/"))
-
-
-def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return names of jobs, or addresses of claims if the text begins with `pvc:`."""
-    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
-
-
-def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the namespaces known without a request: those of contexts, or of this machine's jobs."""
-    return _completed(context, incomplete, _namespaces)
-
-
-def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the kinds of jobs."""
-    from ptjob_provider.core.manifest import KINDS
-
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
-
-
-def _completed(context: click.Context, incomplete: str, words: Callable[[Target], Awaitable[list[str]]]) -> list[str]:
-    import asyncio
-
-    from ptjob_provider.cli.parameters import target_in
-    from ptjob_provider.core.errors import PTJobError
-
-    async def in_time() -> list[str]:
-        async with asyncio.timeout(_TIMEOUT):
-            return await words(target_in(context))
-
-    try:
-        return [word for word in asyncio.run(in_time()) if word.startswith(incomplete)]
-    except (PTJobError, TimeoutError, click.UsageError):
-        return []
-
-
-async def _jobs(target: Target) -> list[str]:
+async def _jobs(target: Target, _: click.Context) -> list[str]:
     return [job["metadata"]["name"] for job in await target.jobs(target.open(), {})]
 
 
-async def _replicas(target: Target, name: str) -> list[str]:
+async def _replicas(target: Target, context: click.Context) -> list[str]:
     from ptjob_provider.core.kinds import replicas as replicas_of
 
-    job = await target.find(target.open(), name)
-    return [f"{replica.role}-{replica.index}" for replica in replicas_of(job)]
+    # If an option lacks its value, click stops parsing and leaves the name in `args`.
+    name = context.params.get("name") or next(iter(context.args), None)
+    job = await target.find(target.open(), name) if name else None
+    return [f"{replica.role}-{replica.index}" for replica in replicas_of(job)] if job else []
 
 
 async def _claims(target: Target, form: str) -> list[str]:
@@ -109,5 +79,33 @@ async def _claims(target: Target, form: str) -> list[str]:
     return [form.format(claim["metadata"]["name"]) for claim in claims]
 
 
-async def _namespaces(target: Target) -> list[str]:
+async def _namespaces(target: Target, _: click.Context) -> list[str]:
     return target.known_namespaces()
+
+
+job_names = _completion(_jobs)
+"""Names of jobs in this command line's namespace."""
+
+replicas = _completion(_replicas)
+"""Replicas of this command line's job, in the form that `-i` takes."""
+
+mounts = _completion(lambda target, _: _claims(target, "{}:/"))
+"""Claims as the beginning of a mount: `models:/`."""
+
+addresses = _completion(lambda target, _: _claims(target, "pvc://{}/"))
+"""Claims as the beginning of an address: `pvc://models/`."""
+
+namespaces = _completion(_namespaces)
+"""Namespaces that are known without a request: those of contexts, or of this machine's jobs."""
+
+
+def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return names of jobs, or addresses of claims if the text begins with `pvc:`."""
+    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
+
+
+def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds of jobs."""
+    from ptjob_provider.core.manifest import KINDS
+
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
