@@ -59,7 +59,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of the commands, in the order of `SECTIONS`."""
-        return [name for commands in SECTIONS.values() for name in commands]
+        return list(self.commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         """Import and return a command; None if the name is unknown."""
@@ -85,10 +85,13 @@ class Commands(click.Group):
             raise refusal(error) from error
 
 
+_NAMES = {name: click.Command(name) for commands in SECTIONS.values() for name in commands}
+"""What click completes, and suggests for a misspelt command."""
+
 _EPILOG = "Use ptjob COMMAND --help for a command's options and ptjob run --help-all for all flags of a job."
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=Commands, commands=_NAMES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @group_target_options
 @click.option(
     "--loglevel",

@@ -24,7 +24,7 @@ from ptjob_provider.cli.parameters import (
 )
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.spec.pods import label_map
@@ -76,19 +76,13 @@ async def _rows(target: Target, selector: Mapping[str, str], *, with_nodes: bool
         return [row_of(job) for job in jobs]
     slots = asyncio.Semaphore(_AT_ONCE)
     nodes = await asyncio.gather(*(_nodes(backend, job, slots) for job in jobs))
-    if denied := next((each for each in nodes if isinstance(each, PermissionDenied)), None):
-        notice(f"not all nodes are known: {denied}")
-    known = ([] if isinstance(each, PermissionDenied) else each for each in nodes)
-    return [{**row_of(job), "nodes": names} for job, names in zip(jobs, known, strict=True)]
+    return [{**row_of(job), "nodes": names} for job, names in zip(jobs, nodes, strict=True)]
 
 
-async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> list[str] | PermissionDenied:
-    """Return the nodes of a job's pods, rank 0's first, or the error if the pods may not be read."""
-    try:
-        async with slots:
-            pods = await _pods(backend, JobRef.of(job))
-    except PermissionDenied as error:
-        return error
+async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> list[str]:
+    """Return the nodes of a job's pods, rank 0's first."""
+    async with slots:
+        pods = await _pods(backend, JobRef.of(job))
     replica_of = kinds.replica_of(job)
     placed = {replica_of(pod): (pod.get("spec") or {}).get("nodeName") for pod in pods}
     nodes = [placed.get(replica.name) for replica in kinds.replicas(job)]

@@ -73,8 +73,7 @@ def emit(value: object, output: str) -> None:
     import yaml
 
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    is_plain = text == printable(text)
-    say(text if is_plain else yaml.safe_dump(value, sort_keys=False, allow_unicode=False), nl=False)
+    say(text if text == printable(text) else yaml.safe_dump(value, sort_keys=False), nl=False)
 
 
 def emit_rows(names: Iterable[str], rows: object, output: str) -> None:

@@ -59,12 +59,6 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Styled]]
 
-    def column(self, name: str) -> list[str]:
-        """Return the texts of a column."""
-        index = self.columns.index(name)
-        cells = [row[index] for row in self.rows]
-        return [cell.text if isinstance(cell, Styled) else cell for cell in cells]
-
 
 def show(table: Table) -> None:
     """Print a table; outside a terminal, lines are only wrapped after `_WIDE` characters."""
@@ -79,16 +73,13 @@ def show(table: Table) -> None:
         drawn.add_column(style="dim")
         drawn.add_column(overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(each if isinstance(each, str) else Text(*each) for each in map(_printable, row)))
+        styled = (Styled(each, "") if isinstance(each, str) else each for each in row)
+        drawn.add_row(*(Text(printable(each.text), each.style) for each in styled))
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
         console.print(drawn)
     for line in printed.get().splitlines():
         click.echo(_trimmed(line))  # noqa: TID251 - the colours are ours, and the cells are printable
-
-
-def _printable(cell: str | Styled) -> str | Styled:
-    return printable(cell) if isinstance(cell, str) else Styled(printable(cell.text), cell.style)
 
 
 def show_rows(

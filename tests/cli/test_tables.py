@@ -20,6 +20,12 @@ from rows import each_row
 NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
 
 
+def column(table: tables.Table, name: str) -> list[str]:
+    """Return the texts of a column."""
+    cells = [row[table.columns.index(name)] for row in table.rows]
+    return [cell if isinstance(cell, str) else cell.text for cell in cells]
+
+
 def pod(index: int, phase: str) -> dict[str, Any]:
     """Return a pod of the TrainJob, as JobSet labels and names it."""
     labels = {
@@ -52,7 +58,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     snapshot = await look(backend, "team", "digits", inspect=False, now=datetime(2026, 11, 20, 10, 10, tzinfo=UTC))
 
     shown = tables.replicas(snapshot)
-    assert [shown.column(name) for name in ("REPLICA", "PHASE", "AGE", "NODE")] == [
+    assert [column(shown, name) for name in ("REPLICA", "PHASE", "AGE", "NODE")] == [
         ["digits-node-0-0", "digits-node-0-1", "digits-node-0-2"],
         ["Running", "Pending", "not made"],
         ["9m0s", "9m0s", ""],
@@ -177,7 +183,7 @@ async def test_the_progress_that_a_trainjob_reports_is_shown(
 )
 def test_a_list_says_how_long_a_job_has_run_and_not_how_old_it_is(name: str, ran: str) -> None:
     """As its conditions tell; `-` where it never ran, or begins anew."""
-    assert tables.jobs([row_of(recorded(name))], now=NOW).column("RAN") == [ran]
+    assert column(tables.jobs([row_of(recorded(name))], now=NOW), "RAN") == [ran]
 
 
 def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
@@ -185,7 +191,7 @@ def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
     job = recorded("pytorchjob-failed")
     job["status"]["conditions"] = [each for each in job["status"]["conditions"] if each["type"] != "Running"]
 
-    assert tables.jobs([row_of(job)], now=NOW).column("RAN") == ["-"]
+    assert column(tables.jobs([row_of(job)], now=NOW), "RAN") == ["-"]
 
 
 def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_made() -> None:
@@ -193,11 +199,11 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
     job = recorded("trainjob-succeeded")["job"]
     noted = PodHistory(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
 
-    unseen = tables.jobs([row_of(job)], now=NOW).column("RAN")
+    unseen = column(tables.jobs([row_of(job)], now=NOW), "RAN")
     job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(noted)
-    assert (unseen, tables.jobs([row_of(job)], now=NOW).column("RAN")) == (["<9s"], ["6s"])
+    assert (unseen, column(tables.jobs([row_of(job)], now=NOW), "RAN")) == (["<9s"], ["6s"])
     failed = recorded("trainjob-failed-node")["job"]
-    assert tables.jobs([row_of(failed)], now=NOW).column("RAN") == ["-"]
+    assert column(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
 
 
 async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_that_nobody_knows() -> None:
@@ -211,7 +217,7 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
     told = dict(tables.job(snapshot).rows)
     assert (told["waited"], told["ran"]) == ("not known", "not known")
     assert told["reason"].startswith("nobody followed the job, so it is unknown how its replicas ended; the job says: ")
-    assert set(tables.replicas(snapshot).column("PHASE")) == {"not seen"}
+    assert set(column(tables.replicas(snapshot), "PHASE")) == {"not seen"}
 
 
 @each_row(
@@ -240,7 +246,7 @@ async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_wha
 
     seen = PodHistory(terminations=(killed,), first_running_at=ran_at)
 
-    assert tables.replicas(replace(snapshot, record=seen)).column("ENDED WITH") == ["", shown]
+    assert column(tables.replicas(replace(snapshot, record=seen)), "ENDED WITH") == ["", shown]
 
 
 async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
@@ -255,6 +261,6 @@ async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_h
 
     shown = tables.replicas(replace(snapshot, record=seen))
 
-    assert shown.column("ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
-    assert shown.column("PHASE") == ["gone", "gone"]
+    assert column(shown, "ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
+    assert column(shown, "PHASE") == ["gone", "gone"]
     assert snapshot.to_dict()["run_seconds"] == 91.0

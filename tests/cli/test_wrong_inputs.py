@@ -49,7 +49,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("--backend cloud list", 2, "--backend", "cloud", "'kubernetes', 'local'"),
     ("list --backend cloud", 2, "--backend", "cloud", "'kubernetes', 'local'"),
     ("--loglevel loud list", 2, "--loglevel", "loud", "'debug', 'info'"),
-    ("--kubeconfig /none list", 2, "--kubeconfig", "/none", "the path of a kubeconfig"),
+    ("--kubeconfig /none list", 2, "--kubeconfig PATH", "/none is not there", ""),
     ("--kubeconfig /dev/null list", 2, "kubeconfig", "/dev/null", "a YAML map of `clusters`, `contexts`"),
     ("--kubeconfig / list", 2, "configuration", "/: Is a directory", ""),
     ("list --kubeconfig FILES/list", 2, "kubeconfig", "FILES/list", "a YAML map of `clusters`"),
