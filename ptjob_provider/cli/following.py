@@ -152,7 +152,7 @@ class Following:
         exact_name = has_literal_name(job) if self.exact_name is None else self.exact_name
         try:
             submission = await self._session.submit(
-                named, exact_name=exact_name, installation=self.target.installation()
+                named, exact_name=exact_name, installation=self.target.settings.installation()
             )
         except JobAlreadyExists as error:
             if not exact_name:
@@ -244,7 +244,7 @@ class Following:
             owner=owner_of_call(secrets.token_hex(6)),
             store=ResumedAttempts(None),
             on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
-            api_error_timeout=self.target.api_error_timeout,
+            api_error_timeout=self.target.settings.api_error_timeout(),
             tell=notice,
         )
 

@@ -174,7 +174,7 @@ async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
     from ptjob_provider.core.run.snapshot import look
 
     snapshot = await look(
-        target.open(), target.namespace, name, kind=target.kind, preferred=target.preferred_kind, inspect=inspect
+        target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )
     if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
         return snapshot

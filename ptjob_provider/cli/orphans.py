@@ -126,7 +126,7 @@ async def _swept(
         namespace=target.namespace,
         instance=instance,
         grace=older_than,
-        unfollowed_grace=target.orphan_grace,
+        unfollowed_grace=target.settings.orphan_grace(),
         stop=delete,
     )
     return [finding async for finding in findings]

@@ -290,7 +290,7 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
 
     job = described_job(given, filename, words)
     try:
-        installation = target.installation()
+        installation = target.settings.installation()
         rendered = kinds.requested_kind(job, preferred=installation.kind).render(
             job.in_namespace(target.namespace),
             owner=owner_of_call("rendered"),

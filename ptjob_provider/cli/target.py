@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import ClusterConfig
     from ptjob_provider.core.local import LocalConfig
     from ptjob_provider.core.run.options import Options
-    from ptjob_provider.core.spec import Installation
 
 BACKENDS = ("kubernetes", "local")
 
@@ -81,6 +79,17 @@ class Target:
             return _POD_NAMESPACE.read_text().strip()
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
+    @property
+    def settings(self) -> Options:
+        """The installation's options, each of which is parsed when it is read."""
+        from ptjob_provider.core.run.options import Options
+        from ptjob_provider.provider_info import OPTIONS
+
+        return Options(
+            text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),
+            title=lambda name: f"[ptjob] {name}",
+        )
+
     def known_namespaces(self) -> list[str]:
         """Return the namespaces known without a request: those of contexts, or of this machine's jobs.
 
@@ -106,7 +115,7 @@ class Target:
         from ptjob_provider.core.kubernetes import KubernetesBackend
 
         if for_new_jobs:
-            return KubernetesBackend(self._cluster, probe=self._read_options().probe())
+            return KubernetesBackend(self._cluster, probe=self.settings.probe())
         return KubernetesBackend(self._cluster)
 
     def inspector(self) -> Inspector:
@@ -127,22 +136,9 @@ class Target:
         """Return the options for access to files on claims inside the cluster."""
         from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
 
-        options = self._read_options()
+        options = self.settings
         chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or FILES_IMAGE}"
         return FileOptions(image=chosen, user=user, timeout=options.probe().timeout)
-
-    def installation(self) -> Installation:
-        """Return the installation's settings for every job.
-
-        Raises:
-            InvalidSpec: a setting cannot be read.
-        """
-        return self._read_options().installation()
-
-    @property
-    def preferred_kind(self) -> str | None:
-        """Kind of new jobs that do not name one, and the first kind to look up; None if none is configured."""
-        return self._read_options().kind()
 
     async def find(self, backend: Backend, name: str) -> Manifest:
         """Return the job of this name, of the kind on the command line, else of the first kind with such a job.
@@ -153,7 +149,7 @@ class Target:
         """
         from ptjob_provider.core.run.lookup import find_job
 
-        return await find_job(backend, self.namespace, name, kind=self.kind, preferred=self.preferred_kind)
+        return await find_job(backend, self.namespace, name, kind=self.kind, preferred=self.settings.kind())
 
     async def jobs(self, backend: Backend, selector: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the jobs with these labels, of the namespace or of all.
@@ -166,18 +162,8 @@ class Target:
         return await list_jobs(backend, "" if self.is_everywhere else self.namespace, selector, kind=self.kind)
 
     @property
-    def api_error_timeout(self) -> float:
-        """Seconds for which the API server may refuse requests about a job."""
-        return self._read_options().api_error_timeout()
-
-    @property
-    def orphan_grace(self) -> timedelta:
-        """Time for which the search for orphans keeps a job that could no longer be followed."""
-        return self._read_options().orphan_grace()
-
-    @property
     def _local(self) -> LocalConfig:
-        config = self._read_options().local(default_root=self.root, environ=os.environ)
+        config = self.settings.local(default_root=self.root, environ=os.environ)
         return replace(config, root=self.root, claims=self.claims)
 
     @property
@@ -196,16 +182,7 @@ class Target:
             in_cluster=in_cluster,
             kube_config_path=paths or None,
             context=self.context,
-            usage_interval=self._read_options().usage_interval(),
-        )
-
-    def _read_options(self) -> Options:
-        from ptjob_provider.core.run.options import Options
-        from ptjob_provider.provider_info import OPTIONS
-
-        return Options(
-            text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),
-            title=lambda name: f"[ptjob] {name}",
+            usage_interval=self.settings.usage_interval(),
         )
 
 
@@ -231,10 +208,12 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
     """
     configured = airflow_section(environ)
     variables = {
-        name.removeprefix("PTJOB_").lower(): value for name, value in environ.items() if name.startswith("PTJOB_")
+        name.removeprefix("PTJOB_").lower(): value
+        for name, value in environ.items()
+        if name.startswith("PTJOB_") and value
     }
-    root = _first(given.root, variables.get("local_root"), configured.get("local_root"))
-    claims = _first(given.claims, variables.get("local_claims"), configured.get("local_claims"))
+    options = {**configured, **variables}
+    root, claims = given.root or options.get("local_root"), given.claims or options.get("local_claims")
     kubeconfigs = _kubeconfigs(given, environ)
     has_cluster = bool(kubeconfigs) or "KUBERNETES_SERVICE_HOST" in environ
     return Target(
@@ -251,12 +230,8 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         context=given.context,
         kind=given.kind,
         is_everywhere=given.all_namespaces,
-        options={**configured, **variables},
+        options=options,
     )
-
-
-def _first(*texts: str | None) -> str | None:
-    return next((text for text in texts if text), None)
 
 
 def airflow_home(environ: Mapping[str, str]) -> Path:

@@ -58,7 +58,7 @@ async def _show(target: Target, what: str, *, port: int, image: str | None, user
     import asyncio
 
     cancel_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    image = image or target.installation().tensorboard_image
+    image = image or target.settings.installation().tensorboard_image
     remote, job = claim_path(what), None
     if remote is None:
         job = await _job(target, what)

@@ -223,11 +223,13 @@ def test_the_installation_says_how_often_use_is_measured(
 
 def test_the_installation_says_how_long_refusals_are_waited_out_and_jobs_are_spared(home: Path) -> None:
     """A quarter of an hour and a day if it says nothing."""
-    before = find_target(TargetOptions(), {})
-    place = find_target(TargetOptions(), configured(home, "[ptjob]\napi_error_timeout = 60\norphan_grace = 3600\n"))
+    before = find_target(TargetOptions(), {}).settings
+    after = find_target(
+        TargetOptions(), configured(home, "[ptjob]\napi_error_timeout = 60\norphan_grace = 3600\n")
+    ).settings
 
-    assert (before.api_error_timeout, before.orphan_grace) == (900, timedelta(days=1))
-    assert (place.api_error_timeout, place.orphan_grace) == (60, timedelta(hours=1))
+    assert (before.api_error_timeout(), before.orphan_grace()) == (900, timedelta(days=1))
+    assert (after.api_error_timeout(), after.orphan_grace()) == (60, timedelta(hours=1))
 
 
 @each_row("words", [["list"], ["doctor"], ["get", "x"], ["top", "node"], ["data", "ls", "pvc://a/"]])
@@ -286,7 +288,7 @@ async def test_the_installations_kind_is_made_and_looked_for_first(home: Path) -
     with pytest.raises(JobNotFound):
         await replace(place, kind="PyTorchJob").find(backend, "digits")
 
-    assert place.installation().kind == "TrainJob"
+    assert place.settings.installation().kind == "TrainJob"
     assert backend.kinds_read == ["TrainJob", "PyTorchJob", "PyTorchTrainingJob", "PyTorchJob"]
 
 
