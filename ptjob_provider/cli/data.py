@@ -128,10 +128,9 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             local = Path(target_path).resolve()
             run(access(claim, lambda files: files.pack(path, archive)))
             archive.seek(0)
-            into_folder = local.is_dir()
-            folder = local if into_folder else local.parent
-            name = (posixpath.basename(path.rstrip("/")) or claim) if into_folder else local.name
-            claim_files.unpack(archive, folder, folder, name)
+            if local.is_dir():
+                local /= posixpath.basename(path.rstrip("/")) or claim
+            claim_files.unpack(archive, local.parent, local.parent, local.name)
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()

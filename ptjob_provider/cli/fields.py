@@ -270,17 +270,15 @@ def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
         return f"{name} is missing: {rest}" if is_unset else text
     inside = (f".{field[2]}" if field[2] and len(flag.path) == 1 else "") + field[3]
     within = f" ({inside.removeprefix('.')})" if re.search(r"\.\w", inside) else ""
-    return f"{name}{within}: {_rule(flag, f'is missing; {rest}' if is_unset else rest, given[flag.parameter])}"
+    return f"{name}{within}: {_rule(flag, f'is missing; {rest}' if is_unset else rest)}"
 
 
-def _rule(flag: Flag, rest: str, value: object) -> str:
+def _rule(flag: Flag, rest: str) -> str:
     """Return the part of an error after the field's name, worded for the command line."""
     if flag.shape == "switch":
         rest = rest.partition(_REFUSED)[2] or rest
     elif "seconds" in flag.path[-1] and "a whole number" in rest:
         rest = f"{rest}, or {SPAN_RULE}"
-    elif isinstance(value, str) and value.startswith("--"):
-        rest = f"{rest}; this flag takes a value, and {value!r} follows instead"
     return re.sub(r"`([a-z_]+)`", lambda match: f"`{_flag_name(match[1])}`", rest)
 
 

@@ -230,7 +230,7 @@ def test_the_environment_is_inherited_named_and_marked() -> None:
     assert found.env["HOSTNAME"] == "j-master-0"
     assert found.env["PATH"] == "/pod/bin/pytorch:/bin"
     assert found.env["CUDA_VISIBLE_DEVICES"] == ""
-    assert found.env["PTJOB_LOCAL_PROCESS"] == found.mark == "J/P/pytorch/"
+    assert found.env["PTJOB_LOCAL_PROCESS"] == "J/P/pytorch/"
     assert found.env["RANK"] == "0"
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -146,7 +146,7 @@ def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
     command = [sys.executable, "-P", "-m", "ptjob_provider.core.local.supervisor", str(files.path)]
     subprocess.run(  # noqa: S603 - our own module
         command,
-        input=json.dumps(setup.to_dict()).encode(),
+        input=json.dumps(asdict(setup)).encode(),
         env={**setup.environment, **_import_path()},
         cwd="/",
         pass_fds=(lock,),

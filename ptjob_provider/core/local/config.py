@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -138,12 +138,8 @@ class Setup:
         """Return the facts about an image; without a replacement only the interpreter."""
         return self.images.get(name) or ImageFacts(python=self.python, env={}, files={})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the setup with the fields of `to_dict`."""
+        """Return the setup with the fields of `dataclasses.asdict`."""
         images = {name: ImageFacts(**facts) for name, facts in fields["images"].items()}
         return cls(**{**fields, "images": images, "stores": Stores(**fields["stores"])})

@@ -206,7 +206,6 @@ class Launch:
         argv: the command line.
         env: the whole environment; never written to disk.
         working_dir: the working directory.
-        mark: value of the variable `MARK`, which identifies the container's processes.
         logs_as_message: a failed container without a termination message gets the end of its log as message.
         message_file: replaces `terminationMessagePath` in variables and arguments.
     """
@@ -217,7 +216,6 @@ class Launch:
     argv: Sequence[str]
     env: Mapping[str, str]
     working_dir: str
-    mark: str
     logs_as_message: bool = True
     message_file: str = ""
 
@@ -281,15 +279,9 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str
         argv=with_interpreter(argv, image.python),
         env=_environment(plan, image, variables, paths, container["name"]),
         working_dir=working_directory(container, image, paths, plan.root),
-        mark=mark(plan, container["name"]),
         logs_as_message=container.get("terminationMessagePolicy") != "File",
         message_file=message_file,
     )
-
-
-def mark(plan: PodPlan, container: str) -> str:
-    """Return the value of `MARK` for all processes of one container."""
-    return f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/"
 
 
 def pod_fields(pod: Manifest) -> dict[str, str]:
@@ -321,7 +313,7 @@ def _environment(
         **both,
         "PATH": f"{plan.programs}/{container}:{both.get('PATH', '')}",
         "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
-        MARK: mark(plan, container),
+        MARK: f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/",
     }
 
 

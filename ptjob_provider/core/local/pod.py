@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.local import launch, processes
-from ptjob_provider.core.local.launch import LOOPBACK, PodPlan
+from ptjob_provider.core.local.launch import LOOPBACK, MARK, PodPlan
 from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL, instant
 from ptjob_provider.core.local.store import read
@@ -145,7 +145,7 @@ class Container:
         """Kill all processes of the container, including those that left its process group."""
         if self._process is not None:
             self._signal_group(signal.SIGKILL)
-            processes.kill(processes.marked(self.plan.mark, processes.descendants()))
+            processes.kill(processes.marked(self.plan.env[MARK], processes.descendants()))
 
     def wire(self) -> dict[str, Any]:
         """Return the container's entry in `containerStatuses` of its pod."""
