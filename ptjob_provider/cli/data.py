@@ -15,7 +15,7 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.completion import addresses
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say
-from ptjob_provider.cli.parameters import output_option, pass_target, pod_options, target_options
+from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.outputs.contract import SCHEME
@@ -42,7 +42,7 @@ def data() -> None:
 
 
 @data.command("list")
-@output_option
+@table_output_option
 @target_options
 @pass_target
 def list_(target: Target, output: str | None) -> None:
@@ -93,7 +93,7 @@ def create(target: Target, name: str, *, size: str | None, access_mode: str | No
 @data.command()
 @click.argument("address", metavar="pvc://CLAIM/PATH", shell_complete=addresses)
 @_pod_options
-@output_option
+@table_output_option
 @target_options
 @pass_target
 def ls(target: Target, address: str, *, image: str | None, user: int | None, output: str | None) -> None:

@@ -10,7 +10,7 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.output import EXIT_FAILED, emit_rows, run, say
-from ptjob_provider.cli.parameters import airflow_options, pass_target, program_output_option, target_options
+from ptjob_provider.cli.parameters import airflow_options, output_option, pass_target, target_options
 from ptjob_provider.cli.target import worker_origin
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.inspector import Check
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@program_output_option("Output format; name prints what is missing.")
+@output_option("Output format; name prints what is missing.")
 @airflow_options
 @target_options
 @pass_target

@@ -20,7 +20,7 @@ from ptjob_provider.cli.parameters import (
     of_one_job,
     output_option,
     span,
-    wide_output_option,
+    table_output_option,
 )
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
@@ -53,7 +53,7 @@ DELETE_TIMEOUT = 60.0
 @click.option(
     "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
 )
-@wide_output_option
+@output_option("Output format; wide: the table with nodes (one more request per job).  [default: a table]", "wide")
 @all_namespaces_option
 @of_jobs
 def list_(target: Target, labels: tuple[str, ...], output: str | None) -> None:
@@ -136,7 +136,7 @@ def _selector(labels: tuple[str, ...]) -> dict[str, str]:
     help="Inspect the outputs again; on a cluster this starts a pod.  [default: show the last report]",
 )
 @click.option("-e", "--events", "with_events", is_flag=True, help="Also show the events about the job and its pods.")
-@output_option
+@table_output_option
 @of_one_job
 def get(target: Target, name: str, *, outputs: bool, with_events: bool, output: str | None) -> None:
     """Show one job: replicas, outputs, why it failed or waits.
@@ -183,7 +183,7 @@ async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
 
 
 @click.command()
-@output_option
+@table_output_option
 @of_one_job
 def events(target: Target, name: str, output: str | None) -> None:
     """Show the events of a job and its pods.

@@ -11,7 +11,7 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.output import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit_rows, run, say
-from ptjob_provider.cli.parameters import airflow_options, output_option, pass_target, span, target_options
+from ptjob_provider.cli.parameters import airflow_options, pass_target, span, table_output_option, target_options
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import instance_of, names_host
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Ignore younger jobs."
 )
 @click.option("--delete", is_flag=True, help="Delete the running ones; ended jobs and all claims stay.")
-@output_option
+@table_output_option
 @target_options
 @pass_target
 def orphans(

@@ -70,26 +70,12 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
     return duration
 
 
-def output_option(command: C) -> C:
-    """Add `-o`; `wide`, which Arena and kubectl accept, prints the same table as the default."""
-    return _output(
-        "Output format; wide: the same as the default.  [default: a table]",
-        callback=lambda _, __, value: None if value == "wide" else value,
-    )(command)
+def output_option(text: str, *more: str, **how: Any) -> Callable[[C], C]:
+    """Return `-o` with this help, for programs; with `more`, also for other words than json, yaml and name."""
+    return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name", *more]), help=text, **how)
 
 
-def wide_output_option(command: C) -> C:
-    """Add `-o` for a command in which `wide` shows more."""
-    return _output("Output format; wide: the table with nodes (one more request per job).  [default: a table]")(command)
-
-
-def program_output_option(text: str, **how: Any) -> Callable[[C], C]:
-    """Return `-o` for a command without a table."""
-    return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help=text, **how)
-
-
-def _output(text: str, **how: Any) -> Callable[[C], C]:
-    return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name", "wide"]), help=text, **how)
+table_output_option = output_option("Output format.  [default: a table]")
 
 
 def pod_options(image: str, user: str) -> Callable[[C], C]:

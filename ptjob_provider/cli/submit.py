@@ -22,8 +22,8 @@ from ptjob_provider.cli.parameters import (
     WholeNumber,
     delete_on_interrupt_option,
     of_one_job,
+    output_option,
     pass_target,
-    program_output_option,
     span,
     target_options,
 )
@@ -180,7 +180,7 @@ def _job_command(command: Callable[..., None]) -> click.Command:
 
 
 @_job_command
-@program_output_option("Print the job's reference.")
+@output_option("Print the job's reference.")
 def submit(
     target: Target, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any
 ) -> None:
@@ -228,7 +228,7 @@ def submit(
 )
 @click.option("--keep-running-pods", is_flag=True, help="Do not stop replicas that still run when the job has ended.")
 @delete_on_interrupt_option
-@program_output_option("Print the result, or the job's name; the log goes to stderr.")
+@output_option("Print the result, or the job's name; the log goes to stderr.")
 def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and follow it to its end.
 
@@ -259,7 +259,7 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
 )
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @delete_on_interrupt_option
-@program_output_option("Print the result, or the name, at the end.")
+@output_option("Print the result, or the name, at the end.")
 @of_one_job
 def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
     """Follow a job to its end, as `run` does.
@@ -276,7 +276,7 @@ def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
 
 
 @_job_command
-@program_output_option("", default="yaml", show_default=True)
+@output_option("", default="yaml", show_default=True)
 def render(target: Target, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send.
 

@@ -15,8 +15,8 @@ from ptjob_provider.cli.output import notice, run, say
 from ptjob_provider.cli.parameters import (
     all_namespaces_option,
     of_jobs,
-    output_option,
     pass_target,
+    table_output_option,
     target_options,
 )
 from ptjob_provider.core import history, kinds
@@ -39,7 +39,7 @@ def top() -> None:
 
 
 @top.command("node")
-@output_option
+@table_output_option
 @target_options
 @pass_target
 def node(target: Target, output: str | None) -> None:
@@ -57,7 +57,7 @@ def node(target: Target, output: str | None) -> None:
 
 @top.command("job")
 @click.argument("name", required=False, shell_complete=job_names)
-@output_option
+@table_output_option
 @all_namespaces_option
 @of_jobs
 def job(target: Target, name: str | None, output: str | None) -> None:

@@ -27,15 +27,12 @@ def job(*, master: str = "Never", worker: str | None = "Never", **policy: Any) -
     return defaulted({"metadata": meta, "spec": {"pytorchReplicaSpecs": roles, "runPolicy": policy}})
 
 
-def pod(
-    name: str, phase: str = "Running", *, code: int | None = None, restarts: int = 0, going: bool = False
-) -> dict[str, Any]:
+def pod(name: str, phase: str = "Running", *, code: int | None = None, restarts: int = 0) -> dict[str, Any]:
     role, index = name.split("-")
     state = {"terminated": {"exitCode": code}} if code is not None else {"running": {}}
     labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": index}
-    deletion = {"deletionTimestamp": "2026-11-20T10:00:00Z"} if going else {}
     return {
-        "metadata": {"name": f"j-{name}", "labels": labels, **deletion},
+        "metadata": {"name": f"j-{name}", "labels": labels},
         "status": {
             "phase": phase,
             "containerStatuses": [
@@ -67,14 +64,6 @@ def test_a_master_that_succeeded_is_seen_before_a_worker_that_failed() -> None:
     outcome = after(job(), [pod("master-0", "Succeeded"), pod("worker-0", "Failed", code=1)])
 
     assert types(outcome.status) == ["Created", "Succeeded"]
-
-
-def test_a_pod_that_is_being_deleted_counts_as_failed() -> None:
-    """The operator takes it for one of a lost node."""
-    outcome = after(job(worker="OnFailure"), [pod("master-0"), pod("worker-0", going=True)])
-
-    assert outcome.status["replicaStatuses"]["Worker"]["failed"] == 1
-    assert message(outcome.status, "Restarting") == "PyTorchJob j is restarting because 1 Worker replica(s) failed."
 
 
 def test_restarts_of_a_pod_that_does_not_run_do_not_count() -> None:

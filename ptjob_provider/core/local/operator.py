@@ -11,7 +11,7 @@ Succeeded and Failed set Running to false; after Failed, the conditions no longe
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -216,47 +216,52 @@ def _past_backoff_limit(policy: Mapping[str, Any], pods: Sequence[Manifest]) -> 
 
 
 def _reconcile_replicas(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
-    outcome = Pass(status=status)
+    status = {"startTime": instant(now), **status}
+    create: list[tuple[str, int]] = []
+    delete: list[str] = []
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
-        outcome = _reconcile_role(job, outcome, role, [pod for pod in pods if _role(pod) == role], now)
-        present = {int(pod["metadata"]["labels"][INDEX_LABEL]) for pod in pods if _role(pod) == role}
-        missing = tuple((role, index) for index in range(replica["replicas"]) if index not in present)
-        outcome = replace(outcome, create=outcome.create + missing)
-    return replace(outcome, status=_judged(job, {"startTime": instant(now), **outcome.status}, now))
+        own = [pod for pod in pods if _role(pod) == role]
+        present = {int(pod["metadata"]["labels"][INDEX_LABEL]) for pod in own}
+        create += [(role, index) for index in range(replica["replicas"]) if index not in present]
+        failed = [pod for pod in own if _phase(pod) == "Failed" and replica["restartPolicy"] != "Never"]
+        delete += [_name(pod) for pod in failed if _is_replaced(pod, replica)]
+        for pod in failed:
+            status = _with_failed_pod(job, status, role, is_replaced=_is_replaced(pod, replica), now=now)
+        status = {**status, "replicaStatuses": {**status.get("replicaStatuses", {}), role: _counts(own)}}
+    return Pass(status=_judged(job, status, now), create=tuple(create), delete=tuple(delete))
 
 
-def _reconcile_role(job: Manifest, outcome: Pass, role: str, pods: Sequence[Manifest], now: datetime) -> Pass:
-    name, policy = job["metadata"]["name"], job["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"]
-    status, delete = outcome.status, outcome.delete
-    for pod in pods:
-        if _phase(pod) != "Failed" or policy == "Never":
-            continue
-        if policy != "ExitCode" or _exit_code(pod) >= _RETRYABLE:
-            delete += (_name(pod),)
-            message = f"job {name} is restarting because {role} replica(s) failed."
-            status = with_condition(status, "Restarting", message, now=now)
-        else:
-            message = f'job "{name}" is failing because "{role}" replica(s) failed.'
-            status = with_condition(status, "Failed", message, now=now)
-    counts = {**status.get("replicaStatuses", {}), role: _counts(pods)}
-    return replace(outcome, status={**status, "replicaStatuses": counts}, delete=delete)
+def _is_replaced(pod: Manifest, replica: Mapping[str, Any]) -> bool:
+    return replica["restartPolicy"] != "ExitCode" or _exit_code(pod) >= _RETRYABLE
+
+
+def _with_failed_pod(job: Manifest, status: Status, role: str, *, is_replaced: bool, now: datetime) -> Status:
+    name = job["metadata"]["name"]
+    if is_replaced:
+        message = f"job {name} is restarting because {role} replica(s) failed."
+        return with_condition(status, "Restarting", message, now=now)
+    return with_condition(status, "Failed", f'job "{name}" is failing because "{role}" replica(s) failed.', now=now)
 
 
 def _counts(pods: Sequence[Manifest]) -> dict[str, int]:
     words = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
-    counted = ["failed" if _phase(pod) == "Running" and _is_going(pod) else words.get(_phase(pod)) for pod in pods]
+    counted = [words.get(_phase(pod)) for pod in pods]
     return {word: counted.count(word) for word in words.values() if word in counted}
 
 
 def _judged(job: Manifest, status: Status, now: datetime) -> Status:
-    for role in job["spec"]["pytorchReplicaSpecs"]:
+    roles = job["spec"]["pytorchReplicaSpecs"]
+    for role, replica in roles.items():
         count = status["replicaStatuses"][role]
-        decides = role == "Master" or "Master" not in job["spec"]["pytorchReplicaSpecs"]
-        if decides:
+        if role == "Master" or "Master" not in roles:
             status = _with_progress(job, status, role, count, now)
             if role == "Master" and has(status, "Succeeded"):
                 return status
-        status = _with_failures(job, status, role, count, now)
+        if count.get("failed") and replica["restartPolicy"] == "Never":
+            message = (
+                f"PyTorchJob {job['metadata']['name']} is failed because {count['failed']} {role} replica(s) failed."
+            )
+            status = with_condition({"completionTime": instant(now), **status}, "Failed", message, now=now)
     return status
 
 
@@ -271,21 +276,8 @@ def _with_progress(job: Manifest, status: Status, role: str, count: Mapping[str,
     if not done:
         return status
     words = "is successfully completed." if role == "Master" else "successfully completed."
-    return with_condition(
-        {"completionTime": instant(now), **status}, "Succeeded", f"PyTorchJob {name} {words}", now=now
-    )
-
-
-def _with_failures(job: Manifest, status: Status, role: str, count: Mapping[str, Any], now: datetime) -> Status:
-    replica, failed = job["spec"]["pytorchReplicaSpecs"][role], count.get("failed", 0)
-    if not failed or replica["replicas"] <= count.get("succeeded", 0) + count.get("active", 0):
-        return status
-    name = job["metadata"]["name"]
-    if replica["restartPolicy"] != "Never":
-        message = f"PyTorchJob {name} is restarting because {failed} {role} replica(s) failed."
-        return with_condition(status, "Restarting", message, now=now)
-    message = f"PyTorchJob {name} is failed because {failed} {role} replica(s) failed."
-    return with_condition({"completionTime": instant(now), **status}, "Failed", message, now=now)
+    status = {"completionTime": instant(now), **status}
+    return with_condition(status, "Succeeded", f"PyTorchJob {name} {words}", now=now)
 
 
 def _exit_code(pod: Manifest) -> int:
@@ -306,7 +298,3 @@ def _phase(pod: Manifest) -> str:
 
 def _name(pod: Manifest) -> str:
     return str(pod["metadata"]["name"])
-
-
-def _is_going(pod: Manifest) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
