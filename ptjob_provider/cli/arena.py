@@ -95,14 +95,10 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if devices:
         Resources.parse("--device", {"limits": devices})
         result["container_resources"] = {"limits": devices}
-    if folders := [_folder(text) for text in given.get("data_dirs") or ()]:
-        names = [f"host-{number}" for number in range(len(folders))]
-        result["volumes"] = [
-            {"name": name, "hostPath": {"path": host}} for name, (host, _) in zip(names, folders, strict=True)
-        ]
-        result["volume_mounts"] = [
-            {"name": name, "mountPath": path} for name, (_, path) in zip(names, folders, strict=True)
-        ]
+    for number, text in enumerate(given.get("data_dirs") or ()):
+        host, path = _folder(text)
+        result.setdefault("volumes", []).append({"name": f"host-{number}", "hostPath": {"path": host}})
+        result.setdefault("volume_mounts", []).append({"name": f"host-{number}", "mountPath": path})
     shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
     if shared:
         result["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}

@@ -59,20 +59,15 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
 """Fields whose flag is declared elsewhere instead of derived."""
 
-_NESTED = {
-    "code": CodeSource,
-    "tensorboard": TensorBoard,
-    "master": RoleFields,
-    "worker": RoleFields,
-    "elastic_policy": ElasticPolicy,
+_NESTED: Mapping[str, tuple[type[Any], str]] = {
+    "code": (CodeSource, "Code that is brought into the pods"),
+    "tensorboard": (TensorBoard, "The job's TensorBoard"),
+    "master": (RoleFields, "Rank 0 alone, over what holds for all"),
+    "worker": (RoleFields, "All other pods"),
+    "elastic_policy": (ElasticPolicy, "An elastic job"),
 }
-_SECTIONS = {
-    "code": "Code that is brought into the pods",
-    "tensorboard": "The job's TensorBoard",
-    "master": "Rank 0 alone, over what holds for all",
-    "worker": "All other pods",
-    "elastic_policy": "An elastic job",
-}
+"""Fields whose parts have flags → the class with the parts, and the heading of their flags in the help."""
+
 _DOCUMENT = ("{", "[")
 
 
@@ -107,8 +102,8 @@ def flags() -> tuple[Flag, ...]:
     """Return the derived flags: those of the whole job in the order of its fields, then those of parts."""
     whole = [_flag((each.name,), each, TrainingJob, "") for each in fields(TrainingJob) if each.name not in ELSEWHERE]
     parts = [
-        _flag((name, each.name), each, owner, _SECTIONS[name])
-        for name, owner in _NESTED.items()
+        _flag((name, each.name), each, owner, section)
+        for name, (owner, section) in _NESTED.items()
         for each in fields(owner)
     ]
     return (*whole, *parts)
