@@ -134,7 +134,7 @@ def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
         ({"pod": {"volumes": [{"name": "a"}, {"name": "v", "csi": {"driver": "d"}}]}}, r"volumes\[1\]\.csi"),
         ({"pod": {"volumes": [{"name": "v", "emptyDir": {"odd": 1}}]}}, r"volumes\[0\]\.emptyDir\.odd"),
         ({"container": {"lifecycle": {"preStop": {}}}}, r"containers\[0\]\.lifecycle"),
-        ({"container": {"livenessProbe": {"exec": {}}}}, "livenessProbe: nothing probes"),
+        ({"container": {"livenessProbe": {"exec": {}}}}, "livenessProbe: this field is not"),
         ({"container": {"resources": {"claims": [{"name": "c"}]}}}, r"resources\.claims"),
         ({"container": {"volumeMounts": [{"name": "v", "subPathExpr": "$(A)"}]}}, r"volumeMounts\[0\]\.subPathExpr"),
         ({"container": {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"a": "b"}}}]}}, r"env\[0\]"),

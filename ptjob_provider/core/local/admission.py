@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
@@ -32,25 +31,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.config import LocalConfig
 
 
-@dataclass(frozen=True)
-class Announced:
-    """Rule of a field that does not apply on this machine; one notice of the job says so."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Rule of a field that would change what runs and is not supported on this machine."""
-
-    why: str
-
-
-Rule = Announced | Refused | Mapping[str, Any] | Sequence[Any] | None
-"""Rule of a field: one of the two classes, the rules of a mapping's fields, or of a list's items; None: honoured."""
-
-_UNKNOWN = Refused("this field is not supported on this machine")
-_ONLY_LIMITS = Refused("devices can be requested here only as gpu limits")
+Rule = str | Literal[False] | Mapping[str, Any] | Sequence[Any] | None
+"""Rule of a field: a text says why it does not apply here, which a notice of the job repeats; False: refused; None:
+honoured; else the rules of a mapping's fields, of which all others are refused, or of a list's items."""
 
 
 def _honoured(names: str) -> dict[str, Rule]:
@@ -58,7 +41,7 @@ def _honoured(names: str) -> dict[str, Rule]:
 
 
 def _announced(why: str, names: str) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), Announced(why))
+    return dict.fromkeys(names.split(), why)
 
 
 _WHERE = "says where to run"
@@ -77,32 +60,22 @@ _VOLUME: Rule = {
     "persistentVolumeClaim": _honoured("claimName readOnly"),
     "emptyDir": {**_honoured("medium"), **_announced(_NOT_ENFORCED, "sizeLimit")},
     **dict.fromkeys(("configMap", "secret"), _FILES),
-    "hostPath": Refused("a node's disk is not this machine's; use a persistentVolumeClaim"),
 }
 _ENV: Rule = {
     **_honoured("name value"),
-    "valueFrom": {
-        **_honoured("secretKeyRef configMapKeyRef fieldRef"),
-        "resourceFieldRef": Refused("limits are not enforced here, so there is no such value"),
-    },
+    "valueFrom": _honoured("secretKeyRef configMapKeyRef fieldRef"),
 }
 _CONTAINER: Rule = {
     **_honoured("name image command args workingDir ports terminationMessagePolicy"),
     "env": [_ENV],
     "envFrom": [_honoured("prefix secretRef configMapRef")],
-    "volumeMounts": [
-        {**_honoured("name mountPath subPath readOnly"), "subPathExpr": Refused("write the path out as subPath")}
-    ],
-    "resources": {**_honoured("limits requests"), "claims": _ONLY_LIMITS},
+    "volumeMounts": [_honoured("name mountPath subPath readOnly")],
+    "resources": _honoured("limits requests"),
     **_announced(_IMAGE, "imagePullPolicy"),
     **_announced(_WHO, "securityContext"),
     **_announced(_NETWORK, "readinessProbe"),
     **_announced(_NOT_ENFORCED, "resizePolicy"),
     **_announced(_READ_WHERE_NAMED, "terminationMessagePath"),
-    **dict.fromkeys(
-        ("livenessProbe", "startupProbe"), Refused("nothing probes a container here, so it would not be restarted")
-    ),
-    "restartPolicy": Refused("an init container that keeps running (a sidecar) is not supported here"),
 }
 _POD: Rule = {
     **_honoured("terminationGracePeriodSeconds"),
@@ -117,9 +90,6 @@ _POD: Rule = {
     **_announced(_SHARED, "hostIPC hostPID shareProcessNamespace"),
     **_announced(_IMAGE, "imagePullSecrets"),
     **_announced(_OVERWRITTEN, "restartPolicy"),
-    "activeDeadlineSeconds": Refused("a pod's own deadline is not kept here; set spec.runPolicy.activeDeadlineSeconds"),
-    "resourceClaims": _ONLY_LIMITS,
-    "schedulingGates": Refused("no controller would remove the gate here; use spec.runPolicy.suspend"),
 }
 _REPLICA: Rule = {**_honoured("replicas restartPolicy"), "template": {**_honoured("metadata"), "spec": _POD}}
 _SPEC: Rule = {
@@ -131,7 +101,6 @@ _SPEC: Rule = {
     "elasticPolicy": {
         **_honoured("minReplicas maxReplicas rdzvBackend rdzvHost rdzvPort rdzvId rdzvConf standalone nProcPerNode"),
         **_honoured("maxRestarts"),
-        "metrics": Refused("the number of workers cannot be scaled by metrics here"),
     },
     "pytorchReplicaSpecs": {"Master": _REPLICA, "Worker": _REPLICA},
 }
@@ -207,13 +176,13 @@ def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
     """Yield path, name and reason of each announced field."""
     if not value and (value is False or not isinstance(value, (int, float))):
         return
-    if isinstance(rule, Refused):
-        raise UnsupportedByBackend.of(path, rule.why)
-    if isinstance(rule, Announced):
-        yield path, path.rpartition(".")[2], rule.why
+    if rule is False:
+        raise UnsupportedByBackend.of(path, "this field is not supported on this machine")
+    if isinstance(rule, str):
+        yield path, path.rpartition(".")[2], rule
     elif isinstance(rule, Mapping):
         for name, part in value.items():
-            yield from _walk(f"{path}.{name}", part, rule.get(name, _UNKNOWN))
+            yield from _walk(f"{path}.{name}", part, rule.get(name, False))
     elif rule is not None:
         for number, item in enumerate(value):
             yield from () if item.get("name") in _CODE_CONTAINERS else _walk(f"{path}[{number}]", item, rule[0])
