@@ -78,7 +78,7 @@ class Commands(click.Group):
         click.Command.format_options(self, ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; report a cluster that cannot be reached like any other error."""
+        """Run a command, and report an error of the core like any other."""
         try:
             return super().invoke(ctx)
         except PTJobError as error:

@@ -28,7 +28,8 @@ def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> Air
     """Return the client for the Airflow at this address.
 
     Raises:
-        Refused: the address is invalid, or there is no terminal for the password.
+        InvalidSpec: the address is invalid.
+        Refused: there is no terminal for the password.
     """
     token = environ.get("PTJOB_AIRFLOW_TOKEN", "")
     password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
@@ -37,10 +38,7 @@ def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> Air
             why = "the password cannot be asked for without a terminal"
             raise Refused(f"--airflow-user: {why}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-    try:
-        return AirflowTasks(url, token=token, user=user or "", password=password)
-    except InvalidSpec as error:
-        raise Refused(str(error), EXIT_USAGE) from error
+    return AirflowTasks(url, token=token, user=user or "", password=password)
 
 
 class AirflowTasks:

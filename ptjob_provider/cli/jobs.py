@@ -24,7 +24,7 @@ from ptjob_provider.cli.parameters import (
 )
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.spec.pods import label_map
@@ -123,10 +123,7 @@ def _selector(labels: tuple[str, ...]) -> dict[str, str]:
         key, equals, _ = label.partition("=")
         if not key or not equals:
             raise Refused(f"--label: {label!r} is not allowed; allowed: KEY=VALUE", EXIT_USAGE)
-    try:
-        return label_map("--label", dict(label.split("=", 1) for label in labels))
-    except InvalidSpec as error:
-        raise Refused(str(error), EXIT_USAGE) from error
+    return label_map("--label", dict(label.split("=", 1) for label in labels))
 
 
 @click.command()

@@ -17,7 +17,7 @@ from ptjob_provider.cli import arena
 from ptjob_provider.cli.completion import addresses, mounts
 from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, notice, refusal, say
+from ptjob_provider.cli.output import Refused, emit, notice, refusal, say
 from ptjob_provider.cli.parameters import (
     WholeNumber,
     delete_on_interrupt_option,
@@ -71,10 +71,7 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the flags up to the first word that is no flag; Arena's type of training may precede them."""
-        try:
-            words = arena.without_type(args)
-        except InvalidSpec as error:
-            raise click.UsageError(str(error), ctx=ctx) from None
+        words = arena.without_type(args)
         ctx.meta[_WORDS] = list(words)
         return super().parse_args(ctx, words)
 
@@ -82,11 +79,9 @@ class JobCommand(click.Command):
         """Run the command; an error about a field names the flag that set it."""
         try:
             return super().invoke(ctx)
-        except click.ClickException as error:
-            text = in_flags(error.message, ctx.params, ctx.meta[_WORDS])
-            if text == error.message:
-                raise
-            raise Refused(text, error.exit_code) from error
+        except (Refused, PTJobError) as error:
+            refused = refusal(error) if isinstance(error, PTJobError) else error
+            raise Refused(in_flags(refused.message, ctx.params, ctx.meta[_WORDS]), refused.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, the command's own last; the short help has only the common flags."""
@@ -289,17 +284,14 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
     from ptjob_provider.cli.following import has_literal_name, owner_of_call
 
     job = described_job(given, filename, words)
-    try:
-        installation = target.settings.installation()
-        rendered = kinds.requested_kind(job, preferred=installation.kind).render(
-            job.in_namespace(target.namespace),
-            owner=owner_of_call("rendered"),
-            attempt=1,
-            exact_name=has_literal_name(job),
-            installation=installation,
-        )
-    except PTJobError as error:
-        raise refusal(error) from error
+    installation = target.settings.installation()
+    rendered = kinds.requested_kind(job, preferred=installation.kind).render(
+        job.in_namespace(target.namespace),
+        owner=owner_of_call("rendered"),
+        attempt=1,
+        exact_name=has_literal_name(job),
+        installation=installation,
+    )
     for change in rendered.changes:
         notice(change)
     if rendered.secret is not None:
@@ -318,20 +310,17 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
     """Return the job described by flags, a file and the words after the flags.
 
     Raises:
-        Refused: they are invalid, or contradict each other.
+        InvalidSpec: they are invalid, or contradict each other.
     """
-    try:
-        described = arena.joined(job_fields(given), arena.arena_fields(given))
-        command = arena.program(words, given.get("shell"))
-        if command is not None:
-            if "command" in described:
-                rule = "leave it out: the program comes after the flags"
-                raise InvalidSpec.of("--command", described["command"], rule)
-            described["command"] = command
-        job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))
-        return with_packed_folder(job, beside=Path.cwd())
-    except InvalidSpec as error:
-        raise Refused(str(error), EXIT_USAGE) from error
+    described = arena.joined(job_fields(given), arena.arena_fields(given))
+    command = arena.program(words, given.get("shell"))
+    if command is not None:
+        if "command" in described:
+            rule = "leave it out: the program comes after the flags"
+            raise InvalidSpec.of("--command", described["command"], rule)
+        described["command"] = command
+    job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))
+    return with_packed_folder(job, beside=Path.cwd())
 
 
 _A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
