@@ -244,10 +244,9 @@ async def test_the_submitters_environment_is_not_inherited(
     assert await world.text(ref, "clean-master-0") == ["False False"]
 
 
-@pytest.mark.parametrize("gpus", ["refuse", "ignore", 2])
-async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., World], gpus: str | int) -> None:
+async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., World]) -> None:
     """As on a cluster, whatever the machine has."""
-    world = machine(gpus=gpus)
+    world = machine(gpus=2)
 
     ref, _ = await world.run(world.job("cpu", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"))
 
@@ -341,22 +340,17 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
 
 
 async def test_another_interpreter_can_be_configured(machine: Callable[..., World], tmp_path: Path) -> None:
-    """For `python` by any of its usual paths, and for torchrun."""
+    """For the job's command, and for a command inside a shell; all names of it: tests/core/test_local_image.py."""
     python = tmp_path / "mine"
     python.write_text('#!/bin/sh\necho "mine $@"\n')
     python.chmod(0o755)
     world = machine(python=str(python))
-    commands = {
-        "a": ["/opt/conda/bin/python", "x.py"],
-        "b": ["python3", "x.py"],
-        "c": ["torchrun", "x.py"],
-        "d": ["sh", "-c", "torchrun x.py"],
-    }
+    commands = {"a": ["/opt/conda/bin/python", "x.py"], "b": ["sh", "-c", "torchrun x.py"]}
 
     refs = [(await world.run(world.job(name, command)))[0] for name, command in commands.items()]
 
     texts = [(await world.text(ref, f"{ref.name}-master-0"))[0] for ref in refs]
-    assert texts == ["mine x.py", "mine x.py", *["mine -m torch.distributed.run x.py"] * 2]
+    assert texts == ["mine x.py", "mine -m torch.distributed.run x.py"]
 
 
 async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
