@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.images import INIT_IMAGE
-from cluster_world import PATIENCE, Tenant, config_of
+from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -86,82 +85,3 @@ async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespa
     assert "its pod is gone; what it wrote after" in sink.lines[loss]
     assert sink.lines[:loss] == ALL[:loss]
     assert again == ALL[: len(again)]
-
-
-async def test_a_follower_that_comes_after_the_end_tells_the_same(own_cluster: Cluster, own_namespace: str) -> None:
-    """Its cursor says what the first one has told; the rest comes once."""
-    backend, first, second = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink(), ListSink()
-    submission = await counting(backend, own_namespace)
-    async with asyncio.timeout(PATIENCE), aclosing(backend.logs(submission.ref, submission.rank0)) as lines:
-        async for line in lines:
-            first.line(line)
-            if line.text == "line 20":
-                break
-
-    async with asyncio.timeout(PATIENCE):
-        conclusion = await follow(backend, submission, sink=second, cursor=line.cursor)
-
-    assert conclusion.outcome is Outcome.SUCCEEDED
-    assert [*first.lines, *second.lines] == NUMBERED
-
-
-async def test_rank_0_deleted_in_mid_training_is_a_failure_and_attempt_2_resumes(
-    cluster: Cluster, namespace: str, digits_image: str
-) -> None:
-    """The operator fails the job; the next attempt is told its checkpoints and goes on at most one epoch earlier."""
-    backend, store = KubernetesBackend(config_of(cluster.layout.kubeconfig)), MemoryStore()
-    Tenant(cluster, namespace).claim("runs")
-    first = await training(backend, namespace, digits_image, store, epochs=500)  # it does not end before its pod
-    sink = ListSink()
-    delete = ("delete", "pod", first.rank0, "--namespace", namespace, "--wait=false", "--grace-period=1")
-
-    failed = await followed_to_epoch(backend, first, sink, epoch=4, then=lambda: cluster.kubectl(*delete))
-    conclude_attempt(store)
-    again = ListSink()
-    second = await training(backend, namespace, digits_image, store, epochs=max(epochs(sink)) + 4)
-    async with asyncio.timeout(PATIENCE * 2):
-        done = await follow(backend, second, sink=again)
-
-    assert failed.outcome is Outcome.FAILED
-    assert failed.diagnosis is not None
-    assert failed.diagnosis.replica == first.rank0
-    assert failed.diagnosis.retryable
-    assert (second.attempt, done.outcome) == (2, Outcome.SUCCEEDED)
-    reached, began = max(epochs(sink)), min(epochs(again))
-    assert reached - 1 <= began <= reached + 1
-    assert await backend.pods_gone(first.ref)
-
-
-async def training(
-    backend: KubernetesBackend, namespace: str, image: str, store: MemoryStore, *, epochs: int
-) -> Submission:
-    """Submit a training of the digits with checkpoints."""
-    job = TrainingJob.parse(
-        name="digits",
-        namespace=namespace,
-        image=image,
-        args=["--epochs", str(epochs)],
-        workers=2,
-        volumes=["runs:/runs"],
-        model="pvc://runs/digits/model.pt",
-        checkpoints="pvc://runs/digits/checkpoints",
-    )
-    return await ensure_submitted(backend, job, owner=OWNER, store=store)
-
-
-async def followed_to_epoch(
-    backend: KubernetesBackend, submission: Submission, sink: ListSink, *, epoch: int, then: Callable[[], str]
-) -> JobOutcome:
-    """Follow the training; something happens once this epoch was told."""
-    async with asyncio.timeout(PATIENCE * 2):
-        following = asyncio.create_task(follow(backend, submission, sink=sink))
-        while max(epochs(sink), default=0) < epoch and not following.done():  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.05)
-        await asyncio.to_thread(then)
-        return await following
-
-
-def epochs(sink: ListSink) -> list[int]:
-    """Return the epochs that rank 0 has told, in their order."""
-    words = [line.replace("/", " ").replace(":", " ").split() for line in sink.lines if line.startswith("epoch")]
-    return [int(found[1]) for found in words]
