@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,11 +18,9 @@ from fakes import ListSink, MemoryStore
 from kubernetes_backend.failures import FAILURES
 from kubernetes_backend.world import World
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.diagnosis.causes import bounded_tail
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run import snapshot
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import ensure_submitted
@@ -93,14 +91,12 @@ class Ended:
         ref: which job.
         conclusion: what the one who followed it was told.
         notices: what the task's log said about it.
-        second: what a second reader is told; None if the job was deleted.
         running: the pods of its namespace that still run.
     """
 
     ref: JobRef
     conclusion: JobOutcome
     notices: Sequence[str]
-    second: Diagnosis | None
     running: Sequence[str]
 
     @property
@@ -137,10 +133,9 @@ async def _fail(cluster: Cluster, name: str, failure: Failure) -> Ended:
             conclusion = await follow(backend, submission, sink=sink, limits=patient(failure.limits))
         finally:
             acting.cancel()
-        second = None if _was_stopped(sink.notices) else await _read_again(backend, submission.ref)
         await _until_nothing_runs(backend, submission.ref)
         running = await asyncio.to_thread(_running, cluster.kubectl, namespace)
-        return Ended(ref=submission.ref, conclusion=conclusion, notices=sink.notices, second=second, running=running)
+        return Ended(ref=submission.ref, conclusion=conclusion, notices=sink.notices, running=running)
 
 
 def patient(limits: Mapping[str, float]) -> Limits:
@@ -185,10 +180,6 @@ async def _act(backend: Followed, namespace: str, cluster: Cluster, acts: Sequen
             await asyncio.to_thread(act.do, cluster.kubectl, namespace)
 
 
-async def _read_again(backend: KubernetesBackend, ref: JobRef) -> Diagnosis | None:
-    return (await snapshot.look(backend, ref.namespace, ref.name)).diagnosis
-
-
 def _was_stopped(notices: Sequence[str]) -> bool:
     return any("was deleted: it would not have ended by itself" in text for text in notices)
 
@@ -220,24 +211,6 @@ def test_nothing_of_a_failed_job_runs_on(ended: dict[str, Ended], name: str) -> 
     assert ended[name].running == []
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in OURS])
-def test_a_second_reader_is_told_the_same_story(ended: dict[str, Ended], name: str) -> None:
-    """Whoever looks at the job afterwards knows which replica failed first and why, though its pods may be gone.
-
-    JobSet may have deleted a TrainJob's pods by then: the advice does not lead to a log that is gone with them. At its
-    backoffLimit the training-operator deletes all pods, and makes new ones if it then fails to write that down: how
-    many restarts a reader knows of differs.
-    """
-    first, second = ended[name].why, ended[name].second
-    same = replace(first, log_tail=bounded_tail(first.log_tail))
-
-    if name == "job-backoff":
-        assert second
-        assert (second.cause, second.replica) == (first.cause, first.replica)
-    else:
-        assert second in ((same, same.without_log("its pod")) if name.startswith("trainjob") else (same,))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_why_a_job_waits_is_said_and_not_repeated(ended: dict[str, Ended], name: str) -> None:
     """A reason is said once while it lasts, though the kubelet's and the scheduler's texts change all the time."""
@@ -253,21 +226,3 @@ def test_a_job_that_cannot_get_on_is_ended_and_deleted(ended: dict[str, Ended], 
     """The operator's own verdicts are taken; where it never gives one, a limit does."""
     assert ended[name].conclusion.outcome is Outcome.FAILED
     assert _was_stopped(ended[name].notices) is (name in OURS)
-
-
-def test_the_replicas_that_only_followed_are_named(ended: dict[str, Ended]) -> None:
-    """Ranks that lost their connection to the one that raised, as far as they ended soon enough, are not blamed."""
-    found = ended["pods-collateral-gloo"]
-
-    job = found.ref.name
-    assert set(found.why.collateral) <= {f"{job}-master-0", f"{job}-worker-1", f"{job}-worker-2"}
-    assert found.why.also_failed == ()
-    assert "ValueError: bad batch" in found.why.report(found.ref).splitlines()[0]
-
-
-def test_the_exception_under_torchrun_is_read_from_the_log(ended: dict[str, Ended]) -> None:
-    """The kubelet keeps 2 KiB, which torchrun fills with its own words; the log of the failed pod is still there."""
-    found = ended["pod-torchrun-without-record"]
-
-    assert "process rank 3 of " in found.why.summary
-    assert found.why.summary.endswith("ValueError: bad batch")

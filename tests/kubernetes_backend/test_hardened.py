@@ -13,7 +13,6 @@ from cluster.tenants import hardened_namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import prepared_volume
-from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
@@ -41,13 +40,13 @@ class Tenant:
         self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
         self.namespace = namespace
 
-    async def run(self, limits: Limits | None = None, **fields: Any) -> tuple[Submission, JobOutcome, ListSink]:
+    async def run(self, **fields: Any) -> tuple[Submission, JobOutcome, ListSink]:
         """Submit a job and follow it to its end."""
         job = TrainingJob.parse(name="hard", namespace=self.namespace, memory="256Mi", cpu="0.5", **fields)
         sink = ListSink()
         async with asyncio.timeout(PATIENCE):
             submission = await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
-            return submission, await follow(self.backend, submission, sink=sink, limits=limits), sink
+            return submission, await follow(self.backend, submission, sink=sink), sink
 
 
 async def test_a_job_is_submitted_followed_and_verified(
@@ -67,20 +66,6 @@ async def test_a_job_is_submitted_followed_and_verified(
     assert conclusion.result["model"]["bytes"] == (volume / "model.pt").stat().st_size
     assert sink.lines == ["done"]
     assert await tenant.backend.pods_gone(submission.ref)
-
-
-async def test_a_job_that_the_namespace_forbids_is_ended_with_what_it_must_change(
-    cluster: Cluster, hardened_namespace: str
-) -> None:
-    """Without its security contexts: the server's sentence, said while it waits and at the end, and no retry."""
-    tenant = Tenant(cluster, hardened_namespace)
-
-    _, conclusion, sink = await tenant.run(image=INIT_IMAGE, command=["true"], limits=Limits(start_timeout=15.0))
-
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.FORBIDDEN, False)
-    assert "violates PodSecurity" in conclusion.diagnosis.summary
-    assert any("violates PodSecurity" in text for text in sink.notices)
 
 
 @pytest.fixture(scope="module")

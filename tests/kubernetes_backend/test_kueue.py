@@ -18,7 +18,7 @@ from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
@@ -175,17 +175,3 @@ def test_a_check_up_sees_kueue(queues: Cluster, own_namespace: str, tmp_path: Pa
     assert checks["Kueue"]["is_good"] is True
     assert " is ready, version " in checks["Kueue"]["result"]
     assert checks["why a job waits in a queue of Kueue"]["result"] == "allowed"
-
-
-async def test_a_job_that_its_queue_never_lets_run_ends_with_the_queues_reason(
-    own_namespace: str, backend: KubernetesBackend
-) -> None:
-    """Only where a limit is set; a retry waits again."""
-    async with asyncio.timeout(PATIENCE):
-        submission = await submit(backend, own_namespace, "large", cpu="3")
-        end = await follow(backend, submission, sink=ListSink(), limits=Limits(queue_timeout=10))
-
-    assert end.diagnosis is not None
-    assert (end.diagnosis.cause, end.diagnosis.retryable) == (Cause.QUEUED, True)
-    assert "its queue says: " in end.diagnosis.summary
-    assert "quota for cpu" in end.diagnosis.summary

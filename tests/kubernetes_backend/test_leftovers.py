@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -34,19 +34,15 @@ IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__2026-11-21T00:
 OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "1"})
 WRITES = "head -c 100000 /dev/urandom > /data/weights; mkdir /data/logs; echo events > /data/logs/tfevents; sync"
 RUNS_ON = f"{WRITES}; sleep 600"
-WORKER_FAILS = "case $HOSTNAME in *worker*) exit 3;; esac; sleep 600"
 
 
-class TasksThatAre:
-    """Stands in for Airflow: every task is in this state, or gone."""
-
-    def __init__(self, state: str | None) -> None:
-        self._state = state
+class TasksThatFailed:
+    """Stands in for Airflow: every task has failed."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Say it."""
         assert owner == IDS
-        return self._state
+        return "failed"
 
 
 class Site:
@@ -58,7 +54,7 @@ class Site:
         self.backend = KubernetesBackend(config_of(cluster.layout.kubeconfig))
         self.volume = prepared_volume(cluster, namespace)
 
-    def submit(self, script: str, *, replicas: int = 1, **policy: Any) -> JobRef:
+    def submit(self, script: str) -> JobRef:
         """Start a job of a manifest that says nothing but what it must, and return it once it runs."""
         template = {
             "spec": {
@@ -74,13 +70,12 @@ class Site:
                 "terminationGracePeriodSeconds": 1,
             }
         }
-        role = {"replicas": 1, "restartPolicy": "Never", "template": template}
-        roles = {"Master": role, "Worker": {**role, "replicas": replicas - 1}} if replicas > 1 else {"Master": role}
+        roles = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}}
         manifest = {
             "apiVersion": "kubeflow.org/v1",
             "kind": "PyTorchJob",
             "metadata": {"name": "train"},
-            "spec": {"runPolicy": policy, "pytorchReplicaSpecs": roles},
+            "spec": {"pytorchReplicaSpecs": roles},
         }
         job = TrainingJob.parse(namespace=self.namespace, manifest=manifest)
         rendered = PYTORCHJOB.render(job, owner=OWNER, attempt=1)
@@ -107,14 +102,14 @@ class Site:
         """Wait until nothing of the job is there or runs."""
         wait_until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
 
-    def sweep(self, state: str | None) -> list[Orphan]:
-        """Stop what nobody waits for, if all tasks are in this state."""
-        return asyncio.run(self._sweep(state))
+    def sweep(self) -> list[Orphan]:
+        """Stop what nobody waits for, as all tasks have failed."""
+        return asyncio.run(self._sweep())
 
-    async def _sweep(self, state: str | None) -> list[Orphan]:
-        waiters, grace = TasksThatAre(state), timedelta()
+    async def _sweep(self) -> list[Orphan]:
+        who, grace = Instance("production"), timedelta()
         sweeping = sweep(
-            self.backend, waiters, namespace=self.namespace, instance=Instance("production"), grace=grace, stop=True
+            self.backend, TasksThatFailed(), namespace=self.namespace, instance=who, grace=grace, stop=True
         )
         return [finding async for finding in sweeping]
 
@@ -132,24 +127,6 @@ def content(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def site(cluster: Cluster, namespace: str) -> Site:
     return Site(cluster, namespace)
-
-
-def test_the_master_that_a_failed_job_left_running_is_stopped_and_its_story_stays(site: Site) -> None:
-    """The CRD's default policy leaves it there, GPUs and all; whoever followed the job was killed before its end."""
-    ref = site.submit(WORKER_FAILS, replicas=2)
-    site.until_phase(ref, "Failed")
-    left_behind = site.running(ref)
-
-    waited_for = site.sweep("running")
-    still = site.running(ref)
-    (finding,) = site.sweep("failed")
-
-    assert left_behind == still == [f"{ref.name}-master-0"]
-    assert waited_for == []
-    assert (finding.job.ref, finding.stopped, finding.why) == (ref, True, "its task is failed")
-    wait_until("the master to be stopped", lambda: not site.running(ref), timeout=PATIENCE)
-    assert read_phase(site.job(ref)) == "Failed"
-    assert site.sweep("failed") == []
 
 
 def test_no_way_of_deleting_touches_a_claim(site: Site) -> None:
@@ -189,7 +166,7 @@ def by_on_finish_action(site: Site, ref: JobRef) -> None:
 
 
 def by_a_sweep(site: Site, ref: JobRef) -> None:
-    assert [finding.job.ref for finding in site.sweep("failed")] == [ref]
+    assert [finding.job.ref for finding in site.sweep()] == [ref]
 
 
 def by_its_time_to_live(site: Site, ref: JobRef) -> None:

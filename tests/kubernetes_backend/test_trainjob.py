@@ -15,14 +15,11 @@ from cluster.trainer import TRAINER_MODULE
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import ClusterInspector
 from ptjob_provider.core.run.cleanup import stop_and_wait
-from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from rbac import runtime_rules
@@ -107,23 +104,6 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
     assert await lab.backend.pods_gone(submission.ref)
 
 
-async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
-    """The job's object says nothing at all while its container is started again and again.
-
-    Each run lasts a second: the node forgets the first one's log as soon as it sees the second one's end.
-    """
-    submission = await lab.submit("echo again; sleep 1; exit 5", workers=1)
-
-    conclusion = await lab.follow(submission, limits=Limits(crash_loop_limit=2))
-
-    why = conclusion.diagnosis
-    assert why is not None
-    assert (conclusion.outcome, why.cause, why.retryable) == (Outcome.FAILED, Cause.CRASH_LOOP, True)
-    assert lab.lines.count("again") == 3
-    with pytest.raises(JobNotFound):
-        await find_job(lab.backend, lab.namespace, submission.ref.name)
-
-
 async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """Trainer's webhook says so where the cluster's runtimes may not be looked up, which one line of the log says."""
     caplog.set_level(logging.INFO)
@@ -150,22 +130,3 @@ async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> 
         await lab.submit("true", runtime="nosuch")
 
     assert str(caught.value) == ("runtime: 'nosuch' is not allowed; allowed: TrainingRuntime/ours, torch-distributed")
-
-
-async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
-    """Nobody has to say what kind it is; what its events are about is the Job below it as well, which made its pods."""
-    submission = await lab.submit("echo up; sleep 600 & wait")
-    await lab.until(submission, JobPhase.RUNNING)
-
-    seen = await look(lab.backend, lab.namespace, submission.ref.name)
-
-    assert seen.status.phase is JobPhase.RUNNING
-    assert sorted(seen.record.running) == [f"{submission.ref.name}-node-0-{index}" for index in range(2)]
-    assert seen.submission.ref == submission.ref
-    told = await ClusterInspector(lab.config).events(
-        seen.submission.ref, [pod["metadata"]["name"] for pod in seen.pods]
-    )
-    assert {("Job", "SuccessfulCreate"), ("Pod", "Started")} <= {
-        (event["involvedObject"]["kind"], event["reason"]) for event in told
-    }
-    await stop_and_wait(lab.backend, submission.ref)
