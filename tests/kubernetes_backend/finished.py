@@ -30,12 +30,12 @@ PATIENT = ProbeOptions(timeout=PATIENCE)
 """For looks that end by themselves: on a busy machine a pod may take a minute to start."""
 
 
-def claim(namespace: str, *modes: str) -> Manifest:
+def claim(namespace: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": namespace},
-        "spec": {"accessModes": list(modes or ["ReadWriteOnce"]), "resources": {"requests": {"storage": "1Gi"}}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
 
 
@@ -60,9 +60,9 @@ def job(namespace: str, image: str, *command: str, container: Manifest | None = 
     }
 
 
-def prepared_volume(cluster: Cluster, namespace: str, *modes: str) -> Path:
+def prepared_volume(cluster: Cluster, namespace: str) -> Path:
     """Have the claim bound, and the folder that jobs see open to every user; return that folder."""
-    cluster.kubectl.apply(claim(namespace, *modes))
+    cluster.kubectl.apply(claim(namespace))
     root = wait_until("the claim to be bound", lambda: bound_volume(cluster, namespace), timeout=PATIENCE)
     out = root / "out"
     out.mkdir()
@@ -92,13 +92,9 @@ def succeeded(cluster: Cluster, wanted: Manifest) -> Manifest:
 
 
 async def inspected(
-    cluster: Cluster,
-    finished: Manifest,
-    outputs: ResolvedOutputs,
-    options: ProbeOptions,
-    kubeconfig: Path | None = None,
+    cluster: Cluster, finished: Manifest, outputs: ResolvedOutputs, options: ProbeOptions
 ) -> OutputReport:
-    async with shared_client(config_of(kubeconfig or cluster.layout.kubeconfig)) as client:
+    async with shared_client(config_of(cluster.layout.kubeconfig)) as client:
         return await inspect(client, finished, outputs, since=began(finished), curves=False, options=options)
 
 
@@ -106,15 +102,13 @@ def look(
     cluster: Cluster,
     finished: Manifest,
     *,
-    model: ResolvedOutput | None = MODEL,
     tfevents: ResolvedOutput | None = None,
     options: ProbeOptions = PATIENT,
-    kubeconfig: Path | None = None,
 ) -> OutputReport:
     """Look at the outputs as the back-end does, and see that no pod of it is left."""
-    outputs = ResolvedOutputs(model=model, tfevents=tfevents)
+    outputs = ResolvedOutputs(model=MODEL, tfevents=tfevents)
     try:
-        return asyncio.run(inspected(cluster, finished, outputs, options, kubeconfig))
+        return asyncio.run(inspected(cluster, finished, outputs, options))
     finally:
         no_probe_is_left(cluster, finished)
 

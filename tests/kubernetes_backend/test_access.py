@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.tenants import service_account
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -99,19 +99,14 @@ async def test_a_token_without_an_end_is_kept_until_it_is_refused(door: Door) ->
     assert door.count() == 2
 
 
-async def test_a_plugin_that_hands_out_old_tokens_is_not_run_for_each_request(door: Door) -> None:
-    """Its clock may be wrong; the token may still do."""
-    await ask(door.config(user=door.plugin(door.token, expires=PAST)), door.namespace, times=5)
-
-    assert door.count() == 1
-
-
 async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door: Door) -> None:
-    """The second one comes without a 401 in between; pauses keep a plugin with a wrong clock from being run always."""
+    """Without a 401 in between, and not for each request: the plugin's clock may be wrong, and the token still do."""
     config = door.config(user=door.plugin(door.token, door.token, expires=PAST))
 
     async with shared_client(config) as client:
-        await client.get(paths.pods(door.namespace))
+        for _ in range(5):
+            await client.get(paths.pods(door.namespace))
+        assert door.count() == 1
         client._credentials._loaded_at -= 60  # as if the first one had been used for a minute
         await client.get(paths.pods(door.namespace))
 
@@ -141,25 +136,6 @@ async def test_a_token_file_is_read_again_after_it_was_replaced(door: Door) -> N
         file.write_text(door.token + "\n")
 
         assert (await client.get(paths.pods(door.namespace)))["items"] == []
-
-
-async def test_a_kubeconfig_as_text_is_as_good_as_a_file(door: Door) -> None:
-    """And never shown."""
-    text = (door.folder / "kubeconfig", door.config())[0].read_text()
-    config = ClusterConfig(kube_config=text)
-
-    await ask(config, door.namespace)
-
-    assert door.token not in repr(config)
-
-
-async def test_a_context_that_is_not_there_is_named(door: Door) -> None:
-    """Before anything is asked."""
-    door.config()
-    config = ClusterConfig(kube_config_path=str(door.folder / "kubeconfig"), context="elsewhere")
-
-    with pytest.raises(InvalidSpec, match="elsewhere"):
-        await ask(config, "default")
 
 
 async def test_a_server_whose_certificate_is_not_trusted_is_not_asked_again(door: Door, cluster: Cluster) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
-from fakes import MemoryStore
-from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import OWNER, Terminal, terminal_of
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
+from kubernetes_backend.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,37 +56,10 @@ def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal)
     assert terminal.pods() == []
 
 
-def test_looking_at_a_succeeded_job_starts_no_pod_unless_it_is_asked_to(terminal: Terminal, digits_image: str) -> None:
-    """Outputs are told if the job's task has noted them; to look at those of somebody else's job takes `--outputs`."""
-    terminal.cluster.kubectl.apply(claim(terminal.namespace))
-    write = "open('/data/model.pt', 'w').write('m' * 10)"
-    job = TrainingJob.parse(
-        name="good",
-        namespace=terminal.namespace,
-        image=digits_image,
-        command=["python3", "-c", write],
-        volumes=["data:/data"],
-        model="/data/model.pt",
-    )
-    submission = asyncio.run(ensure_submitted(terminal.backend, job, owner=OWNER, store=MemoryStore()))
-    name = submission.ref.name
-    wait_until("the job to succeed", lambda: "Succeeded" in terminal.ptjob("list").output, timeout=PATIENCE)
-    before = terminal.pods()
-
-    unlooked = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
-    pods = terminal.pods()
-    looked = json.loads(terminal.ptjob("get", name, "--outputs", "-o", "json").stdout)
-    terminal.follow(submission)
-    noted = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
-
-    assert (unlooked["phase"], unlooked["model"]) == ("Succeeded", None)
-    assert pods == before
-    assert looked["model"]["bytes"] == 10
-    assert noted["model"] == looked["model"]
-
-
 def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
     """Rank 0's without a choice; `-t` begins late, `-f` goes on; of all, of a last time, with the times of lines.
+
+    `-c` reads another container's.
 
     A worker's own variables are laid over everybody's.
     """
@@ -105,6 +72,7 @@ def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Termina
     instant = terminal.ptjob("logs", name, "--timestamps", "-t", "1").stdout.split()[0]
     young = terminal.ptjob("logs", name, "--since", "1h").stdout.splitlines()
     none = terminal.ptjob("logs", name, "--since-time", "2999-01-01").stdout
+    init = terminal.ptjob("logs", name, "-i", "worker-0", "-c", "init-pytorch")
     terminal.release(f"{name}-worker-0")
     worker = terminal.ptjob("logs", name, "-i", "worker-0", "-t", "1", "-f", "-n", terminal.namespace)
     terminal.release(f"{name}-master-0")
@@ -115,6 +83,7 @@ def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Termina
     assert {line.split()[0].strip("[]:") for line in both} == {"master-0", "worker-0"}
     assert datetime.fromisoformat(instant).tzinfo is not None
     assert (young, none) == (lines[:3], "")
+    assert (init.exit_code, f"{name}-master-0" in init.stdout) == (0, True), init.output
     assert followed == [*lines[:3], "rank 0 ends as everybody"]
     assert worker.exit_code == 0
     assert worker.stdout.splitlines()[-1] == "rank 1 ends as worker"
@@ -133,15 +102,3 @@ def test_live_jobs_are_listed_with_their_owners_and_deleted_by_name(terminal: Te
     assert deleted.output == f"{terminal.namespace}/{name} is deleted; its claims are as they were\n"
     wait_until("the object to be gone", lambda: terminal.ptjob("get", name).exit_code == 3, timeout=PATIENCE)
     assert terminal.ptjob("list").stderr == f"no jobs in namespace {terminal.namespace} of the cluster\n"
-
-
-def test_a_cluster_that_does_not_answer_is_worth_another_try(terminal: Terminal) -> None:
-    """The exit code tells it from a refusal, and the text says who did not answer."""
-    config = yaml.safe_load(terminal.kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-    terminal.kubeconfig.write_text(yaml.safe_dump(config))
-
-    result = terminal.ptjob("list")
-
-    assert result.exit_code == 75
-    assert "127.0.0.1" in result.output

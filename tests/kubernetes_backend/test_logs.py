@@ -24,7 +24,7 @@ from faults.proxy import FaultProxy
 from faults.trials import kubeconfig_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.logs import nanoseconds
-from worlds import World, is_running
+from worlds import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -133,20 +133,6 @@ async def test_a_quiet_job_costs_one_stream_and_one_look_at_its_end(world: World
     assert ["follow=true" in target for target in log_requests(proxy)] == [True, False]
 
 
-async def test_connections_that_break_cost_no_line(world: World, proxy: FaultProxy) -> None:
-    """All of them are reset five times while the program writes twenty lines a second."""
-    ref = await world.submit(counting(world, "cut", count=500, pause=0.05))
-    reader = Reader(world, ref)
-    for number in range(1, 6):
-        await reader.has(60 * number)
-        proxy.reset_all()
-    await reader.end()
-
-    assert reader.texts == numbered(500)
-    assert not reader.notices
-    assert 3 <= sum("follow=true" in target for target in log_requests(proxy)) <= 8
-
-
 async def test_an_outage_is_not_met_with_a_storm(world: World, proxy: FaultProxy) -> None:
     """Pauses between tries grow; what was written meanwhile is read afterwards."""
     ref = await world.submit(counting(world, "away", count=900, pause=0.05))
@@ -163,18 +149,6 @@ async def test_an_outage_is_not_met_with_a_storm(world: World, proxy: FaultProxy
     assert tries <= 8, log_requests(proxy)
     assert reader.texts == numbered(900)
     assert not reader.notices
-
-
-async def test_a_container_that_restarts_goes_on_in_the_same_log(world: World, proxy: FaultProxy) -> None:
-    """Three runs, with connections that break in each of them."""
-    ref = await world.submit(restarting(world, "again", policy="OnFailure", code=1, held_in=range(3)))
-    reader = Reader(world, ref)
-    await break_in_each_run(world, reader, proxy)
-    await reader.end()
-
-    assert reader.texts == runs_of(3)
-    assert not reader.notices
-    assert {line.cursor.restart_count for line in reader.lines} == {0, 1, 2}
 
 
 async def test_a_pod_that_the_operator_makes_anew_goes_on_in_the_same_log(world: World, proxy: FaultProxy) -> None:
@@ -230,21 +204,6 @@ async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: 
         assert f"between {time_of(before)} and {time_of(after)}" in notice.text
         assert "was gone at the node" in notice.text
         assert after is None or nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
-
-
-async def test_a_reader_that_was_away_is_told_what_was_rotated_meanwhile(world: World) -> None:
-    """Its cursor's line is not in the file any more that the kubelet serves; the worker's last look tells it too."""
-    ref = await world.submit(filling(world, "late", megabytes=25, seconds=30))
-    first = await world.line(ref, "late-master-0", "line 1000 ")
-    await world.observe(ref, lambda seen: not is_running(seen) and bool(seen.pods))
-
-    async with asyncio.timeout(PATIENCE):
-        rest = [line async for line in world.backend.logs(ref, "late-master-0", since=first.cursor, follow=False)]
-
-    assert rest[0].notice
-    _, after = around([first, *rest], rest[0])
-    assert f"between {first.timestamp} and {time_of(after)} was gone" in rest[0].text
-    assert jumps(rest, 250_000) == [(-1, number_of(after, 250_000))]
 
 
 async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World) -> None:

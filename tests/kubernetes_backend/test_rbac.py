@@ -37,30 +37,6 @@ path = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
 path.parent.mkdir(parents=True, exist_ok=True)
 path.write_bytes(b"weights")
 """
-MOUNTS_NO_SECRET = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "PyTorchJob",
-    "metadata": {"name": "stuck"},
-    "spec": {
-        "pytorchReplicaSpecs": {
-            "Master": {
-                "replicas": 1,
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {
-                                "name": "pytorch",
-                                "image": "placeholder",
-                                "volumeMounts": [{"name": "token", "mountPath": "/token"}],
-                            }
-                        ],
-                        "volumes": [{"name": "token", "secret": {"secretName": "no-such-secret"}}],
-                    }
-                },
-            }
-        }
-    },
-}
 
 
 class Account:
@@ -80,10 +56,9 @@ class Account:
 
     async def submit(self, **fields: Any) -> Submission:
         """Submit a job of one pod that writes a model."""
-        job = TrainingJob.parse(
-            name="rights", namespace=self.namespace, image=self._image, command=["python", "-c", TRAIN],
-            volumes=["outputs:/out"], model="pvc://outputs/model.pt", **fields,
-        )  # fmt: skip
+        what = {"name": "rights", "namespace": self.namespace, "image": self._image, "command": ["python", "-c", TRAIN]}
+        where = {"volumes": ["outputs:/out"], "model": "pvc://outputs/model.pt"}
+        job = TrainingJob.parse(**{**what, **where, **fields})
         return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
 
     async def see(self, ref: JobRef) -> None:
@@ -201,7 +176,9 @@ async def test_without_events_the_reason_of_a_wait_is_said_to_be_missing(account
     """Waiting goes on; the log says once what is not known, and which verb would tell."""
     account.take_away("events", "list")
     sink = ListSink()
-    submission = await account.submit(manifest=MOUNTS_NO_SECRET)
+    missing = {"name": "token", "secret": {"secretName": "no-such-secret"}}
+    mount = {"name": "token", "mountPath": "/token"}
+    submission = await account.submit(volumes=["outputs:/out", missing], volume_mounts=[mount])
 
     def told(words: str) -> list[str]:
         return [text for text in sink.notices if words in text]

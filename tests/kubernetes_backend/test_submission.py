@@ -89,37 +89,11 @@ def site(cluster: Cluster, namespace: str) -> Site:
     return Site(cluster, namespace)
 
 
-async def test_an_intent_whose_create_did_arrive_is_adopted_finished_or_not(site: Site) -> None:
-    """A worker was killed between the create and its answer: there is still one job."""
-    first = await site.submit("true")
-    site.store.save(site.store.history[0])
-    assert (await site.submit("true")).ref == first.ref
-
-    await site.end_of(first.ref)
-    site.store.save(site.store.history[0])
-
-    assert (await site.submit("true")).ref == first.ref
-
-
 async def test_a_create_without_an_answer_that_was_done_is_adopted(site: Site) -> None:
     """The answer was lost; the job was not."""
     submission = await site.submit(backend=AnswersLost(site.config))
 
     assert await site.live() == [submission.ref.uid]
-
-
-async def test_a_job_that_is_being_deleted_is_waited_for(site: Site, cluster: Cluster) -> None:
-    """A finalizer keeps the object; the next attempt begins when nothing of the old one runs."""
-    first = await site.submit()
-    hold = {"metadata": {"finalizers": ["example.org/hold"]}}
-    await site.backend.patch(first.ref, hold)
-    await site.backend.delete(first.ref)
-
-    second = await site.submit(store=MemoryStore())
-
-    assert second.attempt == 2
-    assert await site.backend.pods_gone(first.ref)
-    await site.backend.patch(first.ref, {"metadata": {"finalizers": None}})
 
 
 async def test_somebody_elses_job_is_left_alone(site: Site) -> None:
