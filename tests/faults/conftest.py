@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tenants import namespace_in
 from faults.api_server import ApiServer
-from faults.trials import impatience, kubeconfig_of
+from faults.trials import kubeconfig_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -29,10 +29,3 @@ async def server(account: tuple[str, dict[str, Any]]) -> AsyncIterator[ApiServer
     namespace, kubeconfig = account
     async with ApiServer.reached(kubeconfig, namespace) as server:
         yield server
-
-
-@pytest.fixture
-def impatient() -> Iterator[None]:
-    """Have half-open streams found within seconds."""
-    with impatience():
-        yield

@@ -69,11 +69,5 @@ def test_the_schedules_have_servers_that_refuse_and_forget() -> None:
     assert any(schedule.other_after is not None for schedule in schedules)
 
 
-def test_a_seed_is_a_schedule() -> None:
-    """The same one each time, and another one for another seed."""
-    assert Schedule.draw(7) == Schedule.draw(7)
-    assert len({Schedule.draw(seed) for seed in range(1000)}) == 1000
-
-
 async def _tried(cluster: Cluster, seeds: list[int]) -> dict[int, Evidence]:
     return {evidence.schedule.seed: evidence async for evidence in tried(cluster, seeds)}

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.images import INIT_IMAGE
 from faults.api_server import ANNOTATION
-from faults.fault import Fault, Harm, Lag, Outage, Traffic
+from faults.fault import Fault, Harm, Outage, Traffic
 from faults.proxy import FaultProxy, by_kind
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -41,31 +41,6 @@ OPEN = 4
 
 NO_STREAMED_LISTS = Fault(harm=Harm.REFUSE, code=400, traffic=Traffic.WATCH)
 """A server that does not stream lists says so; they are asked for page by page then."""
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_half_open_watch_is_found_and_opened_again(server: ApiServer) -> None:
-    """What happened while nothing came through is told, although no connection ever broke."""
-    ref = await a_job(server)
-    async with watched(server, ref, *both_watches(harm=Harm.STALL, after=0.3)) as (proxy, watch):
-        await until_harmed(proxy)
-
-        await server.annotate_job(ref.name, "behind the stall")
-
-        await seen(watch, text_is("behind the stall"), "the change that a half-open watch held back")
-
-
-async def test_a_deletion_that_a_watch_missed_is_told_after_it_was_too_old(server: ApiServer) -> None:
-    """410 in the middle of a watch: everything is told anew, and what is not told any more is gone."""
-    ref = await a_job(server)
-    too_old = both_watches(harm=Harm.REFUSE, code=410, after=0.3, seconds=2.5)
-    async with watched(server, ref, *too_old) as (proxy, watch):
-        await until_harmed(proxy)
-
-        await server.delete_job(ref.name)
-
-        await seen(watch, lambda observation: observation.job is None, "the deletion that happened unseen")
-        assert len(lists_of(proxy, "pytorchjobs")) >= 2, by_kind(proxy.asked)
 
 
 async def test_an_expired_credential_is_loaded_anew_once(server: ApiServer) -> None:
@@ -96,22 +71,6 @@ async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServ
         pauses = [await again_after(proxy, asked) for asked in refused]
 
         assert min(pauses) >= 3
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("streamed", [True, False])
-async def test_a_list_that_was_cut_in_the_middle_is_asked_for_again(
-    server: ApiServer, *, clean: bool, streamed: bool
-) -> None:
-    """Half of its JSON, as a whole answer or as a broken one, streamed or not."""
-    ref = await a_job(server)
-    cut = Fault(harm=Harm.TRUNCATE, clean=clean, after=0.001, traffic=Traffic.WATCH)
-    paged = (NO_STREAMED_LISTS, replace(cut, traffic=Traffic.REQUEST))
-    async with FaultProxy(server, [cut] if streamed else paged).running() as proxy, following(proxy, ref) as watch:
-        first = await seen(watch, lambda _: True, "the first look at the job")
-
-        assert first.job is not None
-        assert not proxy.to_come
 
 
 async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_next_one(server: ApiServer) -> None:
@@ -160,25 +119,6 @@ async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
         await seen(watches[0], text_is("back"), "a change after the outage")
 
 
-async def test_a_server_that_has_forgotten_all_versions_and_is_behind_is_waited_for(server: ApiServer) -> None:
-    """It answers nobody who asks for all there is; what the job was does not change, and what it becomes is told."""
-    ref = await a_job(server)
-    async with watched(server, ref) as (proxy, watch):
-        lag = Lag(begins_after=0.0, seconds=3.5, forgets=True)
-        lagging = asyncio.create_task(proxy.fall_behind(lag))
-        seeing = asyncio.create_task(seen(watch, text_is("caught up"), "a change after the server had caught up"))
-        await lagging
-
-        await server.annotate_job(ref.name, "caught up")
-
-        await seeing
-
-
-def both_watches(**what: object) -> list[Fault]:
-    """Return this for the first two watches that are opened: of the jobs and of the pods."""
-    return [Fault(traffic=Traffic.WATCH, number=number, **what) for number in range(2)]  # type: ignore[arg-type]
-
-
 async def a_job(server: ApiServer, script: str = "") -> JobRef:
     """Create a job of ours that runs the script; without one it waits, and the operator has said so."""
     what = {"image": INIT_IMAGE, "command": ["sh", "-c", script], "suspend": not script, "shared_memory": "1Mi"}
@@ -220,14 +160,6 @@ async def until_asked(proxy: FaultProxy, traffic: Traffic, number: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def until_harmed(proxy: FaultProxy) -> None:
-    """Return when all faults of the open watches have begun."""
-    async with asyncio.timeout(PATIENCE / 2):
-        while proxy.to_come:  # noqa: ASYNC110 - the proxy tells nobody
-            await asyncio.sleep(0.1)
-    await asyncio.sleep(1.0)
-
-
 @contextlib.asynccontextmanager
 async def following(proxy: FaultProxy, ref: JobRef) -> AsyncIterator[AsyncGenerator[Observation, None]]:
     """Watch the job through the proxy, as who follows it: a watch that is refused is asked for again."""
@@ -266,15 +198,6 @@ def text_is(text: str) -> Callable[[Observation], bool]:
     return lambda observation: (
         observation.job is not None and (observation.job["metadata"].get("annotations") or {}).get(ANNOTATION) == text
     )
-
-
-def lists_of(proxy: FaultProxy, resource: str) -> list[Asked]:
-    """Return the lists of a resource; one that is streamed is a watch that begins with all there is."""
-    return [
-        asked
-        for asked in proxy.asked
-        if asked.resource == resource and (asked.traffic is Traffic.REQUEST or "sendInitialEvents=true" in asked.target)
-    ]
 
 
 async def again_after(proxy: FaultProxy, refused: Asked) -> float:
