@@ -62,8 +62,3 @@ class Tenant:
         self.claim(name)
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items()]
         self._cluster.kubectl("annotate", "--overwrite", "pvc", name, "--namespace", self.namespace, *words)
-
-    def annotations(self, name: str) -> dict[str, str]:
-        """Return what is noted on a claim."""
-        found = self._cluster.kubectl.get("pvc", name, namespace=self.namespace)
-        return dict(found["metadata"].get("annotations") or {})

@@ -19,9 +19,9 @@ ENDS_BY_ITSELF = "timed-out-"
 """The one job of all that a limit deletes at a time of its own."""
 
 
-def ticks(task: TaskRun, attempt: int = 1) -> list[int]:
+def ticks(task: TaskRun) -> list[int]:
     """Return the numbers in the log, in its order."""
-    return [int(line.split()[1]) for line in task.lines(attempt) if line.startswith("tick ")]
+    return [int(line.split()[1]) for line in task.lines() if line.startswith("tick ")]
 
 
 def ptjob(lab: Lab, *arguments: str) -> Any:
@@ -29,29 +29,6 @@ def ptjob(lab: Lab, *arguments: str) -> Any:
     return CliRunner().invoke(
         main, ["--kubeconfig", str(lab.kubeconfig), "-n", lab.namespace, *arguments], env=lab.stack.env
     )
-
-
-def test_the_retry_of_a_killed_worker_adopts_the_running_job(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """Kill -9 in the middle of training: one job, trained once, and each try's log is whole from its first line."""
-    task = runs["retried"]
-    task.wait_for_line("tick 4", timeout=PATIENCE)
-    ref = task.ref
-
-    task.process().kill()
-    task.wait_for_line("tick 4", attempt=2, timeout=PATIENCE)
-    adopted = task.ref
-    lab.release(ref)
-
-    assert task.wait(timeout=PATIENCE) == "success"
-    assert adopted == ref
-    assert lab.ever_submitted("retried") == {ref.uid}
-    assert f"{ref} was submitted" in task.text(1)
-    assert f"{ref} was adopted" in task.text(2)
-    before, after = ticks(task, 1), ticks(task, 2)
-    assert before == list(range(len(before)))
-    assert after == list(range(len(after)))
-    assert task.lines(2).count(f"finished after {len(after)}") == 1
-    assert task.xcom()["attempt"] == 1
 
 
 def test_a_job_that_its_task_has_left_behind_is_listed_and_stopped_by_ptjob_orphans(

@@ -41,9 +41,6 @@ def dag(dag_id: str) -> DAG:
 with dag("wait_0"):
     training(deferrable=False, retries=0)
 
-with dag("wait_1"):
-    training(deferrable=False, retries=1)
-
 with dag("defer_0"):
     training(deferrable=True, retries=0)
 
