@@ -120,10 +120,6 @@ class Binaries:
                 if self.missing([family]):  # whoever had the lock may have built it
                     self._build(family)
 
-    def ensure(self, families: Sequence[Family], tell: Callable[[str], None]) -> None:
-        """Build those of these families that are not there; see `build`."""
-        self.build(tell, families)
-
     def _build(self, family: Family) -> None:
         unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=self.root))
         command = ["go", "build", "-trimpath", "-ldflags", family.ldflags, "-o", f"{unfinished}/", family.package]

@@ -22,7 +22,7 @@ from cluster.layout import BINARIES, HOME, NODE, SERVICE_NETWORK
 from cluster.shell import ClusterFailed, bare_environment, run, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from cluster.layout import Layout
 
@@ -88,11 +88,11 @@ class Machine:
         env = bare_environment(HOME)
         return run([*self._enter(), *argv], env=env, timeout=timeout, stdin=stdin)
 
-    def spawn(self, argv: Sequence[str], *, log: str, env: Mapping[str, str] | None = None) -> None:
+    def spawn(self, argv: Sequence[str], *, log: str) -> None:
         """Start a program inside that goes on when we end; its output is appended to a file of the log folder."""
         script = 'log=$1; shift; setsid "$@" >>"$log" 2>&1 </dev/null &'
         words = [*self._enter(), "sh", "-c", script, "sh", str(HOME / "log" / log), *argv]
-        run(words, env=bare_environment(HOME, **(env or {})), timeout=120)
+        run(words, env=bare_environment(HOME), timeout=120)
 
     def processes(self) -> list[Process]:
         """Return everything that runs inside, the first process too."""

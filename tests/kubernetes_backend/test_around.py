@@ -43,18 +43,6 @@ def trusted(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Termin
         yield replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
 
 
-def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Terminal) -> None:
-    """Everything that jobs need is there; what is missing is said with the verb, what it is for and the file."""
-    result = bare.ptjob("doctor")
-
-    assert result.exit_code == 0, result.output
-    assert "Kubernetes v1.34.4" in result.output
-    assert "PyTorchJob of kubeflow.org/v1" in result.output
-    assert "all 16 that jobs need" in result.output
-    assert "missing: nodes list in the whole cluster" in result.output
-    assert "if it is wanted: the ClusterRole of deploy/components/cluster-view" in result.output
-
-
 def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
     """Real ones: the pod of the training-operator, the class that claims get."""
     checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}

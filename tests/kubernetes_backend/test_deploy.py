@@ -47,7 +47,7 @@ def applied(cluster: Cluster, folder: Path) -> Iterator[None]:
 
 
 def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_path: Path, digits_image: str) -> None:
-    """`ptjob doctor` misses nothing that jobs need, and a model is written, found and told."""
+    """`ptjob doctor` misses nothing that jobs need and names what more there is; a model is written and found."""
     write = "import os; open(os.environ['PTJOB_MODEL_PATH'], 'w').write('m' * 10)"
     words = ("--image", digits_image, "--data", "data:/data", "--model", "/data/model.pt")
     cluster.kubectl.apply(claim(namespace))
@@ -58,7 +58,12 @@ def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_pa
     checked = terminal.ptjob("doctor")
     trained = terminal.ptjob("run", "--name", "digits", *words, "--", "python3", "-c", write)
 
+    assert checked.exit_code == 0, checked.output
+    assert "Kubernetes v1.34.4" in checked.output
+    assert "PyTorchJob of kubeflow.org/v1" in checked.output
     assert "all 16 that jobs need" in checked.output
+    assert "missing: nodes list in the whole cluster" in checked.output
+    assert "if it is wanted: the ClusterRole of deploy/components/cluster-view" in checked.output
     assert trained.exit_code == 0, trained.output
     assert json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)["model"]["bytes"] == 10
 

@@ -61,11 +61,6 @@ class Account:
         job = TrainingJob.parse(**{**what, **where, **fields})
         return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
 
-    async def see(self, ref: JobRef) -> None:
-        """Look at the job once."""
-        async with aclosing(self.backend.watch(ref)) as watch:
-            await anext(watch)
-
 
 @pytest.fixture
 def account(cluster: Cluster, namespace: str, digits_image: str) -> Account:
