@@ -7,12 +7,20 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from cluster.shell import wait_until
+from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.probe import PROBE_LABEL, ProbeOptions
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import parse_instant
+from rbac import rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
+    from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.outcome import JobOutcome
 
 MODEL = ResolvedOutput(
     uri="pvc://data/out/model.pt", claim="data", path="out/model.pt", container_path="/data/model.pt"
@@ -89,6 +99,18 @@ def succeeded(cluster: Cluster, wanted: Manifest) -> Manifest:
         return found if "Succeeded" in true else None
 
     return wait_until("the job to succeed", finished, timeout=180)
+
+
+async def followed(
+    cluster: Cluster, namespace: str, name: str, *, limits: Limits | None = None, **fields: Any
+) -> tuple[JobOutcome, ListSink]:
+    """Submit a job with the documented rights, and follow it to its end."""
+    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
+    owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()
+    job = TrainingJob.parse(name=name, namespace=namespace, **fields)
+    async with asyncio.timeout(PATIENCE):
+        submission = await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
+        return await follow(backend, submission, sink=sink, limits=limits), sink
 
 
 async def inspected(

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.gpu import RESOURCE, gpus
 from cluster.shell import wait_until
-from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
+from cluster_world import PATIENCE
+from kubernetes_backend.finished import followed
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
-from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.run.outcome import JobOutcome
 
-TRAIN = ["python3", "-c", "import time; time.sleep(5)"]
+LIMITS = Limits(queue_timeout=20)
+COMMAND = ["python3", "-c", "import time; time.sleep(5)"]
 
 
 def quota(namespace: str) -> dict[str, Any]:
@@ -41,17 +34,6 @@ def counts_none(cluster: Cluster, namespace: str) -> bool:
     return status.get("used") == {f"requests.{RESOURCE}": "0"}
 
 
-async def run(cluster: Cluster, namespace: str, name: str, **fields: Any) -> tuple[JobOutcome, ListSink]:
-    """Submit a job and follow it to its end."""
-    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
-    owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()
-    job = TrainingJob.parse(name=name, namespace=namespace, command=TRAIN, **fields)
-    async with asyncio.timeout(PATIENCE):
-        submission = await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
-        limits = Limits(queue_timeout=20)
-        return await follow(backend, submission, sink=sink, limits=limits), sink
-
-
 async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
@@ -59,13 +41,14 @@ async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
 
     Where its namespace may only have so many, the quota and its size are named.
     """
+    asked: dict[str, Any] = {"image": digits_image, "command": COMMAND, "limits": LIMITS}
     with gpus(cluster, 2):
-        fits, _ = await run(cluster, namespace, "fits", image=digits_image, workers=2, gpus=1)
+        fits, _ = await followed(cluster, namespace, "fits", **asked, workers=2, gpus=1)
         cluster.kubectl.apply(quota(namespace))
         wait_until("the quota to count", partial(counts_none, cluster, namespace), timeout=PATIENCE)
         (wants, sink), (may_not, told) = await asyncio.gather(
-            run(cluster, namespace, "wants", image=digits_image, gpus=3),
-            run(cluster, namespace, "may-not", image=digits_image, gpus=5),
+            followed(cluster, namespace, "wants", **asked, gpus=3),
+            followed(cluster, namespace, "may-not", **asked, gpus=5),
         )
 
     assert fits.outcome is Outcome.SUCCEEDED, fits

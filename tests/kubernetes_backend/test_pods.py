@@ -5,26 +5,16 @@ The training writes more into /dev/shm than a container's own 64 MB; without wha
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cluster.gpu import gpus
 from cluster.layout import NODE
-from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
+from kubernetes_backend.finished import followed
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
-from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.run.outcome import JobOutcome
 
 HCA = "rdma/hca"
 FILLS = """
@@ -36,7 +26,12 @@ for start in range(0, len(shared), 4096):
     shared[start] = 1
 print("filled, as process", os.getpid(), flush=True)
 """
-SMALL = {"cpu": "100m", "memory": "256Mi", "termination_grace_period_seconds": 1}
+TRAINS: dict[str, Any] = {
+    "command": ["python3", "-c", FILLS],
+    "cpu": "100m",
+    "memory": "256Mi",
+    "termination_grace_period_seconds": 1,
+}
 
 
 def priority(name: str) -> dict[str, Any]:
@@ -50,19 +45,6 @@ def pull_secret(namespace: str) -> dict[str, Any]:
     meta = {"name": "registry", "namespace": namespace}
     words = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/dockerconfigjson"}
     return {**words, "stringData": {".dockerconfigjson": '{"auths": {}}'}}
-
-
-async def run(
-    cluster: Cluster, namespace: str, name: str, *, limits: Limits | None = None, **fields: Any
-) -> tuple[JobOutcome, ListSink]:
-    """Submit a job of one pod and follow it to its end."""
-    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
-    owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()
-    command = ["python3", "-c", FILLS]
-    job = TrainingJob.parse(**{"name": name, "namespace": namespace, "command": command, **SMALL, **fields})
-    async with asyncio.timeout(PATIENCE):
-        submission = await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
-        return await follow(backend, submission, sink=sink, limits=limits), sink
 
 
 async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str, digits_image: str) -> None:
@@ -82,14 +64,14 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
     shares = {"spec": {"containers": [{"name": "pytorch"}], "hostIPC": True, "hostPID": True}}
     try:
         with gpus(cluster, 1, resource=HCA):
-            conclusion, sink = await run(
-                cluster, namespace, "asks", image=digits_image, **device,
+            conclusion, sink = await followed(
+                cluster, namespace, "asks", image=digits_image, **TRAINS, **device,
                 pod_template=shares, host_network=True, priority_class_name=name, image_pull_secrets=["registry"],
                 node_selector={name: "this"}, affinity=where, tolerations=[stands],
             )  # fmt: skip
             more = {"container_resources": {"limits": {HCA: 2}}}
             limits = Limits(queue_timeout=20)
-            wants, _ = await run(cluster, namespace, "wants", image=digits_image, limits=limits, **more)
+            wants, _ = await followed(cluster, namespace, "wants", image=digits_image, limits=limits, **TRAINS, **more)
             pods = cluster.kubectl.list("pods", namespace=namespace)
     finally:
         cluster.kubectl("delete", "priorityclass", name)
@@ -116,7 +98,7 @@ async def test_without_shared_memory_the_same_training_dies_and_is_told_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
     """A container's own 64 MB are too few: SIGBUS, and what to raise."""
-    conclusion, _ = await run(cluster, namespace, "dies", image=digits_image, shared_memory=False)
+    conclusion, _ = await followed(cluster, namespace, "dies", image=digits_image, **TRAINS, shared_memory=False)
 
     assert conclusion.outcome is Outcome.FAILED
     assert conclusion.diagnosis is not None
