@@ -106,6 +106,12 @@ class Lab:
         metadata = json.loads(text)["metadata"]
         return Step(lab=self, attempt=attempt, name=metadata["name"], uid=metadata["uid"])
 
+    def running(self, attempt: Try, pipeline: dict[str, Any] | None = None) -> tuple[Step, JobRef]:
+        """Start a step and return it with its job, as soon as the training prints."""
+        step = self.start(attempt, pipeline)
+        step.wait_for_line("waiting")
+        return step, JobRef.of(self.job(attempt.run))
+
     def controller(self, run: str) -> dict[str, Any]:
         """Return what controls the pods of a run; afterwards it is there."""
         owner = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -153,10 +159,6 @@ class Lab:
     def delete_run(self, run: str) -> None:
         """Delete a run, and with it the pods of its steps, as a person does and the end of its time to live."""
         self.cluster.kubectl("delete", "configmap", "-n", self.namespace, f"{WORKFLOW}-{run}", "--wait=false")
-
-    def delete_job(self, ref: JobRef) -> None:
-        """Delete a job as a person does."""
-        self.cluster.kubectl("delete", "pytorchjob", "-n", self.namespace, ref.name, "--wait=false")
 
     def wait_until_only_rank0_is_left(self, ref: JobRef) -> None:
         """Return once no pod but rank 0's, ended, is left of a job: the one that looked at its outputs is gone."""

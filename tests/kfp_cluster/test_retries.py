@@ -14,19 +14,10 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.pods import has_ended
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from kfp_cluster.lab import Lab, Step
+    from kfp_cluster.lab import Lab
 
 STUBBORN = 20
 """Seconds that a training takes to end which is told to."""
-
-
-def running(lab: Lab, attempt: Try, pipeline: dict[str, Any] | None = None) -> tuple[Step, JobRef]:
-    """Start a step and return it with its job, as soon as the training prints."""
-    step = lab.start(attempt, pipeline)
-    step.wait_for_line("waiting")
-    return step, JobRef.of(lab.job(attempt.run))
 
 
 def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(lab: Lab) -> None:
@@ -35,7 +26,7 @@ def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(l
     The object of a pod that has ended may stay for a moment: until the kubelet has said so to the API server.
     """
     run, pipeline = new_run("person"), lab.pipeline(termination_grace_period_seconds=STUBBORN)
-    first, ref = running(lab, Try(run=run), pipeline)
+    first, ref = lab.running(Try(run=run), pipeline)
     first.kill()
     first.wait()
 
@@ -56,7 +47,7 @@ def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(l
 def test_a_person_who_retries_a_run_does_not_train_again_what_has_succeeded(lab: Lab) -> None:
     """Such as when the launcher could not bring the outputs to their store: the job is the run's by then."""
     run = new_run("uploads")
-    first, ref = running(lab, Try(run=run))
+    first, ref = lab.running(Try(run=run))
     lab.release(ref)
     assert first.wait() == 0, first.log()
     belongs_to = owners(lab.job(run))
@@ -84,7 +75,7 @@ def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
     """Its job goes with the pod; the repeat waits until nothing of it runs, also under the first one's name."""
     run, pipeline = new_run("gone"), lab.pipeline(termination_grace_period_seconds=STUBBORN)
     attempt = engine.first(Try(run=run))
-    first, ref = running(lab, attempt, pipeline)
+    first, ref = lab.running(attempt, pipeline)
 
     first.delete(at_once=at_once)
     until(
@@ -125,7 +116,7 @@ def test_where_the_engine_repeats_no_step_that_is_killed_its_job_goes_with_its_p
     """Until then it runs on: nothing of the step is left that could end it."""
     engine, run = EngineStandIn(is_stock=True, retries=retries), new_run("alone")
     attempt = engine.first(Try(run=run))
-    first, ref = running(lab, attempt)
+    first, ref = lab.running(attempt)
 
     first.kill()
     code = first.wait()

@@ -6,7 +6,6 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-import pytest
 from kfp import dsl
 
 import code_servers
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
-    from kfp_cluster.lab import Lab, Step
+    from kfp_cluster.lab import Lab
 
-FAILS = "import sys; print('so far so good'); raise NotImplementedError('the images are black')"
 TRAINS = 'echo "a canary of ${#CANARY} characters"; exec python code/digits/train.py --epochs=2 --backend=gloo'
-REFUSED = 'cannot list resource "events"'
 KINDS = ("pytorchjobs", "pods", "events", "configmaps")
 
 
@@ -79,26 +76,6 @@ def test_a_training_hands_on_model_metrics_curves_and_report(
     assert canary not in everywhere
 
 
-def test_a_job_that_fails_fails_its_step(lab: Lab) -> None:
-    """The log has the whole story, the diagnosis first; nothing is handed on, and nothing runs on."""
-    run = new_run("fails")
-
-    step = lab.start(Try(run=run), lab.pipeline(command=["python", "-c", FAILS]))
-
-    assert step.wait() == 1
-    ref, log = JobRef.of(lab.job(run)), step.log()
-    _, _, why = log.partition("is Failed")
-    assert "so far so good" in log.splitlines()
-    assert (
-        "failed: master-0 (rank 0) exited with code 1: NotImplementedError: the images are black."
-        in why.splitlines()[1]
-    )
-    assert "launcher: failed to execute component: exit status 1" in log
-    assert step.published() == {}
-    assert lab.live_jobs(run) == []
-    assert [pod for pod in lab.pods(ref) if pod["status"]["phase"] not in {"Failed", "Succeeded"}] == []
-
-
 def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> None:
     """With the Role of its kind: its log is the step's, and when it has ended it is the run's."""
     run, account = new_run("trainer"), "runs-train-jobs"
@@ -137,13 +114,6 @@ def test_a_folder_that_the_step_before_has_written_is_the_code(lab: Lab, trained
     assert result["code_revision"]["digest"].startswith("sha256:")
 
 
-def running(lab: Lab, attempt: Try) -> tuple[Step, JobRef]:
-    """Start a step and return it with its job, as soon as the training prints."""
-    step = lab.start(attempt)
-    step.wait_for_line("waiting")
-    return step, JobRef.of(lab.job(attempt.run))
-
-
 def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
     """Kubeflow keeps the pod's object until the run goes, so its owner does not remove the job.
 
@@ -151,7 +121,7 @@ def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
     takes on a machine with other work to do; how often a second is enough is the soak's to say.
     """
     run = new_run("terminated")
-    step, ref = running(lab, Try(run=run, alive=PATIENCE))
+    step, ref = lab.running(Try(run=run, alive=PATIENCE))
 
     step.terminate()
 
@@ -161,23 +131,10 @@ def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
     assert step.published() == {}
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_a_pod_that_is_deleted_takes_its_job_along(lab: Lab, *, at_once: bool) -> None:
-    """With its run, by a person, by an eviction; also if no process of it heard of that."""
-    run = new_run("deleted")
-    step, ref = running(lab, Try(run=run))
-    assert owners(lab.job(run)) == [step.uid]
-
-    step.delete(at_once=at_once)
-
-    lab.wait_until_gone(run)
-    assert lab.ever_submitted(run) == {ref.uid}
-
-
 def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
     """One job, trained once; it belongs to the retry's pod, so that the first one's end means nothing to it."""
     run = new_run("killed")
-    first, ref = running(lab, Try(run=run, retry=0))
+    first, ref = lab.running(Try(run=run, retry=0))
 
     first.kill()
     code = first.wait()
@@ -191,26 +148,6 @@ def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
     assert second.wait() == 0, second.log()
     assert second.published()["parameters"]["job_name"] == ref.name
     assert lab.ever_submitted(run) == {ref.uid}
-
-
-def test_with_the_stock_role_alone_a_training_goes_on(lab: Lab) -> None:
-    """What the documentation adds tells why a pod does not start; the log says once that it is not known."""
-    run, account = new_run("stock"), "stock"
-    service_account(lab.cluster, lab.namespace, STOCK, name=account)
-    late = {"name": "late", "secret": {"secretName": run}}
-    mount = {"name": "late", "mountPath": "/late"}
-
-    step = lab.start(
-        Try(run=run),
-        lab.pipeline(command=["echo", "trained"], volumes=[late], volume_mounts=[mount]),
-        account=account,
-    )
-    step.wait_for_notice(REFUSED)
-    lab.deposit(run, token="late")  # noqa: S106 - no secret
-
-    assert step.wait() == 0, step.log()
-    assert "trained" in step.log().splitlines()
-    assert len([said for said in step.notices() if REFUSED in said]) == 1
 
 
 def test_under_an_account_of_its_own_a_step_lacks_nothing(lab: Lab) -> None:
