@@ -6,19 +6,14 @@ import argparse
 import asyncio
 import json
 import os
-import platform
-import resource
 import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
-from benchmarks import overhead, report
+from benchmarks import meter, overhead, report
 from benchmarks.contestants import PEERS
 from benchmarks.report import figures
 from benchmarks.run import SECTIONS, Run
@@ -30,14 +25,12 @@ if TYPE_CHECKING:
     from benchmarks.results import Results
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-FILES = 65_536
-"""Open files that a triggerer with ten thousand triggers needs: one log file per task, and connections."""
 
 
 def main() -> int:
     """Run the benchmarks on the command line."""
     arguments = parsed()
-    raise_file_limit()
+    meter.raise_file_limit(max(arguments.sizes))
     tell = Progress()
     cluster = Cluster.of(Layout.of(os.environ))
     with cluster.borrowed(tell), tempfile.TemporaryDirectory() as scratch:
@@ -83,23 +76,14 @@ def words(text: str) -> list[str]:
     return names
 
 
-def raise_file_limit() -> None:
-    """Raise the limit of open files for this process and its children."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = FILES if hard_limit == resource.RLIM_INFINITY else min(FILES, hard_limit)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
-
-
 def machine() -> dict[str, str]:
     """Return the machine and the versions of the measurement."""
-    memory = psutil.virtual_memory().total / 2**30
-    names = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes-asyncio", "aiohttp")
-    packages = ", ".join(f"{name} {version(name)}" for name in names)
+    packages = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes-asyncio", "aiohttp")
     return {
         "Date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "Machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}",
+        "Machine": meter.machine(),
         "Server": "Kubernetes 1.34.4, etcd 3.6.5 and training-operator 1.9.4 on the same machine",
-        "Clients": f"Python {platform.python_version()}, {packages}, {peer_version()}",
+        "Clients": f"{meter.versions(*packages)}, {peer_version()}",
     }
 
 

@@ -54,11 +54,30 @@ class ApiServer:
                 return content
         raise AssertionError("the last try returns or raises")
 
+    async def patch(self, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge a change into an object; return the current object."""
+        return await self.request("PATCH", path, body=change, content_type=MERGE)
+
+    async def set_status(self, found: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+        """Write an object's status through the status subresource; return the current object."""
+        return await self.patch(f"{path_of(found)}/status", {"status": status})
+
+    async def touch(self, found: Mapping[str, Any], text: str) -> None:
+        """Change an irrelevant part of an object, which sends the whole object to every watch again."""
+        await self.patch(path_of(found), {"metadata": {"annotations": {"benchmark/touched": text}}})
+
     async def text(self, path: str) -> str:
         """Return a response that is not JSON, such as `/metrics`."""
         async with self.session.get(f"{self.url}{path}") as response:
             response.raise_for_status()
             return await response.text()
+
+
+def path_of(found: Mapping[str, Any]) -> str:
+    """Return the path of an object."""
+    meta, version = found["metadata"], found["apiVersion"]
+    root = "/api" if version == "v1" else "/apis"
+    return f"{root}/{version}/namespaces/{meta['namespace']}/{found['kind'].lower()}s/{meta['name']}"
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ The figures are medians of processes that run one after the other with a warm fi
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -16,6 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import meter
 from cluster.binaries import ARENA
 from cluster.boot import Cluster
 from cluster.layout import Layout
@@ -27,7 +27,7 @@ def main() -> None:
     """Measure, and print a table."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"PATH": os.environ["PATH"], "HOME": home}
-        setup = f"{os.cpu_count()} cores, Python {platform.python_version()}, medians of {RUNS}"
+        setup = f"{meter.machine()}, {meter.versions()}, medians of {RUNS}"
         sys.stdout.write(f"Measured {datetime.now(UTC):%Y-%m-%d}: {setup}.\n\n")
         sys.stdout.write("| command | seconds | of them computing |\n|---|---|---|\n")
         for name, command in contestants(Path(home)):

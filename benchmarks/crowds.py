@@ -37,9 +37,9 @@ async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
         resource="pytorchjobs",
         path=many_jobs.path(namespace),
         objects=created,
-        touch=lambda job, text: many_jobs.touch(server, job, text),
-        finish=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded")),
-        revive=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Suspended")),
+        touch=server.touch,
+        finish=lambda job: server.set_status(job, many_jobs.conditions("Created", "Succeeded")),
+        revive=lambda job: server.set_status(job, many_jobs.conditions("Created", "Suspended")),
     )
 
 
@@ -52,9 +52,9 @@ async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
         resource="pods",
         path=many_pods.path(namespace),
         objects=created,
-        touch=lambda pod, text: many_pods.touch(server, pod, text),
-        finish=lambda pod: many_pods.set_status(server, pod, many_pods.succeeded()),
-        revive=lambda pod: many_pods.set_status(server, pod, many_pods.running()),
+        touch=server.touch,
+        finish=lambda pod: server.set_status(pod, many_pods.succeeded()),
+        revive=lambda pod: server.set_status(pod, many_pods.running()),
     )
 
 

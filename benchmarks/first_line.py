@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import meter
 from benchmarks.overhead import Nowhere
 from benchmarks.report import table
 from cluster import training_image
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--cluster", action="store_true", help="on the Kubernetes under test, instead")
     arguments = parser.parse_args()
     sys.stdout.write(
-        f"Measured {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores, Python {platform.python_version()}, medians of"
+        f"Measured {datetime.now(UTC):%Y-%m-%d}: {meter.machine()}, {meter.versions()}, medians of"
         f" {arguments.runs}.\n\n"
     )
     if arguments.cluster:

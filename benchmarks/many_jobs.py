@@ -10,13 +10,12 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks.apiserver import MERGE
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from benchmarks.apiserver import ApiServer
     from ptjob_provider.core.identity import Manifest
@@ -57,23 +56,9 @@ async def create(server: ApiServer, namespace: str, manifests: Iterable[Manifest
 
     async def one(manifest: Manifest) -> Manifest:
         created = await server.request("POST", path(namespace), body=manifest)
-        return await set_status(server, created, conditions("Created", "Suspended"))
+        return await server.set_status(created, conditions("Created", "Suspended"))
 
     return await in_parallel(one, list(manifests))
-
-
-async def set_status(server: ApiServer, job: Manifest, status: Mapping[str, Any]) -> Manifest:
-    """Write a job's status through the status subresource; return the current job."""
-    meta = job["metadata"]
-    where = f"{path(meta['namespace'], meta['name'])}/status"
-    return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
-
-
-async def touch(server: ApiServer, job: Manifest, text: str) -> None:
-    """Change an irrelevant part of a job, which sends the whole object to every watch again."""
-    meta = job["metadata"]
-    change = {"metadata": {"annotations": {"benchmark/touched": text}}}
-    await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
 
 
 def conditions(*types: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.apiserver import MERGE
 from benchmarks.many_jobs import in_parallel
 
 if TYPE_CHECKING:
@@ -25,23 +24,9 @@ async def create(server: ApiServer, namespace: str, count: int) -> list[Manifest
 
     async def one(number: int) -> Manifest:
         created = await server.request("POST", path(namespace), body=_pod(namespace, f"bench-pod-{number}"))
-        return await set_status(server, created, running())
+        return await server.set_status(created, running())
 
     return await in_parallel(one, list(range(count)))
-
-
-async def set_status(server: ApiServer, pod: Manifest, status: Mapping[str, Any]) -> Manifest:
-    """Write a pod's status through the status subresource; return the current pod."""
-    meta = pod["metadata"]
-    where = f"{path(meta['namespace'], meta['name'])}/status"
-    return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
-
-
-async def touch(server: ApiServer, pod: Manifest, text: str) -> None:
-    """Change an irrelevant part of a pod."""
-    meta = pod["metadata"]
-    change = {"metadata": {"annotations": {"benchmark/touched": text}}}
-    await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
 
 
 def running() -> dict[str, Any]:

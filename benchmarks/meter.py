@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
 import re
+import resource
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,10 @@ _SAMPLE = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
+SPARE_FILES = 500
+"""Open files that a triggerer needs in addition to one log file per trigger."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes of one process: its proportional share of resident memory (PSS), the resident memory, and its peak."""
@@ -24,6 +32,25 @@ class Memory:
     pss: int
     rss: int
     peak: int
+
+
+def raise_file_limit(triggers: int) -> None:
+    """Raise the limit of open files for this process and its children, among which is a triggerer with so many."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < triggers + SPARE_FILES:
+        raise SystemExit(f"`ulimit -n` is {limit} at most here; {triggers + SPARE_FILES} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+
+def machine() -> str:
+    """Return what this machine is."""
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}"
+
+
+def versions(*packages: str) -> str:
+    """Return the versions of Python and of packages."""
+    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)])
 
 
 def cpu_seconds(pid: int) -> float:

@@ -9,7 +9,6 @@ table is printed; the exit code is 0 only if the triggerer was always healthy an
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.meter import raise_file_limit
 from benchmarks.triggerer_cost import Look, Phase
 from benchmarks.triggerer_scene import Scene, scene
 from cluster.shell import Progress
@@ -24,14 +24,11 @@ from cluster.shell import Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SPARE_FILES = 500
-"""Open files that a triggerer needs in addition to one log file per trigger."""
-
 
 def main() -> int:
     """Measure, print, and return 0 if everything was healthy and complete."""
     arguments = parsed()
-    raise_file_limit(arguments.jobs + SPARE_FILES)
+    raise_file_limit(arguments.jobs)
     tell = Progress()
     with scene(tell, capacity=arguments.jobs + 100, per_loop=arguments.per_loop) as at:
         phases, lost = measure(at, arguments, tell)
@@ -52,14 +49,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, help="of waiting")
     parser.add_argument("--per-loop", type=int, default=50, help="[triggerer] max_trigger_to_select_per_loop")
     return parser.parse_args()
-
-
-def raise_file_limit(needed: int) -> None:
-    """Raise the limit of open files, which Airflow inherits as a child process."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard_limit != resource.RLIM_INFINITY and hard_limit < needed:
-        raise SystemExit(f"`ulimit -n` is {hard_limit} at most here; {needed} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def measure(

@@ -111,10 +111,7 @@ def _manifest(namespace: str, number: int, *, runs: bool) -> Manifest:
 
 
 async def _let_go(server: apiserver.ApiServer, job: Manifest) -> None:
-    meta = job["metadata"]
-    change = {"spec": {"runPolicy": {"suspend": False}}}
-    path = many_jobs.path(meta["namespace"], meta["name"])
-    await server.request("PATCH", path, body=change, content_type=apiserver.MERGE)
+    await server.patch(apiserver.path_of(job), {"spec": {"runPolicy": {"suspend": False}}})
 
 
 @contextlib.contextmanager

@@ -12,20 +12,17 @@ import contextlib
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 import faulty_s3
 import s3_server
+from benchmarks import meter
 from benchmarks.report import table
 from benchmarks.watcher_run import Cost
 from cluster.binaries import S3_SERVER, module_version
@@ -163,12 +160,10 @@ def page(results: dict[str, Sequence[Measured]], looks: int) -> str:
 
 def machine(looks: int) -> str:
     """Return the machine and the versions of the measurement."""
-    memory = psutil.virtual_memory().total / 2**30
     server = module_version(S3_SERVER.folder / "go.mod", "github.com/versity/versitygw")
-    versions = ", ".join(f"{name} {version(name)}" for name in ("apache-airflow", "s3fs", "aiobotocore"))
     return (
         f"Measured {datetime.now(UTC):%Y-%m-%d} with {looks} looks after the first one, a second apart: "
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {versions}, "
+        f"{meter.machine()}, {meter.versions('apache-airflow', 's3fs', 'aiobotocore')}, "
         f"versitygw {server[1:]} on the same machine."
     )
 

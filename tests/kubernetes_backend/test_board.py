@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks import many_jobs
-from benchmarks.apiserver import reached
+from benchmarks.apiserver import path_of, reached
 from cluster_world import config_of
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -112,7 +112,7 @@ async def test_whoever_comes_late_sees_what_the_others_see(
     first, second, live, ended, gone = await many_jobs.create(server, namespace, made)
     for job in (live, ended):
         await server.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_of(job))
-    await many_jobs.set_status(server, ended, many_jobs.conditions("Created", "Succeeded"))
+    await server.set_status(ended, many_jobs.conditions("Created", "Succeeded"))
 
     async with aclosing(backend.watch(JobRef.of(first))) as one, aclosing(backend.watch(JobRef.of(second))) as other:
         await anext(one)
@@ -147,7 +147,7 @@ async def test_jobs_that_are_not_ours_share_a_watch_of_their_own(
                 await until(backend, job, lambda _: True)
                 watched |= set(boards())  # some time after its last follower one is closed
                 await server.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_of(job))
-                await many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded"))
+                await server.set_status(job, many_jobs.conditions("Created", "Succeeded"))
         watched |= set(boards())
 
     assert all(task.done() for task in ends)
@@ -161,15 +161,14 @@ async def test_a_job_that_loses_our_label_is_not_taken_for_gone(
     """The watch tells that it left the selection, as if it were deleted; it is asked for from then on."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._UNLABELLED_INTERVAL", 0.2)
     beside, job = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(2)])
-    where = many_jobs.path(namespace, job["metadata"]["name"])
 
     async with aclosing(backend.watch(JobRef.of(beside))) as watch, asyncio.TaskGroup() as tasks:
         await anext(watch)
         end = tasks.create_task(until(backend, job, lambda seen: phase(seen) in {None, JobPhase.SUCCEEDED}))
         await until(backend, job, lambda _: True)
         unlabelled = {"metadata": {"labels": {MANAGED_LABEL: None}}}
-        await server.request("PATCH", where, body=unlabelled, content_type=many_jobs.MERGE)
+        await server.patch(path_of(job), unlabelled)
         await asyncio.sleep(1)
-        await many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded"))
+        await server.set_status(job, many_jobs.conditions("Created", "Succeeded"))
 
     assert phase(end.result()) is JobPhase.SUCCEEDED
