@@ -52,11 +52,6 @@ def test_two_ranks_train_a_model_and_write_the_accuracy_that_rank_0_prints(train
     assert points(trained.log_dir, "held_out/accuracy")[EPOCHS] == pytest.approx(accuracy, abs=1e-4)
 
 
-@pytest.mark.soak
-def test_the_model_knows_97_percent_of_the_held_out_digits(trained: Trained) -> None:
-    assert float(trained.ranks[0].find(r"held-out accuracy (\S+) \(")) >= 0.97
-
-
 def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> None:
     """Curves have one point per epoch, the loss falls, and no half-written file is left."""
     losses = points(trained.log_dir, "train/loss")
@@ -113,14 +108,6 @@ def test_a_training_with_nothing_left_to_do_still_keeps_its_outputs(trained: Tra
     assert list(points(tmp_path / "logs", "held_out/accuracy")) == [EPOCHS]
 
 
-def test_torchrun_starts_it_as_well() -> None:
-    """With several processes per pod, torchrun tells each its rank."""
-    ended = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TRAIN, "--epochs", "1")
-
-    assert ended.code == 0
-    assert "parameters agree on 2 ranks" in ended.output
-
-
 def test_a_killed_rank_ends_the_other() -> None:
     """Whoever waits for it in vain fails too, within seconds, so that the job fails instead of hanging."""
     with started_ranks(TRAIN, "--epochs", "100000", "--log-interval", "1") as (first, second):
@@ -131,16 +118,6 @@ def test_a_killed_rank_ends_the_other() -> None:
 
         assert end(first, timeout=60).code == 1
         assert end(second).code == -9
-
-
-def test_nccl_without_a_gpu_is_refused_with_the_way_out() -> None:
-    """The last line says what to change, and no process waits for another."""
-    ended = run(TRAIN, "--backend", "nccl")
-
-    assert ended.code == 2
-    assert ended.output.splitlines()[-1] == (
-        "train.py: error: --backend nccl needs a GPU and this process has none; without a GPU use --backend gloo"
-    )
 
 
 def test_a_number_that_cannot_be_is_refused() -> None:

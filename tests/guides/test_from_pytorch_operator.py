@@ -72,7 +72,7 @@ def test_without_the_switch_nothing_is_changed_and_the_failure_points_at_it(mach
     assert args == [["--backend", "nccl"]] * 2
     assert "instead of nccl" not in rendered.stderr + failed.stderr
     assert failed.exit_code == 1
-    assert "--backend nccl needs a GPU and this process has none" in failed.stderr
+    assert "--backend nccl needs a GPU and this process has none; without a GPU use --backend gloo" in failed.stderr
     assert "--backend-without-gpu gloo" in failed.stderr
 
 

@@ -21,7 +21,6 @@ from cluster.tenants import namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.scripted_controller import ScriptedController, crd, serve
-from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
@@ -171,11 +170,3 @@ async def test_a_job_is_said_in_its_words_and_followed_to_its_end(
     assert sorted(pod["metadata"]["name"] for pod in seen.pods) == [
         f"{submission.ref.name}-{replica}" for replica in ("master-0", "worker-0")
     ]
-
-
-async def test_what_the_old_crd_cannot_say_is_refused_by_its_name(tenant: Tenant) -> None:
-    """Nothing is created."""
-    with pytest.raises(InvalidSpec, match=r"^suspend: this cluster has the CRD of the old PyTorch operator"):
-        await tenant.submit("true", suspend=True)
-
-    assert await tenant.backend.list("PyTorchJob", tenant.namespace, {}) == []

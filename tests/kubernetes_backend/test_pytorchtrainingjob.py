@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,19 +121,15 @@ def sayable(given: Mapping[str, Any]) -> Manifest | None:
 
 
 async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: Cluster, namespace: str) -> None:
-    """And keeps it; a misspelt one is refused by its name."""
+    """And keeps it."""
     whole = {"kind": KIND, "name": "digits", "image": "digits:1", "workers": 2, "namespace": namespace}
     elastic = {"elastic_policy": {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2, "rdzv_backend": "c10d"}}
     values = [value for name, value in FIELDS.items() if name not in {"namespace", "manifest"}]
     fields = [{**whole, **value, "kind": KIND} for value in [*values, elastic]]
     jobs = [found for each in fields if (found := sayable(each)) is not None]
-    misspelt = copy.deepcopy(jobs[0])
-    misspelt["spec"]["runPolicy"]["activeDeadlineSecond"] = 5
 
     async with shared_client(config_of(platform.layout.kubeconfig)) as client:
         dropped = [loss for each in jobs for loss in lost(each, await dry_run(client, each))]
-        with pytest.raises(InvalidSpec, match=r'unknown field "spec\.runPolicy\.activeDeadlineSecond"'):
-            await dry_run(client, misspelt)
 
     assert len(jobs) > 40
     assert dropped == []

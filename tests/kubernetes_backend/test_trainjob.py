@@ -116,12 +116,6 @@ async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest
     assert 'cannot list resource "clustertrainingruntimes"' in line
 
 
-async def test_a_missing_runtime_of_the_namespace_is_known_before_anything_is_created(lab: Lab) -> None:
-    """What the Role lets be seen is said, and what it does not."""
-    with pytest.raises(InvalidSpec, match=r"runtime: 'TrainingRuntime/nosuch' is not allowed.* \"clustertrainingrun"):
-        await lab.submit("true", runtime="TrainingRuntime/nosuch")
-
-
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:
     """Where the cluster's runtimes may be listed as well, with the documented ClusterRole."""
     lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
