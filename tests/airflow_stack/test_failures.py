@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -59,18 +58,6 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
         ["master-0 (rank 0)", "is missing", "Save the model"],
         "forgot to save",
     ),
-    "an empty output": (
-        ["empty_output"],
-        {"model": "pvc://runs/empty/model.pt"},
-        ["master-0 (rank 0)", "is empty", "Save the model"],
-        "it is saved",
-    ),
-    "an old output": (
-        ["no_output"],
-        {"model": "pvc://runs/old/model.pt"},
-        ["master-0 (rank 0)", "is stale", "Save the model"],
-        "forgot to save",
-    ),
 }
 RETRIED = {"an exit code", "kill -9"}
 """Of these nobody knows that they would come again: their tasks have no retries."""
@@ -79,10 +66,6 @@ RETRIED = {"an exit code", "kill -9"}
 @pytest.fixture(scope="module")
 def failed(lab: Lab) -> dict[str, TaskRun]:
     """Start all of them at once, alternately deferred and in a worker; only those of `RETRIED` may be retried."""
-    old = lab.work / "old" / "model.pt"
-    old.parent.mkdir()
-    old.write_text("weights of last year")
-    os.utime(old, (1_700_000_000, 1_700_000_000))
     modes = ("defer_3", "wait_3")
     tasks = {
         name: lab.start("defer_0" if name in RETRIED else modes[number % 2], *args, **conf)
@@ -141,26 +124,3 @@ def supervisor_of(name: str) -> psutil.Process:
             if "ptjob_provider.core.local.supervisor" in words and name in words[-1]:
                 return process
     raise AssertionError(f"no supervisor of {name}")
-
-
-@pytest.mark.parametrize(
-    ("conf", "wanted"),
-    [
-        ({"args": "train.py"}, ["args", "'train.py'", "a list"]),
-        ({"workers": -1}, ["workers", "-1", "at least 1"]),
-        ({"model": "pvc:///model.pt"}, ["model", "claim"]),
-        ({"model": "/elsewhere/model.pt"}, ["model", "/elsewhere/model.pt", "runs"]),
-        ({"model": "pvc://runs/../../etc/passwd"}, ["model", ".."]),
-    ],
-)
-def test_bad_input_fails_before_anything_starts(lab: Lab, conf: dict[str, Any], wanted: list[str]) -> None:
-    """The first line names field, value and what is allowed; there is no job, and no second try."""
-    task = TaskRun(lab.stack, "wait_3", lab.stack.api.trigger("wait_3", {"args": ["finish"], **conf}))
-
-    assert task.wait() == "failed"
-
-    first = task.errors()[0].splitlines()[0]
-    for words in wanted:
-        assert words in first
-    assert task.now["try_number"] == 1
-    assert task.xcom("job_name") is None

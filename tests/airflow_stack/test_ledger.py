@@ -58,10 +58,6 @@ class Retraining:
         marker.touch() if fail else marker.unlink(missing_ok=True)
         self.lab.release(f"{self.name}.go")
 
-    def hold(self) -> None:
-        """Have the trainings wait from now on."""
-        (self.lab.work / f"{self.name}.go").unlink()
-
     def run(self, number: int) -> str:
         """Return the id of the run of this number, counted from 0, once it is there."""
         until(lambda: len(self._runs()) > number, what=f"run {number} of {self.name}", timeout=PATIENCE)
@@ -81,50 +77,8 @@ class Retraining:
         """Return what was new in a run."""
         return list(self.task(number, "claim").xcom()["new"])
 
-    def settled(self) -> None:
-        """Return once no run is going or about to."""
-        until(
-            lambda: all(run["state"] in {"success", "failed"} for run in self._runs()), what="the end", timeout=PATIENCE
-        )
-
     def _runs(self) -> list[dict[str, Any]]:
         return self.lab.stack.api.runs(f"{self.name}_retrain")[::-1]
-
-
-def test_what_arrives_during_a_training_is_taken_together_by_the_next(lab: Lab) -> None:
-    """Each of three events may make a run: the first has all of it, the others are skipped, and nothing is lost."""
-    it = Retraining(lab, "together")
-    it.drop("b1")
-    it.task(0).wait("running", timeout=PATIENCE)
-    for name in ("b2", "b3", "b4"):
-        it.drop(name)
-
-    it.let()
-
-    assert it.ended(0) == ["success", "success"]
-    assert it.ended(1) == ["success", "success"]
-    it.settled()
-    later = [it.ended(number) for number in range(2, len(it._runs()))]
-    assert it.new(0) == ["b1"]
-    assert it.new(1) == ["b2", "b3", "b4"]
-    assert it.task(1, "claim").xcom()["all"] == ["b1", "b2", "b3", "b4"]
-    assert later == [["skipped", "skipped"]] * len(later)
-
-
-def test_a_consumer_is_started_with_what_the_training_told(lab: Lab) -> None:
-    """A DAG that waits for the model's asset reads the events of the trainings before, as plain JSON."""
-    it = Retraining(lab, "together")
-    api = lab.stack.api
-
-    def told() -> list[dict[str, Any]]:
-        runs = [run["dag_run_id"] for run in api.runs("together_consume") if run["state"] == "success"]
-        return [extra for run in reversed(runs) for extra in api.xcom("together_consume", run, "read")]
-
-    until(lambda: len(told()) == 2, what="the consumer", timeout=PATIENCE)
-
-    assert [extra["data_version"] for extra in told()] == [it.task(n, "claim").xcom()["version"] for n in (0, 1)]
-    assert told()[1]["model"]["uri"] == it.task(1).xcom()["model"]["uri"]
-    assert told()[1]["model"]["bytes"] == len("weights")
 
 
 def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused(lab: Lab) -> None:
@@ -151,26 +105,6 @@ def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused
     assert it.task(0, "claim").state == "skipped"
 
 
-def test_a_run_that_is_cleared_before_another_claims_keeps_its_batches(lab: Lab) -> None:
-    """Its training is going again: the next run does not get them, though the first training had failed."""
-    it = Retraining(lab, "cleared")
-    before = len(it._runs())
-    it.let(fail=True)
-    it.drop("b3")
-    assert it.ended(before) == ["success", "failed"]
-    it.hold()
-    it.task(before).clear()
-    it.task(before).wait("running", timeout=PATIENCE)
-    it.drop("b4")
-
-    it.let()
-
-    assert it.ended(before) == ["success", "success"]
-    assert it.ended(before + 1) == ["success", "success"]
-    assert it.new(before) == ["b3"]
-    assert it.new(before + 1) == ["b4"]
-
-
 def test_a_run_that_was_deleted_counts_as_what_its_training_told(lab: Lab) -> None:
     """A success is had for good; the batches of a failure are new again."""
     it = Retraining(lab, "deleted")
@@ -189,48 +123,3 @@ def test_a_run_that_was_deleted_counts_as_what_its_training_told(lab: Lab) -> No
 
     assert (first["new"], first["all"]) == (["b2"], ["b1", "b2"])
     assert it.new(0) == ["b2", "b3"]
-
-
-def test_a_training_that_a_person_marks_as_success_counts_as_one(lab: Lab) -> None:
-    """Whoever does so says that its batches are done with."""
-    it = Retraining(lab, "marked")
-    it.let(fail=True)
-    it.drop("b1")
-    assert it.ended(0) == ["success", "failed"]
-    it.task(0).mark("success")
-    until(lambda: it.task(0).state == "success", what="the mark")
-    it.let()
-    it.drop("b2")
-
-    assert it.ended(1) == ["success", "success"]
-    assert it.new(1) == ["b2"]
-
-
-def test_of_a_mapped_training_all_instances_have_to_succeed(lab: Lab) -> None:
-    """One of two fails: the batches are new again; both succeed: they are had."""
-    it = Retraining(lab, "mapped")
-    api = lab.stack.api
-    it.let(fail=True)
-    it.drop("b1")
-    api.wait_for_run("mapped_retrain", it.run(0), timeout=PATIENCE)
-    states = sorted(each["state"] for each in api.tasks("mapped_retrain", it.run(0)) if each["task_id"] == "train")
-    it.let()
-    it.drop("b2")
-    api.wait_for_run("mapped_retrain", it.run(1), timeout=PATIENCE)
-    it.drop("b3")
-    api.wait_for_run("mapped_retrain", it.run(2), timeout=PATIENCE)
-
-    assert states == ["failed", "success"]
-    assert it.new(1) == ["b1", "b2"]
-    assert it.new(2) == ["b3"]
-
-
-def test_the_password_of_the_ledger_is_nowhere_to_be_read(lab: Lab) -> None:
-    """It comes from a connection; no log of a task has it."""
-    it = Retraining(lab, "marked")
-    password = str(sa.make_url(lab.stack.config.database_url).password)
-
-    told = "\n".join([it.task(number, task_id).text() for number in (0, 1) for task_id in ("claim", "train")])
-
-    assert "batches are new in this training" in told
-    assert password not in told

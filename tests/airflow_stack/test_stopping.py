@@ -100,26 +100,6 @@ def test_clearing_another_task_of_the_run_leaves_the_job_alone(lab: Lab, mode: s
     assert task.xcom()["attempt"] == 1
 
 
-def test_clearing_a_succeeded_task_with_fewer_retries_trains_anew(lab: Lab) -> None:
-    """Airflow's max_tries is the same as before: one try and one retry are as many as two retries."""
-    lab.stack.api.wait_for_dag("fewer_retries")
-    task = lab.start("fewer_retries")
-    assert task.wait() == "success"
-    first, max_tries = task.ref, task.now["max_tries"]
-    file = lab.stack.config.dags / "fewer_retries.py"
-    file.write_text(file.read_text().replace("RETRIES = 2", "RETRIES = 1"))
-    lab.stack.airflow("dags", "reserialize")
-    until(lambda: lab.stack.api.get("dags/fewer_retries/tasks/train")["retries"] == 1, what="the DAG's new version")
-
-    task.clear()
-    until(lambda: task.now["try_number"] == 2, what="the second try")
-
-    assert task.wait() == "success"
-    assert task.now["max_tries"] == max_tries
-    assert task.ref.uid != first.uid
-    assert task.xcom()["attempt"] == 2
-
-
 @pytest.mark.parametrize("mode", WAITS)
 def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: Lab, mode: str) -> None:
     """The limit holds while deferred, too; the first line says what happened; nothing runs on."""

@@ -1,4 +1,4 @@
-"""DAGs that train when data arrives: each has its own data, ledger and model, and a consumer of the model.
+"""DAGs that train when data arrives: each has its own data and ledger.
 
 What a training is to do lies as files in the claim: it waits for `NAME.go`, and fails if there is `NAME.fail`.
 """
@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, task
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
 
-NAMES = ("together", "cleared", "deleted", "marked", "mapped")
+NAMES = ("cleared", "deleted")
 TRAINS = """
 import json, os, pathlib, sys, time
 name, run, data = sys.argv[1:4]
@@ -20,14 +20,14 @@ work = pathlib.Path(os.environ["WORK"])
 while not (work / f"{name}.go").exists():
     time.sleep(0.1)
 pathlib.Path(os.environ["PTJOB_MODEL_PATH"]).write_text("weights")
-if (work / f"{name}.fail").exists() and sys.argv[4:] != ["spared"]:
+if (work / f"{name}.fail").exists():
     sys.exit(3)
 """
 
 
 def retraining(name: str) -> None:
-    """Define what tells of the data, what trains on it, and what reads the model."""
-    arrived, model, ledger = Asset(f"{name}-arrived"), Asset(f"{name}-model"), DataLedger("ledger", name)
+    """Define what tells of the data, and what trains on it."""
+    arrived, ledger = Asset(f"{name}-arrived"), DataLedger("ledger", name)
     claimed = "{{ ti.xcom_pull('claim')['%s'] }}"
     fields: dict[str, Any] = {
         "task_id": "train",
@@ -37,7 +37,6 @@ def retraining(name: str) -> None:
         "env": {"WORK": "/claim"},
         "ledger": ledger,
         "data_version": claimed % "version",
-        "outlets": [model],
         "deferrable": False,
     }
     words = [name, "{{ run_id }}", claimed % "paths"]
@@ -53,19 +52,7 @@ def retraining(name: str) -> None:
 
     with DAG(f"{name}_retrain", schedule=[arrived], max_active_runs=1):
         claim = ClaimBatchesOperator(task_id="claim", ledger=ledger, inlets=[arrived])
-        if name == "mapped":
-            mapped = PyTorchJobOperator.partial(**fields, model="/claim/{{ run_id }}-{{ ti.map_index }}.pt")
-            claim >> mapped.expand(args=[[*words, "spared"], words])
-        else:
-            claim >> PyTorchJobOperator(**fields, args=words, model="/claim/{{ run_id }}.pt")
-
-    with DAG(f"{name}_consume", schedule=[model]):
-
-        @task
-        def read(*, triggering_asset_events: Any) -> list[Any]:
-            return [event.extra for event in triggering_asset_events[model]]
-
-        read()
+        claim >> PyTorchJobOperator(**fields, args=words, model="/claim/{{ run_id }}.pt")
 
 
 for each in NAMES:

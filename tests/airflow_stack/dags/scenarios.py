@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.sensors import PyTorchJobSensor
 
 MODES = {"wait": False, "defer": True}
 
@@ -61,22 +60,3 @@ for mode, deferrable in MODES.items():
             kubernetes_conn_id="canary",
             env={"WORK": "/claim", "TOKEN": {"secret": "credentials", "key": "token"}},
         )
-
-    with dag(f"{mode}_sensor"):
-        PyTorchJobSensor(
-            task_id="watch", job_name="{{ dag_run.conf['job_name'] }}", poke_interval=1, deferrable=deferrable
-        )
-
-    with dag(f"{mode}_mapped"):
-        training_of = PyTorchJobOperator.partial(
-            task_id="train",
-            name="job",
-            image="program",
-            volumes=["runs:/claim"],
-            env={"WORK": "/claim"},
-            deferrable=deferrable,
-        )
-        training_of.expand(args=[["finish"], ["exit_with", "3"], ["finish"]])
-
-with dag("fire_and_forget"):
-    training(wait_for_completion=False)

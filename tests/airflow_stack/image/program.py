@@ -109,14 +109,6 @@ def no_output() -> None:
     say("forgot to save")
 
 
-def empty_output() -> None:
-    """End well with an empty model."""
-    path = Path(os.environ["PTJOB_MODEL_PATH"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    say("it is saved")
-
-
 def resume(name: str) -> None:
     """Count steps from the checkpoint; the first attempt then waits for a file."""
     folder = Path(os.environ["PTJOB_CHECKPOINT_DIR"])
