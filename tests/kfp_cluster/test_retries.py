@@ -109,25 +109,6 @@ def test_a_job_that_cannot_succeed_is_trained_once(lab: Lab, engine: EngineStand
     assert len(lab.ever_submitted(run)) == 1
 
 
-@pytest.mark.parametrize("retries", [None, 2])
-def test_where_the_engine_repeats_no_step_that_is_killed_its_job_goes_with_its_pod(
-    lab: Lab, retries: int | None
-) -> None:
-    """Until then it runs on: nothing of the step is left that could end it."""
-    engine, run = EngineStandIn(is_stock=True, retries=retries), new_run("alone")
-    attempt = engine.first(Try(run=run))
-    first, ref = lab.running(attempt)
-
-    first.kill()
-    code = first.wait()
-
-    assert (code != 0, engine.after(attempt, Ended.FAILED)) == (True, None)
-    assert lab.live_jobs(run) == [ref]
-    first.remove()
-    lab.wait_until_gone(run)
-    assert lab.ever_submitted(run) == {ref.uid}
-
-
 def test_a_run_that_is_retried_after_its_time_to_live_trains_anew(lab: Lab) -> None:
     """Its jobs have gone with it, also one that has succeeded."""
     run, pipeline = new_run("expired"), lab.pipeline(command=["echo", "trained"])

@@ -121,18 +121,6 @@ class Reader:
                 self.lines.append(line)
 
 
-@pytest.mark.usefixtures("_punctual")
-async def test_a_quiet_job_costs_one_stream_and_one_look_at_its_end(world: World, proxy: FaultProxy) -> None:
-    """Whatever it writes, and however long it is silent; its unfinished last line is read too."""
-    ref = await world.submit(counting(world, "quiet", count=3, pause=6.0, then="printf last"))
-    reader = Reader(world, ref)
-    await reader.end()
-
-    assert reader.lines[-1].text == "last"
-    assert reader.texts == [*numbered(3), "last"]
-    assert ["follow=true" in target for target in log_requests(proxy)] == [True, False]
-
-
 async def test_an_outage_is_not_met_with_a_storm(world: World, proxy: FaultProxy) -> None:
     """Pauses between tries grow; what was written meanwhile is read afterwards."""
     ref = await world.submit(counting(world, "away", count=900, pause=0.05))
