@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=0, help="which cluster, if there are several on this machine")
     parser.add_argument("command", nargs="*", help="after `run --`: what uses the cluster, with KUBECONFIG set")
     arguments = parser.parse_args()
-    reason = boot.not_root() if arguments.word in {"down", "status"} else boot.unmet()
+    reason = boot.not_root() if arguments.word == "down" else boot.unmet()
     if reason:
         sys.stderr.write(f"{reason}\n")
         return UNMET
@@ -41,13 +41,6 @@ def main() -> int:
         sys.stderr.write(f"{error}\nLogs: {cluster.layout.logs}\n")
         return 1
     return 0
-
-
-def up(cluster: Cluster) -> None:
-    """Boot it and say how to reach it."""
-    cluster.up(Progress())
-    cluster.keep()
-    _say_access(cluster)
 
 
 def down(cluster: Cluster) -> None:
@@ -114,26 +107,13 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def status(cluster: Cluster) -> None:
-    """Say what runs."""
-    state = "ready" if cluster.is_ready else "not ready" if cluster.machine.first_pid else "down"
-    sys.stdout.write(f"{state}\n")
-    for name, component in cluster.components().items():
-        pid = cluster.machine.find(component.program)
-        sys.stdout.write(f"  {name:24} {f'pid {pid}' if pid else 'does not run'}\n")
-    if cluster.is_ready:
-        _say_access(cluster)
-
-
 def _say_access(cluster: Cluster) -> None:
     sys.stdout.write(f"export KUBECONFIG={cluster.layout.kubeconfig}\n")
     sys.stdout.flush()
 
 
 WORDS: dict[str, Callable[[Cluster], None]] = {
-    "up": up,
     "down": down,
-    "status": status,
     "prepare": prepare,
     "prepare-images": prepare_images,
     "prepare-s3": prepare_s3,
