@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from click.testing import CliRunner, Result
 
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
+from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.cli import main
@@ -21,6 +22,7 @@ from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -76,6 +78,11 @@ class Terminal:
     def pods(self) -> list[str]:
         """Return the names of all pods that have ever been made and are there."""
         return sorted(pod["metadata"]["name"] for pod in self.cluster.kubectl.list("pods", namespace=self.namespace))
+
+
+def person(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]]) -> Terminal:
+    """Return the terminal of a person who may do what these rules say."""
+    return Terminal(kubeconfig=service_account(cluster, namespace, rules), cluster=cluster, namespace=namespace)
 
 
 def terminal_of(cluster: Cluster, namespace: str, folder: Path) -> Terminal:

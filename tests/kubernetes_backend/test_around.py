@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +11,9 @@ from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
-from cluster.tenants import rules_everywhere, service_account
+from cluster.tenants import rules_everywhere
 from cluster_world import PATIENCE
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person
 from rbac import cluster_rules, optional_rules, rules
 
 if TYPE_CHECKING:
@@ -29,18 +28,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture
-def bare(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+def bare(cluster: Cluster, namespace: str) -> Terminal:
     """A person's who may do what the documented Role says and nothing else."""
-    account = service_account(cluster, namespace, rules())
-    return replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    return person(cluster, namespace, rules())
 
 
 @pytest.fixture
-def trusted(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Terminal]:
+def trusted(cluster: Cluster, namespace: str) -> Iterator[Terminal]:
     """A person's who has the optional components as well."""
-    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
+    terminal = person(cluster, namespace, [*rules(), *optional_rules()])
     with rules_everywhere(cluster, namespace, cluster_rules()):
-        yield replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+        yield terminal
 
 
 def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
@@ -121,11 +119,10 @@ def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image:
 
 
 def test_files_are_reached_in_a_hardened_namespace_by_a_named_user(
-    cluster: Cluster, hardened_namespace: str, digits_image: str, tmp_path: Path
+    cluster: Cluster, hardened_namespace: str, digits_image: str
 ) -> None:
     """Restricted pods, a quota and a limit range: the pod passes them all if it is told as whom to run."""
-    account = service_account(cluster, hardened_namespace, [*rules(), *optional_rules()])
-    terminal = replace(terminal_of(cluster, hardened_namespace, tmp_path), kubeconfig=account)
+    terminal = person(cluster, hardened_namespace, [*rules(), *optional_rules()])
     terminal.ptjob("data", "create", "datasets", "--size", "1Gi", "--access-mode", "ReadWriteOnce")
 
     refused = terminal.ptjob("data", "ls", "--image", digits_image, "pvc://datasets")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,15 +10,12 @@ import yaml
 
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
-from cluster.tenants import service_account
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person
 from rbac import rules
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cluster.boot import Cluster
 
 SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
@@ -28,10 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture
-def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+def terminal(cluster: Cluster, namespace: str) -> Terminal:
     """A person's who may do what the documented Role says."""
-    account = service_account(cluster, namespace, rules())
-    return replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    return person(cluster, namespace, rules())
 
 
 def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str) -> None:

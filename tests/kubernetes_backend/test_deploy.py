@@ -6,14 +6,13 @@ import contextlib
 import json
 import re
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.tenants import kubeconfig_of
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import terminal_of
+from kubernetes_backend.terminal import Terminal
 from rbac import FOLDERS, ROOT, rules_in, rules_of_kinds
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_pa
 
     with applied(cluster, fitted(tmp_path, namespace, components=False)):
         account = kubeconfig_of(cluster, namespace, rules_of_kinds())
-    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    terminal = Terminal(kubeconfig=account, cluster=cluster, namespace=namespace)
     checked = terminal.ptjob("doctor")
     trained = terminal.ptjob("run", "--name", "digits", *words, "--", "python3", "-c", write)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from cluster.gpu import RESOURCE, gpus
 from cluster.tenants import service_account
 from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person, terminal_of
 from ptjob_provider.core.identity import JobRef
 from rbac import rules
 
@@ -33,10 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture
-def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+def terminal(cluster: Cluster, namespace: str) -> Terminal:
     """A person's who may do what the documented Role says."""
-    account = service_account(cluster, namespace, rules())
-    return replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    return person(cluster, namespace, rules())
 
 
 def test_the_session_of_the_operators_guide_trains(

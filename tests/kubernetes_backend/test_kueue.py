@@ -13,10 +13,9 @@ import pytest
 from cluster import gpu, trainer
 from cluster.images import INIT_IMAGE
 from cluster.kueue import FLAVOR_LABELS, QUEUE, ensure_kueue, ensure_queue
-from cluster.tenants import service_account
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person, terminal_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
@@ -74,8 +73,7 @@ def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluste
 def terminal(queues: Cluster, own_namespace: str) -> Terminal:
     """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
     ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
-    account = service_account(queues, own_namespace, rules_of("kinds", "queue"))
-    return Terminal(kubeconfig=account, cluster=queues, namespace=own_namespace)
+    return person(queues, own_namespace, rules_of("kinds", "queue"))
 
 
 @pytest.fixture

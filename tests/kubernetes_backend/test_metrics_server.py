@@ -13,10 +13,9 @@ from cluster import metrics_server
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
-from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink
-from kubernetes_backend.terminal import terminal_of
+from kubernetes_backend.terminal import person
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.submit import Submission
@@ -24,7 +23,6 @@ from rbac import optional_rules, rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cluster.boot import Cluster
     from kubernetes_backend.terminal import Terminal
@@ -34,27 +32,26 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def test_what_replicas_use_is_told_by_a_metrics_server(
-    cluster: Cluster, namespace: str, tmp_path: Path, tell: Callable[[str], None]
+    cluster: Cluster, namespace: str, tell: Callable[[str], None]
 ) -> None:
     """A real one: cores and memory of each replica, now and in the result; null where nothing was measured.
 
     Whoever reads the job later reads the same.
     """
-    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
-    person = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    terminal = person(cluster, namespace, [*rules(), *optional_rules()])
     busy = "until [ -e /go ]; do :; done"
 
     def is_measured() -> bool:
-        told = json.loads(person.ptjob("top", "job", "busy", "-o", "json").stdout)
+        told = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
         return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in told)
 
     with metrics_server.serving(cluster, tell):
-        person.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
+        terminal.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
         wait_until("both to be measured", is_measured, timeout=PATIENCE)
-        shown = person.ptjob("top", "job", "busy")
-        conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(person, "busy"), PATIENCE))
-        got = json.loads(person.ptjob("get", "busy", "-o", "json").stdout)
-        told = json.loads(person.ptjob("top", "job", "busy", "-o", "json").stdout)
+        shown = terminal.ptjob("top", "job", "busy")
+        conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(terminal, "busy"), PATIENCE))
+        got = json.loads(terminal.ptjob("get", "busy", "-o", "json").stdout)
+        told = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
 
     assert "busy-worker-0" in shown.output
     assert shown.stderr == ""

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -15,16 +14,13 @@ import pytest
 
 from cluster.images import INIT_IMAGE
 from cluster.shell import bare_environment, wait_until
-from cluster.tenants import service_account
 from cluster_world import PATIENCE
 from curves import WRITES, tags
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person
 from rbac import rules, rules_of_kinds, tensorboard_rules
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cluster.boot import Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -40,18 +36,16 @@ SMALL = ("--cpu", "100m", "--memory", "256Mi", "--termination-grace-period-secon
 
 
 @pytest.fixture
-def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+def terminal(cluster: Cluster, namespace: str) -> Terminal:
     """A person's who may do what two documented Roles say."""
-    return permitted(cluster, namespace, tmp_path)
+    return permitted(cluster, namespace)
 
 
-def permitted(cluster: Cluster, namespace: str, tmp_path: Path, *, kind: str = "PyTorchJob") -> Terminal:
+def permitted(cluster: Cluster, namespace: str, *, kind: str = "PyTorchJob") -> Terminal:
     """Return such a terminal for a namespace, which has a claim; another kind has a Role of its own."""
     may = rules() if kind == "PyTorchJob" else rules_of_kinds()
-    account = service_account(cluster, namespace, [*may, *tensorboard_rules()])
-    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
     cluster.kubectl.apply(claim(namespace))
-    return terminal
+    return person(cluster, namespace, [*may, *tensorboard_rules()])
 
 
 class Looking:
@@ -153,11 +147,9 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
     wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
-def test_a_tensorboard_stands_beside_a_trainjob(
-    trained: Cluster, namespace: str, digits_image: str, tmp_path: Path
-) -> None:
+def test_a_tensorboard_stands_beside_a_trainjob(trained: Cluster, namespace: str, digits_image: str) -> None:
     """Where Trainer's pod is, with its URL in `get`; it goes when the training ends, for nothing deletes a TrainJob."""
-    terminal = permitted(trained, namespace, tmp_path, kind="TrainJob")
+    terminal = permitted(trained, namespace, kind="TrainJob")
     words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
     train = ("--kind", "TrainJob", *words, "--", "python3", "-c", WRITES_AND_WAITS)
     submitted = terminal.ptjob("submit", "--name", "curves", *train)
@@ -179,14 +171,12 @@ def test_a_tensorboard_stands_beside_a_trainjob(
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
-def test_what_stands_beside_a_job_goes_with_it(
-    kind: str, trained: Cluster, hardened_namespace: str, tmp_path: Path
-) -> None:
+def test_what_stands_beside_a_job_goes_with_it(kind: str, trained: Cluster, hardened_namespace: str) -> None:
     """Also of a job that never ran, where pods are restricted, counted and limited.
 
     Its pod is admitted, and waits for one of the job's; nobody knows a node's address.
     """
-    terminal = permitted(trained, hardened_namespace, tmp_path, kind=kind)
+    terminal = permitted(trained, hardened_namespace, kind=kind)
     user = ("--security-context", "{runAsUser: 1000, runAsNonRoot: true}")
     words = ("--kind", kind, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend")
     words += (*user, *SMALL)

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
-from cluster.tenants import service_account
 from cluster_world import PATIENCE
-from kubernetes_backend.terminal import Terminal, terminal_of
+from kubernetes_backend.terminal import Terminal, person
 from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cluster.boot import Cluster
 
 SPEAKS = 'echo "rank $RANK begins"; until [ -e /tmp/go ]; do sleep 0.2; done; echo "rank $RANK ends"'
 
 
 @pytest.fixture
-def terminal(trained: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+def terminal(trained: Cluster, namespace: str) -> Terminal:
     """A person's who may do what the documented Roles say."""
-    account = service_account(trained, namespace, rules_of_kinds())
-    return replace(terminal_of(trained, namespace, tmp_path), kubeconfig=account)
+    return person(trained, namespace, rules_of_kinds())
 
 
 def until_there_are(pods: int, terminal: Terminal) -> list[str]:
