@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +45,48 @@ class Page:
         part = self.text.partition(f"## {heading}")[2].partition("\n## ")[0] if heading else self.text
         lines = [shlex.split(line) for line in part.splitlines() if re.match(r"    (ptjob|kubectl) ", line)]
         return [[(replaced or {}).get(word, word) for word in line] for line in lines]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Somebody who saves the files of tutorials in a folder and runs their lines there, with nothing configured."""
+
+    folder: Path
+
+    def save(self, page: str) -> None:
+        """Save each block that has a file's name."""
+        for name, text in re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page, re.DOTALL | re.MULTILINE):
+            (self.folder / name).write_text(text)
+
+    def run(self, *command: str, given: str = "", fails: bool = False, **variables: str) -> str:
+        """Run a command and return what it prints."""
+        outside = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB"))}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        home = {"HOME": str(self.folder)}  # jobs are in ~/airflow/ptjob
+        soon = {"AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1"}  # a failure is known at once
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**outside, **home, **soon, **variables, "PATH": path},
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert fails or done.returncode == 0, done.stdout
+        return done.stdout
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the tested blocks of a page in a language."""
+    return re.findall(rf"^<!-- tested: [^\n]*\n```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
+def lines_below(page: str, *headings: str) -> str:
+    """Return the tested lines of a page below headings."""
+    parts = [page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0] for heading in headings]
+    return "".join(block for part in parts for block in blocks(part, "bash"))
 
 
 OPERATORS = Page("tutorials/from-kubectl.md", "mnist:1")
