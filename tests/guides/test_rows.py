@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
-
-import pytest
 
 from guide_pages import DOCS
 
@@ -59,10 +56,3 @@ def test_every_promise_of_the_security_page_has_code_and_tests_that_are_there() 
     assert all(named)
     assert missing == []
     assert gone == []
-
-
-@pytest.mark.parametrize("page", ["from-arena.md", "from-kubectl.md", "from-t9k.md"])
-def test_the_table_leads_to_every_page(page: str) -> None:
-    """And the page is there."""
-    assert f"(../tutorials/{page})" in (DOCS / "reference" / "from-the-guides.md").read_text()
-    assert Path(DOCS / "tutorials" / page).is_file()

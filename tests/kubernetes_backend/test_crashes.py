@@ -10,12 +10,13 @@ import pytest
 from cluster.images import INIT_IMAGE
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.run.outcome import JobOutcome
 
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 LINES = 60
 LONG = 150
 COUNT = "i=0; while [ $i -lt {lines} ]; do echo line $i; i=$((i+1)); sleep 0.5; done"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+MASTER = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}}
 
 
 async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster, namespace: str) -> None:
@@ -39,10 +40,8 @@ async def test_a_kind_that_is_not_served_is_named_with_what_to_do(cluster: Clust
 
 async def test_a_namespace_that_is_not_there_is_a_wrong_request(cluster: Cluster) -> None:
     """Before anything starts, with the field."""
-    container = {"name": "pytorch", "image": "x"}
-    master = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     meta = {"name": "lost", "namespace": "no-such-namespace"}
-    job = {**PYTORCHJOB, "metadata": meta, "spec": {"pytorchReplicaSpecs": {"Master": master}}}
+    job = {**PYTORCHJOB, "metadata": meta, "spec": {"pytorchReplicaSpecs": {"Master": MASTER}}}
 
     with pytest.raises(InvalidSpec, match=r"namespace: 'no-such-namespace' is not allowed"):
         await KubernetesBackend(config_of(cluster.layout.kubeconfig)).submit(job)
@@ -50,9 +49,7 @@ async def test_a_namespace_that_is_not_there_is_a_wrong_request(cluster: Cluster
 
 async def test_a_field_that_the_cluster_does_not_know_is_refused_by_name(cluster: Cluster, namespace: str) -> None:
     """Not dropped: a misspelt limit would otherwise be no limit."""
-    container = {"name": "pytorch", "image": "x"}
-    master = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-    spec = {"pytorchReplicaSpecs": {"Master": master}, "runPolicy": {"activeDeadlineSecond": 5}}
+    spec = {"pytorchReplicaSpecs": {"Master": MASTER}, "runPolicy": {"activeDeadlineSecond": 5}}
     job = {**PYTORCHJOB, "metadata": {"name": "misspelt", "namespace": namespace}, "spec": spec}
     backend = KubernetesBackend(config_of(cluster.layout.kubeconfig))
 

@@ -24,7 +24,7 @@ from faults.proxy import FaultProxy
 from faults.trials import kubeconfig_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.logs import nanoseconds
-from worlds import World
+from worlds import STATE, World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
-
-STATE: dict[str, Any] = {
-    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
-    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
-}
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from cluster.tenants import namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.scripted_controller import ScriptedController, crd, serve
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
@@ -29,6 +28,7 @@ from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 NUMBER = {"type": "integer", "format": "int32"}
 REPLICA = {
     "type": "object",

@@ -14,7 +14,6 @@ from fakes import ListSink, MemoryStore
 from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.run.follow import follow
@@ -24,6 +23,7 @@ from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import ensure_submitted, stop_and_wait
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules_of_kinds
+from recorded import OWNER
 from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
-
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
@@ -23,12 +22,12 @@ from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules, rules_without, verbs
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef
 
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 TRAIN = """
 import os, pathlib, time
 print("training", flush=True)

@@ -54,16 +54,8 @@ class Site:
 
     def job(self, script: str) -> TrainingJob:
         """Describe a job of one pod that runs a shell command."""
-        container = {"name": "pytorch", "image": INIT_IMAGE, "command": ["sh", "-c", script]}
-        pod = {"containers": [container], "terminationGracePeriodSeconds": 1}
-        master = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": pod}}
-        manifest = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "row"},
-            "spec": {"pytorchReplicaSpecs": {"Master": master}},
-        }
-        return TrainingJob.parse(namespace=self.namespace, manifest=manifest)
+        command, grace = ["sh", "-c", script], {"termination_grace_period_seconds": 1}
+        return TrainingJob.parse(name="row", namespace=self.namespace, image=INIT_IMAGE, command=command, **grace)
 
     async def end_of(self, ref: JobRef) -> None:
         """Wait until the job has ended."""

@@ -13,12 +13,12 @@ from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules_of_kinds
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.status import JobPhase
-
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 
 
 class Lab:
