@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
+from ptjob_provider.core.errors import InvalidSpec
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -51,7 +53,31 @@ MARKER = "_SUCCESS"
 KEY_BYTES, STAMP_BYTES = 8, 6
 
 MOST = 2**53 - 1
-"""Maximum reported size of a batch, so that sums of many sizes fit into the 64 bits of the event encoding."""
+"""Maximum reported size of a batch, so that sums of many sizes fit into the 64 bits of databases and of events."""
+
+
+def text(field: str, value: Any, most: int, *, least: int = 0) -> str:
+    """Return a batch's text, if it is printable and has `least` to `most` characters: the ledger's columns have limits.
+
+    Raises:
+        InvalidSpec: the value is not such a text.
+    """
+    if not isinstance(value, str) or not value.isprintable() or not least <= len(value) <= most:
+        raise InvalidSpec.of(field, value, f"allowed: a printable text of {least} to {most} characters")
+    return value
+
+
+def count(field: str, value: Any) -> int | None:
+    """Return a batch's number of files or bytes; None if it is unknown.
+
+    Raises:
+        InvalidSpec: the value is not a whole number from 0 to `MOST`.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise InvalidSpec.of(field, value, "allowed: a whole number from 0 to 2^53 - 1")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

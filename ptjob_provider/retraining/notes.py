@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.retraining.batches import KEY_BYTES, MOST, STAMP_BYTES, Batch
+from ptjob_provider.retraining.batches import KEY_BYTES, STAMP_BYTES, Batch, count, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,8 +27,6 @@ ALLOWED = (
 )
 
 _FIELDS = ("path", "id", "files", "bytes", "modified")
-_LENGTHS = {"id": 500, "modified": 40}
-"""Maximum characters of each text."""
 
 
 def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[list[Batch], dict[str, str]]:
@@ -50,13 +48,13 @@ def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[lis
     return list(batches.values()), problems
 
 
-def _read(text: str, claim: str) -> list[Batch]:
-    if not text.startswith(("{", "[")):
-        return [_batch({"path": text}, claim)]
+def _read(note: str, claim: str) -> list[Batch]:
+    if not note.startswith(("{", "[")):
+        return [_batch({"path": note}, claim)]
     try:
-        value = json.loads(text)
+        value = json.loads(note)
     except ValueError as error:
-        raise InvalidSpec.of("its value", text, f"it is no JSON ({error}); allowed: {ALLOWED}") from None
+        raise InvalidSpec.of("its value", note, f"it is no JSON ({error}); allowed: {ALLOWED}") from None
     return [_batch(each, claim) for each in _descriptions(value)]
 
 
@@ -76,16 +74,17 @@ def _batch(fields: Any, claim: str) -> Batch:
     if unknown := sorted(set(fields) - set(_FIELDS)):
         raise InvalidSpec.of("its fields", unknown[0], one_of(_FIELDS))
     path = _path(fields["path"])
-    texts = {field: _text(field, fields) for field in _LENGTHS}
-    counts = {field: _count(field, fields) for field in ("files", "bytes")}
-    identity = (claim, path, texts["id"])
+    given = text("its id", fields.get("id", ""), 500)
+    modified = text("its modified", fields.get("modified", ""), 40)
+    files, size = (count(f"its {field}", fields.get(field, 0)) or 0 for field in ("files", "bytes"))
+    identity = (claim, path, given)
     return Batch(
         name=path,
-        files=counts["files"],
-        size=counts["bytes"],
-        modified=texts["modified"],
+        files=files,
+        size=size,
+        modified=modified,
         key=_digest(identity)[:KEY_BYTES],
-        stamp=_digest((*identity, texts["modified"], counts["files"], counts["bytes"]))[:STAMP_BYTES],
+        stamp=_digest((*identity, modified, files, size))[:STAMP_BYTES],
     )
 
 
@@ -94,22 +93,6 @@ def _path(value: Any) -> str:
     if pure.is_absolute() or ".." in pure.parts or not pure.parts:
         raise InvalidSpec.of("its path", value, "allowed: a path below the claim, without '..' and no '/' before it")
     return str(pure)
-
-
-def _text(field: str, fields: Mapping[str, Any]) -> str:
-    value = fields.get(field, "")
-    if not isinstance(value, str) or not value.isprintable() or len(value) > _LENGTHS[field]:
-        raise InvalidSpec.of(
-            f"its {field}", value, f"allowed: a printable text of at most {_LENGTHS[field]} characters"
-        )
-    return value
-
-
-def _count(field: str, fields: Mapping[str, Any]) -> int:
-    value = fields.get(field, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
-        raise InvalidSpec.of(f"its {field}", value, "allowed: a whole number from 0 to 2^53 - 1")
-    return value
 
 
 def _digest(parts: tuple[object, ...]) -> bytes:

@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.versions import Record
+from ptjob_provider.retraining.batches import MOST, count, text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-_LENGTHS = {"id": (1, 500), "uri": (1, 2000), "modified": (0, 40)}
-"""Minimum and maximum characters of each text, as in the ledger's columns."""
-
-MOST = 2**63 - 1
-"""Maximum integer in databases and in the encoding between Airflow's processes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Record):
@@ -47,11 +41,11 @@ class Batch(Record):
             InvalidSpec: the batch has no id or no location, or a value that the ledger cannot store.
         """
         return cls(
-            id=_text("id", fields.get("id")),
-            uri=_text("uri", fields.get("uri")),
-            files=_count("files", fields.get("files")),
-            bytes=_count("bytes", fields.get("bytes")),
-            modified=_text("modified", fields.get("modified") or ""),
+            id=text("batch.id", fields.get("id"), 500, least=1),
+            uri=text("batch.uri", fields.get("uri"), 2000, least=1),
+            files=count("batch.files", fields.get("files")),
+            bytes=count("batch.bytes", fields.get("bytes")),
+            modified=text("batch.modified", fields.get("modified") or "", 40),
         )
 
 
@@ -78,21 +72,6 @@ def _batch(fields: Any) -> Batch:
     if not isinstance(fields, dict):
         raise InvalidSpec.of("batch", fields, "allowed: a map with id and uri")
     return Batch.from_dict(fields)
-
-
-def _text(name: str, value: Any) -> str:
-    least, most = _LENGTHS[name]
-    if not isinstance(value, str) or not value.isprintable() or not least <= len(value) <= most:
-        raise InvalidSpec.of(f"batch.{name}", value, f"allowed: a printable text of {least} to {most} characters")
-    return value
-
-
-def _count(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise InvalidSpec.of(f"batch.{name}", value, "allowed: a whole number from 0 to 2^63 - 1")
-    return value
 
 
 _SUCCESS = "success"

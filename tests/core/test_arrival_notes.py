@@ -105,7 +105,7 @@ WRONG = {
     '{"path": "1", "id": 1}': "its id: 1 is not allowed; allowed: a printable text",
     '{"path": "1", "modified": null}': "its modified: None is not allowed; allowed: a printable text",
     '{"path": "1", "modified": "\\ud800"}': "its modified: '\\ud800' is not allowed; allowed: a printable text",
-    '{"path": "1", "modified": "2026-11-22T03:00:00+00:00, or a day later"}': "of at most 40 characters",
+    '{"path": "1", "modified": "2026-11-22T03:00:00+00:00, or a day later"}': "of 0 to 40 characters",
     '{"path": "\\udcff"}': "path below the claim",
     '{"path": "1", "bytes": 9007199254740992}': "allowed: a whole number from 0 to 2^53 - 1",
     '{"path": "1", "files": -1}': "its files: -1 is not allowed; allowed: a whole number from 0",

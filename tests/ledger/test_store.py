@@ -72,7 +72,7 @@ def test_a_batch_is_known_once(url: str, name: str) -> None:
 
 def test_whatever_is_a_batch_can_be_kept(url: str, name: str) -> None:
     """The longest texts and the greatest numbers, as far as a batch may have them."""
-    fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**63 - 1, "bytes": 2**63 - 1, "modified": "m" * 40}
+    fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**53 - 1, "bytes": 2**53 - 1, "modified": "m" * 40}
     with LedgerStore(url, name) as store:
         store.record([Batch.from_dict(fields)])
 
