@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,7 @@ from ptjob_provider.cli.parameters import group_target_options
 from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Train": {
@@ -77,12 +78,42 @@ class Commands(click.Group):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
         click.Command.format_options(self, ctx, formatter)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options that precede the command."""
+        with _replacement_of_unknown_flag():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and report an error of the core like any other."""
         try:
-            return super().invoke(ctx)
+            with _replacement_of_unknown_flag():
+                return super().invoke(ctx)
         except PTJobError as error:
             raise refusal(error) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for one of Arena's that is not here, name its replacement."""
+        from ptjob_provider.cli.arena import COMMANDS
+
+        if args[0] in COMMANDS:
+            raise click.UsageError(f"{args[0]!r} is not here: {COMMANDS[args[0]]}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _replacement_of_unknown_flag() -> Iterator[None]:
+    """Name the replacement of a flag that Arena has and `ptjob` does not."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        from ptjob_provider.cli.arena import FLAGS
+
+        if error.option_name not in FLAGS:
+            raise
+        text = f"{error.option_name} is not here: {FLAGS[error.option_name]}"
+        raise click.UsageError(text, ctx=error.ctx) from None
 
 
 _NAMES = {name: click.Command(name) for commands in SECTIONS.values() for name in commands}

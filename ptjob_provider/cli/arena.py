@@ -1,4 +1,7 @@
-"""Converts flags of the command line Arena, and a program given as one shell line, to fields of a job. Pure."""
+"""Converts flags of the command line Arena, and a program given as one shell line, to fields of a job. Pure.
+
+For Arena's flags and commands that `ptjob` does not have, it names the replacement.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,23 @@ from ptjob_provider.core.spec.pods import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_REGISTERED = "registering a model is the next task's work: the result has its address and digest"
+_NOTHING_INSTALLED = "nothing is installed in the cluster for `ptjob`, and no helm is run"
+_AGAIN = "again and again: `watch ptjob top node`; shared cards count as their plug-in's resource"
+
+FLAGS: Mapping[str, str] = {
+    "--config-file": (
+        "a ConfigMap that you make: `--volumes '{name: conf, configMap: {name: NAME}}' "
+        "--volume-mounts '{name: conf, mountPath: /etc/conf}'`"
+    ),
+    **dict.fromkeys(("--model-name", "--model-source"), _REGISTERED),
+    **dict.fromkeys(("--arena-namespace", "--helm-binary", "--pprof", "--trace"), _NOTHING_INSTALLED),
+    "--gpus": "`ptjob top job NAME` tells CPU, memory, network and disk of each replica",
+    **dict.fromkeys(("--details", "--refresh", "--gpu-mode", "--metric"), _AGAIN),
+}
+
+COMMANDS: Mapping[str, str] = {"attach": "`kubectl exec -it NAME-master-0 -- sh` is the same"}
 
 TYPES = ("pytorch", "pytorchjob")
 """Arena's words after `submit` for the type of training that `ptjob` submits."""

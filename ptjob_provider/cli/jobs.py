@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,6 +28,7 @@ from ptjob_provider.core.diagnosis import Diagnosis, in_brief
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.spec.pods import label_map
 from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
@@ -228,9 +230,19 @@ def _at(event: Manifest) -> str:
     return str(when or "")
 
 
-def _order(event: Manifest) -> datetime:
-    """Return the event's time as a sort key; no time sorts first."""
-    return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+_CREATED_AT = re.compile(r"\.([0-9a-f]{16})$")
+
+
+def _order(event: Manifest) -> tuple[datetime, int]:
+    """Return a sort key: the event's time in whole seconds, then nanoseconds since 1970. No time sorts first.
+
+    Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
+    first occurrence, in hexadecimal digits.
+    """
+    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    created = _CREATED_AT.search(str(event["metadata"].get("name") or ""))
+    exact = int(created[1], 16) if created else nanoseconds(at.isoformat())
+    return at.replace(microsecond=0), exact
 
 
 @click.command()

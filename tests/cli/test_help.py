@@ -48,6 +48,31 @@ def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: s
     assert (command.help or "").splitlines()[0] == line
 
 
+def test_a_misspelt_command_is_answered_with_what_is_alike() -> None:
+    """As git's users are used to."""
+    result = CliRunner().invoke(main, ["lgos"])
+
+    assert result.exit_code == 2
+    assert "Did you mean 'logs'?" in result.output
+
+
+@each_row(
+    ("words", "instead"),
+    [
+        (["get", "digits", "--gpus"], "--gpus is not here: `ptjob top job NAME`"),
+        (["top", "node", "--refresh"], "--refresh is not here: again and again: `watch ptjob top node`"),
+        (["--arena-namespace", "arena-system", "list"], "--arena-namespace is not here: nothing is installed"),
+        (["attach", "digits"], "'attach' is not here: `kubectl exec"),
+    ],
+)
+def test_what_arena_has_and_is_not_here_is_answered_with_what_there_is(words: list[str], instead: str) -> None:
+    """Wherever on the line it stands; what nobody knows is answered as before."""
+    result = CliRunner().invoke(main, words)
+
+    assert (result.exit_code, instead in result.output) == (2, True), result.output
+    assert "No such option '--nam'" in CliRunner().invoke(main, ["list", "--nam"]).output
+
+
 @each_row("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_told_how_to_complete(shell: str) -> None:
     """Each shell has its own language; all ask this program."""

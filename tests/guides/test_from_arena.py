@@ -179,7 +179,7 @@ def test_a_flag_of_submit_is_there_if_the_page_says_so(row: list[str]) -> None:
         assert not set(theirs) & known
         for flag in theirs:
             refused = CliRunner().invoke(main, ["submit", "--name", "x", flag, "y"])
-            assert (refused.exit_code, "No such option" in refused.output) == (2, True), refused.output
+            assert (refused.exit_code, f"{flag} is not here: {row[2]}" in refused.output) == (2, True), refused.output
     else:
         expected = {*ours, *(theirs if row[1].startswith("the same") else ())}
         assert expected
@@ -193,8 +193,8 @@ def test_a_flag_of_another_command_is_there_if_the_page_says_so(row: list[str]) 
     command, flags = words[0].split(), [word for word in words[1:] if word.startswith("-")]
     if row[1].startswith("not here"):
         refused = CliRunner().invoke(main, [*command, "x"])
-        refusal = f"{command[1]!r} is not allowed" if command[0] == "submit" else f"No such command {command[0]!r}"
-        assert (refused.exit_code, refusal in refused.output) == (2, True), refused.output
+        assert (refused.exit_code, "is not " in refused.output) == (2, True), refused.output
+        assert command[0] == "submit" or f"{command[0]!r} is not here: {row[2]}" in refused.output
         return
     found = main.get_command(click.Context(main), command[0])
     for word in command[1:]:
