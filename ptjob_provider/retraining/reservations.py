@@ -15,6 +15,7 @@ from ptjob_provider.retraining.batches import MOST, count, text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+
 @dataclass(frozen=True, kw_only=True)
 class Batch(Record):
     """Data that arrived together.
