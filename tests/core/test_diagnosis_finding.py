@@ -11,7 +11,7 @@ from ends import (
     end,
     judged,
 )
-from ptjob_provider.core.diagnosis import Cause, last_lines
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, last_lines
 from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.in_pod import unpack_code
@@ -83,6 +83,18 @@ class TestFinding:
 
         assert 'add code="." (--code .)' in found.resolution
         assert not found.retryable
+
+    @pytest.mark.parametrize(("path", "retryable"), [("data.csv", True), ("conf/net.yaml", False)])
+    def test_a_file_beside_the_program_is_not_in_the_pods_either(self, path: str, *, retryable: bool) -> None:
+        """A path that begins at the root, or with a scheme, is no such file."""
+
+        def missing(path: str) -> Diagnosis:
+            error = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+            return judged(end(code=1, message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+
+        assert missing(path).resolution.startswith("Correct the path; if the file lies beside the program, add code=")
+        assert missing(path).retryable is retryable
+        assert "code=" not in missing(f"/{path}").resolution + missing(f"s3://bucket/{path}").resolution
 
     def test_a_program_that_an_image_should_have_is_not_sought_in_a_folder(self) -> None:
         """Such as torchrun, or one with an absolute path."""

@@ -91,6 +91,10 @@ _MODULE = _hopeless(
     f"Correct the image or what it has installed; if the module is one of your own, {_BROUGHT}",
     _types("ModuleNotFoundError"),
 )
+_RELATIVE_FILE = r"^FileNotFoundError: .*: '(?!/|\w+://)[^']"
+_NO_FILE = f"Correct the path; if the file lies beside the program, {_BROUGHT}"
+_SETTINGS_FILE = _hopeless(_NO_FILE, rf"{_RELATIVE_FILE}+\.(?:ya?ml|cfg|ini|toml|py|sh)'$")
+_DATA_FILE = Hint(pattern=re.compile(_RELATIVE_FILE), resolution=f"{_NO_FILE}; a retry may help", retryable=True)
 _GPU = _hopeless(
     "Have the job's GPUs and the image's PyTorch fit each other",
     r"no kernel image is available|invalid device (?:ordinal|function)|unsupported toolchain",
@@ -106,7 +110,6 @@ _SETTINGS = _hopeless(
     r"(?:Unknown|Unrecognized|Unsupported) (?:model|configuration|split|optimizer|dataset|architecture)\b",
     r"^ValueError: .*(?i:deepspeed).config|Check batch related parameters|not used by the (?:model|HfArgumentParser)",
     r"^ValueError: `?--\w|^ValueError: .*[Pp]lease (?:specify|pass|set|provide|choose|pick) ",
-    r"^FileNotFoundError: .*: '(?!/)[^']+\.(?:ya?ml|cfg|ini|toml|py|sh)'$",
     r"Could not override '|Unknown command line flag",
 )
 _CHECKPOINT = _hopeless(
@@ -181,6 +184,7 @@ _HOPELESS = (
     _GPU,
     _HUB,
     _SETTINGS,
+    _SETTINGS_FILE,
     _MODULE,
     _IMAGE,
     _CODE,
@@ -232,7 +236,7 @@ def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]
     """
     own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
     is_in_doubt = any(_PASSING.search(error) for error in (*before, *own, *rest))
-    for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU):
+    for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU, _DATA_FILE):
         match = next((error for error in reversed(own) if hint.pattern.search(error)), None)
         if match and (hint.in_chain or match == own[-1]):
             return _unless_held(hint, match), match
