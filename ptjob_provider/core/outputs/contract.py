@@ -265,7 +265,7 @@ def _absolute(text: str, *, field: str, working_dir: str | None) -> str:
         raise InvalidSpec.of(field, text, "allowed: pvc://claim/path, or a path as the training code sees it")
     if not text.startswith("/") and not (working_dir or "").startswith("/"):
         raise InvalidSpec.of(
-            field, text, "a relative path needs an absolute working_dir; set that, or give an absolute path"
+            field, text, "a relative path needs an absolute working_dir; set that, or write pvc://claim/path"
         )
     return normal_path(posixpath.join(working_dir or "", text))
 
