@@ -120,7 +120,7 @@ def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
     assert worker.endswith("(spec.pytorchReplicaSpecs.Worker.template.spec.hostIPC)")
     assert {text.split()[0] for text in many} == {
         *("tensorboard", "kueue.x-k8s.io/queue-name", "schedulingPolicy", "imagePullPolicy", "securityContext"),
-        "priority",
+        *("sizeLimit", "priority"),
     }
     assert many[0].startswith("tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`")
 

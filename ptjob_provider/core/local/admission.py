@@ -58,7 +58,7 @@ _FILES = {**_honoured("name secretName items optional"), **_announced(_WHO, "def
 _VOLUME: Rule = {
     **_honoured("name"),
     "persistentVolumeClaim": _honoured("claimName readOnly"),
-    "emptyDir": _honoured("medium sizeLimit"),
+    "emptyDir": {**_honoured("medium"), **_announced(_NOT_ENFORCED, "sizeLimit")},
     **dict.fromkeys(("configMap", "secret"), _FILES),
 }
 _ENV: Rule = {
