@@ -522,7 +522,7 @@ def pytorchjob_op(
     values = Values()
     inputs = component_inputs(given, values)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
-    task = component(image, sees_model=copies)(**_IDS, **inputs, **artifacts)
+    task = component(image, sees_model=copies, takes_folder=has_folder)(**_IDS, **inputs, **artifacts)
     # The driver may replace the placeholder with the display name, which several tasks of one graph may share.
     task.inputs["pipeline_task_name"] = task.name
     for input_name, channel in values.channels.items():  # as kfp does for channels in a text
@@ -537,12 +537,13 @@ def pytorchjob_op(
 
 
 @cache
-def component(image: str, *, sees_model: bool = False) -> Any:
+def component(image: str, *, sees_model: bool = False, takes_folder: bool = True) -> Any:
     """Return the component for kfp, such as for `Compiler().compile(component(STEP_IMAGE), "component.yaml")`.
 
     Args:
         image: image of the step.
         sees_model: whether volumes set on the task are mounted in the step as well, and not only in the job's pods.
+        takes_folder: whether it has the optional input `code_folder`, without which kfp.local of 2.16 runs no task.
     """
     passed_on = [
         TaskConfigField.RESOURCES,
@@ -552,6 +553,9 @@ def component(image: str, *, sees_model: bool = False) -> Any:
         TaskConfigField.KUBERNETES_NODE_SELECTOR,
         TaskConfigPassthrough(field=TaskConfigField.KUBERNETES_VOLUMES, apply_to_task=sees_model),
     ]
-    return dsl.component(
+    made = dsl.component(
         launcher.pytorchjob, base_image=image, install_kfp_package=False, task_config_passthroughs=passed_on
     )
+    if not takes_folder:
+        made.component_spec.inputs.pop("code_folder")
+    return made
