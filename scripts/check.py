@@ -389,7 +389,7 @@ def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
     """Return the steps that combine the coverage measured on the cluster."""
     files = tuple(str(scratch / name) for name in ("promises", "contract", *ON_BACKEND))
     combine = (*COVERAGE, "combine", "--quiet", *files)
-    covers = covered(BACKEND_COVERAGE, "kubernetes/*")
+    covers = covered(BACKEND_COVERAGE, "core/kubernetes/*")
     return [
         Step("what was measured on the cluster", combine, measures="cluster", needs=builds.images),
         Step("coverage of kubernetes", covers, measures="cluster", needs=builds.images),
