@@ -270,6 +270,12 @@ class Watermark:
         for key in keys:
             self._stamps.pop(key, None)
 
+    def common(self, other: Watermark) -> Watermark:
+        """Return the intersection: a batch that is missing in one watermark must be announced again."""
+        both = Watermark()
+        both._stamps = {key: stamp for key, stamp in self._stamps.items() if other._stamps.get(key) == stamp}
+        return both
+
     def pages(self) -> list[str]:
         """Return the watermark as texts; adding changes the last pages only, forgetting may change all."""
         raw = b"".join(key + stamp for key, stamp in self._stamps.items())

@@ -21,16 +21,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from ptjob_provider.core.shared import OnePerLoop
 from ptjob_provider.retraining.batches import BatchRules, Listing, StoredFile, group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
+
+AT_ONCE = 4
+"""Maximum calls of one event loop that run at the same time, because each running thread takes time from the loop."""
+
+LONGEST_TURN = 10.0
+"""Seconds after which a call no longer counts as running: by then it hangs or waits, and uses no CPU."""
 
 
 class AllStuck(Exception):
     """Error of a call that was not started, because too many earlier calls have not returned."""
+
+
+class _Slots:
+    """Limits the number of running calls; a call that takes longer than `LONGEST_TURN` frees its slot."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Hold a slot, for at most `LONGEST_TURN`."""
+        await self._free.acquire()
+        end = asyncio.get_running_loop().call_later(LONGEST_TURN, self._free.release)
+        try:
+            yield
+        finally:
+            if end.when() > asyncio.get_running_loop().time():
+                end.cancel()
+                self._free.release()
+
+
+_slots = OnePerLoop(_Slots)
 
 
 class Threads:
@@ -56,9 +85,10 @@ class Threads:
         if self._under_way >= self._most:
             raise AllStuck(f"{self._under_way} earlier calls have not returned")
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._under_way += 1
-        threading.Thread(target=self._work, args=(function, result), name=self._name, daemon=True).start()
-        return await asyncio.wait_for(result, within)
+        async with _slots.get().hold():
+            self._under_way += 1
+            threading.Thread(target=self._work, args=(function, result), name=self._name, daemon=True).start()
+            return await asyncio.wait_for(result, within)
 
     def _work(self, function: Callable[[], T], result: asyncio.Future[T]) -> None:
         try:
@@ -79,8 +109,8 @@ LOCAL = ("", "file", "local")
 
 S3 = ("s3", "s3a")
 
-MOST_ENTRIES = 100_000
-"""Maximum files and folders of one folder directly below a directory source.
+MOST_ENTRIES, DEEPEST, LONGEST = 100_000, 32, 60.0
+"""Limits on the entries, levels and seconds of one folder directly below a directory source.
 
 Links are followed, and may lead to the same folder again and again.
 """
@@ -89,14 +119,24 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10, 30
 """Seconds for one request to S3."""
 
 _MARKS = (
-    *("ETag", "etag", "md5Hash", "content_md5", "generation", "mtime"),
-    *("LastModified", "last_modified", "updated", "created"),
+    "ETag",
+    "etag",
+    "md5Hash",
+    "content_md5",
+    "generation",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
 )
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
 
 
 _ODD_LINKS = {errno.ELOOP, errno.ENAMETOOLONG}
 """Errors of one entry, from dangling or circular links; any other error concerns the whole source."""
+
+_now = time.monotonic
 
 
 class CutOffListing(Exception):
@@ -171,21 +211,40 @@ class Store:
         return _stored(self._files, self._source.url)
 
 
+class _BeyondBudget(Exception):
+    """Error of a folder that exceeds one of the limits."""
+
+
+class _Budget:
+    """Counts entries and time of one folder directly below a source, and enforces their limits."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+        self._until = _now() + LONGEST
+
+    def spend(self, path: str, depth: int) -> None:
+        """Count one entry.
+
+        Raises:
+            _BeyondBudget: a limit is exceeded.
+        """
+        self._entries += 1
+        links = "does a link lead to a folder that it is in, or several to the same one?"
+        if depth > DEEPEST:
+            raise _BeyondBudget(f"{path!a} is more than {DEEPEST} folders deep; {links}")
+        if self._entries > MOST_ENTRIES:
+            raise _BeyondBudget(f"it has more than {MOST_ENTRIES:,} files and folders; {links}")
+        if _now() > self._until:
+            raise _BeyondBudget(f"listing it takes longer than {LONGEST:.0f} s")
+
+
 def _below(source: str) -> Iterator[StoredFile]:
     """Yield the files of a directory and follow links; files that vanish meanwhile are left out."""
-    for top in _entries(source):
-        waiting, count = [(top, top.name)], 0
-        while waiting and count < MOST_ENTRIES:
-            entry, path = waiting.pop()
-            count += 1
-            found, inside = _at(entry, path)
-            waiting += inside
-            if found is not None:
-                yield found
-        if waiting:
-            links = "does a link lead to a folder that it is in, or several to the same one?"
-            trouble = f"it has more than {MOST_ENTRIES:,} files and folders; {links}"
-            yield StoredFile(f"{top.name}/", is_folder=True, trouble=trouble)
+    for entry in _entries(source):
+        try:
+            yield from _at(entry, entry.name, _Budget(), 0)
+        except _BeyondBudget as error:
+            yield StoredFile(f"{entry.name}/", is_folder=True, trouble=str(error))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -193,22 +252,23 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _at(entry: os.DirEntry[str], path: str) -> tuple[StoredFile | None, list[tuple[os.DirEntry[str], str]]]:
-    """Return what the entry is, None for what is neither file nor folder, and the entries of a folder."""
+def _at(entry: os.DirEntry[str], path: str, budget: _Budget, depth: int) -> Iterator[StoredFile]:
+    budget.spend(path, depth)
     try:
         if entry.is_dir():
-            inside = [(each, f"{path}/{each.name}") for each in _entries(entry.path)]
-            return StoredFile(path, is_folder=True), inside
-        return (_local_file(path, entry.stat()) if entry.is_file() else None), []
+            yield StoredFile(path, is_folder=True)
+            for each in _entries(entry.path):
+                yield from _at(each, f"{path}/{each.name}", budget, depth + 1)
+        elif entry.is_file():
+            yield _local_file(path, entry.stat())
     except FileNotFoundError:
-        return None, []
+        return
     except PermissionError as error:
-        trouble = f"{error.filename!a} may not be read ({error.strerror})"
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{error.filename!a} may not be read ({error.strerror})")
     except OSError as error:
         if error.errno not in _ODD_LINKS:
             raise
-        trouble = f"{path!a}: {error.strerror}"
-    return StoredFile(f"{path}/", is_folder=True, trouble=trouble), []
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{path!a}: {error.strerror}")
 
 
 def _local_file(path: str, stat: os.stat_result) -> StoredFile:

@@ -28,7 +28,6 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.spec.parsers import text, word
 from ptjob_provider.core.spec.pods import claim_name
 from ptjob_provider.retraining import watcher
 from ptjob_provider.retraining.batches import MARKER, MOST_BATCHES, Arrivals, BatchRules, Listing, payloads
@@ -223,15 +222,14 @@ class DataArrivalTrigger(ArrivalTrigger):
     ) -> None:
         super().__init__()
         self.source = watcher.source(source)
-        conn_id = getattr(source, "conn_id", None) if conn_id is None else conn_id
-        self.conn_id = None if conn_id is None else text("conn_id", conn_id)
+        self.conn_id = watcher.connection(getattr(source, "conn_id", None) if conn_id is None else conn_id)
         self.storage_options = watcher.storage_options(storage_options)
-        self.batch = word("folder", "file")("batch", batch)
-        self.pattern = text("pattern", pattern)
+        self.batch = watcher.one_of("batch", batch, ("folder", "file"))
+        self.pattern = watcher.text("pattern", pattern)
         self.marker = watcher.marker(marker, self.batch)
         self.settle_seconds = watcher.seconds("settle_seconds", settle_seconds, least=0.0)
         self.poll_seconds = watcher.seconds("poll_seconds", poll_seconds, least=1.0)
-        self.events = word(*PORTION)("events", events)
+        self.events = watcher.one_of("events", events, ("each", "together"))
         self._place = Source(address=self.source, conn_id=self.conn_id, storage_options=self.storage_options or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -325,8 +323,8 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         self.in_cluster = in_cluster
         self.config_file = config_file
         self.cluster_context = cluster_context
-        self.annotation = text("annotation", annotation)
-        self.events = word(*PORTION)("events", events)
+        self.annotation = watcher.text("annotation", annotation)
+        self.events = watcher.one_of("events", events, ("each", "together"))
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which a triggerer creates this trigger; JSON values only."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, NamedTuple
 
 from ptjob_provider.airflow.masking import masked
 
@@ -84,24 +85,62 @@ _LONGEST = 300
 """Maximum characters of a store's own message; some return a whole page."""
 
 
-_ADVICE = {
-    "AirflowNotFoundException": "the triggerer does not know the connection; define it there",
-    "PermissionError": "it may not be listed: check the credentials and their rights",
-    "FileNotFoundError": "it does not exist, or is not a folder: check the address and the mount",
-    "NotADirectoryError": "it does not exist, or is not a folder: check the address and the mount",
-    "ImportError": "the triggerer has no client for this kind of store",
-    "TimeoutError": "it does not answer in time",
-    "ReadTimeoutError": "it does not answer in time",
-}
-"""Meanings of exceptions and their subclasses, by name, because no store's client is imported."""
+_SERVER_ERRORS = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
+"""Error numbers of 500, 503 and similar responses, and of a disk that cannot be read."""
+
+
+class _Meaning(NamedTuple):
+    """Common meaning of exceptions with these names, and of their subclasses."""
+
+    names: frozenset[str]
+    kind: str
+    text: str
+
+
+def _meaning(names: str, kind: str, text: str) -> _Meaning:
+    return _Meaning(frozenset(names.split()), kind, text)
+
+
+_MEANINGS = (
+    _meaning("AllStuck", "stuck", "no further request is made"),
+    _meaning("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
+    _meaning("PermissionError", "permission", "it may not be listed: check the credentials and their rights"),
+    _meaning(
+        "FileNotFoundError NotADirectoryError",
+        "missing",
+        "it does not exist, or is not a folder: check the address and the mount",
+    ),
+    _meaning("ImportError", "client", "the triggerer has no client for this kind of store"),
+    _meaning("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
+    _meaning(
+        "CutOffListing ResponseParserError ParseError ClientPayloadError IncompleteReadError",
+        "cut off",
+        "the listing was cut off, or is not what the store's protocol says",
+    ),
+    _meaning(
+        "ConnectionError EndpointConnectionError ClientConnectorError ConnectionClosedError HTTPClientError",
+        "unreachable",
+        "it cannot be reached",
+    ),
+)
+"""Meanings of exceptions, of which the first match counts; matched by name, because no store's client is imported."""
 
 
 def trouble_of(error: Exception, source: Source) -> SourceTrouble:
     """Return the trouble that a failed listing means; the kind stays the same while the cause does."""
-    names = [cls.__name__ for cls in type(error).__mro__]
-    text = next((_ADVICE[name] for name in names if name in _ADVICE), "it cannot be listed")
-    if "ImportError" in names and source.scheme.startswith("s3"):
+    kind, text = _kind_and_text(error)
+    if kind == "client" and source.scheme.startswith("s3"):
         text = f"{text}; pip install 'ptjob-provider[s3]'"
     message = " ".join(masked(str(error)).split())
-    detail = f"{names[0]}: {message}" if message else names[0]
-    return SourceTrouble(names[0], f"{text} ({detail if len(detail) <= _LONGEST else f'{detail[:_LONGEST]}…'})")
+    detail = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return SourceTrouble(kind, f"{text} ({detail if len(detail) <= _LONGEST else f'{detail[:_LONGEST]}…'})")
+
+
+def _kind_and_text(error: Exception) -> tuple[str, str]:
+    if isinstance(error, OSError) and error.errno in _SERVER_ERRORS:
+        return "server", "the store has a failure of its own"
+    names = {cls.__name__ for cls in type(error).__mro__}
+    for meaning in _MEANINGS:
+        if names & meaning.names:
+            return meaning.kind, meaning.text
+    return type(error).__name__, "it cannot be listed"

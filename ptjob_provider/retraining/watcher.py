@@ -40,6 +40,11 @@ def source(value: Any) -> str:
     raise InvalidSpec.of("source", value, allowed)
 
 
+def connection(value: Any) -> str | None:
+    """Return the connection's name."""
+    return None if value is None else text("conn_id", value)
+
+
 def storage_options(value: Any) -> dict[str, Any] | None:
     """Return the options; secrets are refused, because a DAG file's values are stored unencrypted."""
     if value is None:
@@ -55,6 +60,20 @@ def storage_options(value: Any) -> dict[str, Any] | None:
         json.dumps(value)
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"storage_options: only JSON values are allowed ({error})") from None
+    return value
+
+
+def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
+    """Return the value if it is one of these."""
+    if value not in allowed:
+        raise InvalidSpec.of(field, value, "allowed: " + " or ".join(map(repr, allowed)))
+    return str(value)
+
+
+def text(field: str, value: Any) -> str:
+    """Return the value if it is a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise InvalidSpec.of(field, value, "allowed: a text")
     return value
 
 
@@ -92,9 +111,10 @@ _TIMEOUT = 30.0
 
 
 class KeptWatermark:
-    """Watermark of one watcher: a few values of at most 64 KB, stored with its asset under a key of the watcher.
+    """Watermark of one watcher: a few values of at most 64 KB, stored with each of its assets.
 
-    A watcher of two assets (Airflow merges two that are equal) stores it with the first of them by name.
+    Two watchers of one asset use different keys; one watcher of two assets (Airflow merges two that are equal) writes
+    to both.
 
     Args:
         store: the store that Airflow gives the trigger. None: the watermark is not stored.
@@ -102,40 +122,56 @@ class KeptWatermark:
     """
 
     def __init__(self, store: Any, identity: Mapping[str, Any]) -> None:
-        # a trigger has no other way to get its assets
-        self._values = store[AssetNameRef(min(store._by_name))] if store is not None else None  # noqa: SLF001
+        self._accessors = _accessors(store)
         text = json.dumps(identity, sort_keys=True)
         self._name = f"ptjob_arrival_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        self._written: list[str] = []
+        self._written: list[str] | None = None
 
     async def read(self) -> Watermark:
-        """Return the batches that are recorded; errors of Airflow's store are raised unchanged."""
-        head = await self._get(self._name)
-        count = head.get("pages", 0) if isinstance(head, dict) else 0
-        pages = [await self._get(f"{self._name}_{number}") for number in range(count)]
-        self._written = [page if isinstance(page, str) else "" for page in pages]
-        return Watermark.from_pages(self._written)
+        """Return the batches that are recorded with every asset; errors of Airflow's store are raised unchanged."""
+        stored = [await self._read(accessor) for accessor in self._accessors]
+        if not stored:
+            self._written = []
+            return Watermark()
+        common, *others = [Watermark.from_pages(pages) for pages in stored]
+        for other in others:
+            common = common.common(other)
+        if not others:
+            self._written = stored[0]
+        return common
 
     async def write(self, watermark: Watermark) -> None:
         """Write the changed pages, and their number last."""
-        pages, before = watermark.pages(), self._written
-        for number, page in enumerate(pages):
-            if number >= len(before) or before[number] != page:
-                await self._set(f"{self._name}_{number}", page)
-        if len(pages) != len(before):
-            await self._set(self._name, {"pages": len(pages)})
+        pages = watermark.pages()
+        before = self._written or []
+        for accessor in self._accessors:
+            for number, page in enumerate(pages):
+                if number >= len(before) or before[number] != page:
+                    await self._set(accessor, f"{self._name}_{number}", page)
+            if self._written is None or len(pages) != len(before):
+                await self._set(accessor, self._name, {"pages": len(pages)})
         self._written = pages
 
-    async def _get(self, key: str) -> Any:
-        if self._values is None:
-            return None
+    async def _read(self, accessor: Any) -> list[str]:
         async with asyncio.timeout(_TIMEOUT):
-            return await self._values.aget(key)
-
-    async def _set(self, key: str, value: Any) -> None:
-        if self._values is not None:
+            head = await accessor.aget(self._name)
+        count = head.get("pages", 0) if isinstance(head, dict) else 0
+        pages = []
+        for number in range(count):
             async with asyncio.timeout(_TIMEOUT):
-                await self._values.aset(key, value)
+                pages.append(await accessor.aget(f"{self._name}_{number}"))
+        return [page if isinstance(page, str) else "" for page in pages]
+
+    async def _set(self, accessor: Any, key: str, value: Any) -> None:
+        async with asyncio.timeout(_TIMEOUT):
+            await accessor.aset(key, value)
+
+
+def _accessors(store: Any) -> Sequence[Any]:
+    if store is None:
+        return []
+    names = sorted(store._by_name)  # noqa: SLF001 - a trigger has no other way to get its assets
+    return [store[AssetNameRef(name)] for name in names]
 
 
 CONFIRM = 1.0

@@ -256,17 +256,19 @@ async def test_many_batches_come_in_portions_over_one_listing(source: Path, monk
     assert triggerer.names == [f"b{number:02d}" for number in range(35)]
 
 
-async def test_two_assets_with_the_same_watcher_share_its_watermark(source: Path) -> None:
-    """Airflow makes one trigger of the two, and every event is both assets'."""
+async def test_two_assets_with_the_same_watcher_both_have_its_watermark(source: Path) -> None:
+    """Airflow makes one trigger of the two; one that came later has everything announced to it."""
     drop(source, "one")
     both = StandInStore("first", "second")
     async with Triggerer(watcher(source), both).running() as triggerer:
         await triggerer.until(1)
-        await until(lambda: bool(both[AssetNameRef("first")].writes))
+        await until(lambda: bool(both[AssetNameRef("second")].writes))
+    assert both[AssetNameRef("first")].values == both[AssetNameRef("second")].values
+    later = StandInStore("first", "third")
+    later._by_name["first"] = both[AssetNameRef("first")]
 
-    async with Triggerer(watcher(source), both).running() as again:
-        await asyncio.sleep(LOOKS)
-        assert not again.ids
+    async with Triggerer(watcher(source), later).running() as again:
+        assert await again.until(1) == triggerer.ids
 
 
 async def test_a_path_that_goes_away_is_said_once_and_what_came_meanwhile_is_announced(
@@ -325,12 +327,24 @@ def doubled(batch: Path) -> None:
     (batch / "12").mkdir()
 
 
+def deep(batch: Path) -> None:
+    for _ in range(200):
+        batch /= "deeper"
+    batch.mkdir(parents=True)
+
+
+def slow(batch: Path) -> None:
+    (batch / "slow").touch()
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (to_itself, "Too many levels of symbolic links"),
+        (to_itself, "more than 32 folders deep"),
         (to_each_other, "Too many levels of symbolic links"),
         (doubled, "more than 2,000 files and folders"),
+        (deep, "more than 32 folders deep"),
+        (slow, "longer than 60 s"),
     ],
 )
 def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
@@ -341,6 +355,9 @@ def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
         drop(source, name)
     make(source / "b")
     monkeypatch.setattr(sources, "MOST_ENTRIES", 2000)
+    if make is slow:
+        clock = iter(range(0, 10**6, 20))
+        monkeypatch.setattr(sources, "_now", lambda: next(clock))
 
     found = Store(Source(address=str(source)), BatchRules()).look()
 
@@ -463,7 +480,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"storage_options": {"secret": "s"}}, "'secret' is not allowed; secrets belong in a connection"),
     ({"storage_options": {"client_kwargs": {"aws_session_token": "s"}}}, "'aws_session_token' is not allowed"),
     ({"storage_options": {"when": object()}}, "only JSON values are allowed"),
-    ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: folder, file; did you mean folder?"),
+    ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: 'folder' or 'file'"),
     ({"pattern": ""}, "pattern: '' is not allowed"),
     ({"marker": "a/b"}, "marker: 'a/b' is not allowed; allowed: the name of a file in the batch's folder, or None"),
     ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
@@ -471,7 +488,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; allowed: seconds, 1 or more"),
     ({"poll_seconds": "60"}, "poll_seconds: '60' is not allowed"),
     ({"poll_seconds": float("nan")}, "poll_seconds: nan is not allowed"),
-    ({"events": "all"}, "events: 'all' is not allowed; allowed: each, together"),
+    ({"events": "all"}, "events: 'all' is not allowed; allowed: 'each' or 'together'"),
 ]
 
 

@@ -112,14 +112,14 @@ async def test_the_same_content_written_again_is_no_news_and_other_content_is(
 
 TROUBLE = [
     ("403", "it may not be listed: check the credentials"),
-    ("500", "it cannot be listed"),
-    ("503", "it cannot be listed"),
+    ("500", "the store has a failure of its own"),
+    ("503", "the store has a failure of its own"),
     ("silence", "it does not answer in time"),
-    ("reset", "it cannot be listed"),
-    ("cut xml", "it cannot be listed"),
-    ("cut body", "it cannot be listed"),
-    ("fewer", "it cannot be listed (CutOffListing: a page says that it has"),
-    ("endless", "it cannot be listed (CutOffListing: a page of the listing has no continuation token"),
+    ("reset", "it cannot be reached"),
+    ("cut xml", "the store has a failure of its own"),  # what the client makes of it
+    ("cut body", "it cannot be reached"),
+    ("fewer", "the listing was cut off"),
+    ("endless", "the listing was cut off"),
 ]
 
 

@@ -285,6 +285,16 @@ def test_a_page_that_cannot_be_read_is_empty(page: object) -> None:
     assert len(Watermark.from_pages([page])) == 0
 
 
+def test_what_two_assets_do_not_both_have_is_announced_again() -> None:
+    """One of them came later, and has had no event yet."""
+    one, two = (group([file(f"{name}/1")], UNMARKED, began=0.0).batches for name in "ab")
+    first, second = Watermark(), Watermark()
+    first.add([*one, *two])
+    second.add(one)
+
+    assert first.common(second).keys() == second.keys()
+
+
 def test_an_event_says_what_arrived() -> None:
     """As the consumers of this package read it."""
     batches = group([file("b/1", 3), file("b/2", 4, modified="2026-11-22T11:00:00+00:00")], UNMARKED, began=0.0).batches
