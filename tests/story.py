@@ -89,7 +89,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         for _ in range(2 if twice or stored else 1):
             record = history.from_text(history.to_text(record)) if stored else record
             record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
-        reason = waiting_reason(record, look.status, replicas=len(ranks))
+        reason = waiting_reason(record, look.status, replicas=len(ranks), rank0=min(ranks, key=ranks.__getitem__))
         waiting.update(reason, look.at)
     if waiting.is_due(look.at):
         waits.append(waiting.report(outlook(record, limits=limits)))

@@ -289,6 +289,15 @@ class TestRoot:
             (MASTER, Cause.EXIT_CODE),
         ]
 
+    def test_a_kill_after_the_job_has_failed_follows_from_a_removal_that_was_seen_late(self) -> None:
+        """Of a pod that was gone at the next look nobody knows when its deletion was asked for."""
+        removal = Removal(replica=WORKER, pod_uid="w", requested_at=NOW + timedelta(seconds=14))
+        status = replace(FAILED, finished_at=TEN_SECONDS_LATER)
+
+        found = judged(end(MASTER, 137, at=12), status=status, removals=(removal,))
+
+        assert (found.replica, found.cause) == (WORKER, Cause.TERMINATED)
+
     @pytest.mark.parametrize(
         ("kind", "reason", "cause"),
         [

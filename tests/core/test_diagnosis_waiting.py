@@ -104,8 +104,8 @@ class TestEnding:
         assert found is not None
         assert found.summary == "no operator has taken it up within 1 min"
         assert "controller" in found.resolution
-        assert "no operator has taken the job up" in waiting_reason(PodHistory(), untouched, replicas=1)
-        assert waiting_reason(PodHistory(), WAITING, replicas=1) == "0 of 1 placed; no pods were made yet"
+        assert "no operator has taken the job up" in waiting_reason(PodHistory(), untouched, replicas=1, rank0=MASTER)
+        assert waiting_reason(PodHistory(), WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; no pods were made yet"
 
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
@@ -241,21 +241,59 @@ class TestWaitingReason:
         """Nothing is said when there is nothing to say."""
         both = PodHistory(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
 
-        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2) == ""
-        assert waiting_reason(PodHistory(), FAILED, replicas=2) == ""
+        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER) == ""
+        assert waiting_reason(PodHistory(), FAILED, replicas=2, rank0=MASTER) == ""
+
+    @pytest.mark.parametrize(
+        ("ended", "running", "is_said"),
+        [
+            (61, [WORKER], True),
+            (58, [WORKER], True),
+            (30, [WORKER], False),
+            (61, [], False),
+            (61, [MASTER, WORKER], False),
+        ],
+        ids=["after it", "as it ended", "before it", "runs no more", "rank 0 runs again"],
+    )
+    def test_a_replica_that_is_started_again_when_rank_0_has_ended_waits_for_it(
+        self, ended: float, running: list[str], *, is_said: bool
+    ) -> None:
+        """A TrainJob of which rank 0 had completed ran on for ever, and nothing said so."""
+        record = PodHistory(
+            terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended, message=VALUE_ERROR)),
+            running=tuple(running),
+            finished=() if MASTER in running else (MASTER,) if WORKER in running else (MASTER, WORKER),
+            placed=(MASTER, WORKER),
+        )
+
+        said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER)
+
+        again = f"it was started again after {MASTER} (rank 0) had ended, and may wait for it for ever"
+        why = f"{WORKER} exited with code 1: ValueError: bad batch; {again}; delete the job if it does not get on"
+        assert said == (why if is_said else "")
+
+    def test_replicas_that_are_started_again_when_rank_0_has_ended_are_named_with_the_first_ones_end(self) -> None:
+        """They mostly failed for one reason."""
+        ends = (end(MASTER, 0, at=60), end(WORKER, 3, at=61), end("digits-worker-1", 1, at=61))
+        placed = (MASTER, WORKER, "digits-worker-1")
+        record = PodHistory(terminations=ends, running=placed[1:], finished=(MASTER,), placed=placed)
+
+        said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=3, rank0=MASTER)
+
+        assert said.startswith(f"{WORKER} exited with code 3; {WORKER}, digits-worker-1 were started again after")
 
     def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
         """One pod was deleted and is not there again yet."""
         record = PodHistory(running=(MASTER,), placed=(MASTER,))
 
-        assert waiting_reason(record, WAITING, replicas=2) == "1 of 2 placed"
+        assert waiting_reason(record, WAITING, replicas=2, rank0=MASTER) == "1 of 2 placed"
 
     def test_replicas_with_one_reason_share_it(self) -> None:
         """Seven pods without a GPU are one sentence."""
         waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
 
         assert (
-            waiting_reason(PodHistory(waiting=waits), WAITING, replicas=8)
+            waiting_reason(PodHistory(waiting=waits), WAITING, replicas=8, rank0=MASTER)
             == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
         )
 
@@ -263,22 +301,24 @@ class TestWaitingReason:
         """An admission webhook did not say which pod it refused."""
         record = PodHistory(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
 
-        assert waiting_reason(record, WAITING, replicas=1) == "0 of 1 placed; not created: denied"
+        assert waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; not created: denied"
 
     def test_a_wait_without_any_word_is_a_start(self) -> None:
         """The kubelet may give no reason."""
         record = PodHistory(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
 
-        assert waiting_reason(record, WAITING, replicas=1) == f"0 of 1 running; {WORKER}: is being started"
+        assert (
+            waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == f"0 of 1 running; {WORKER}: is being started"
+        )
 
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
         """Not the kubelet's back-off, which changes by itself."""
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
         record = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
 
-        unseen = waiting_reason(record, WAITING, replicas=1)
-        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1)
-        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1)
+        unseen = waiting_reason(record, WAITING, replicas=1, rank0=MASTER)
+        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1, rank0=MASTER)
+        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1, rank0=MASTER)
 
         assert unseen == f"0 of 1 running; {WORKER}: crash loop, 1 restart so far"
         assert uncounted == f"0 of 1 running; {WORKER}: crash loop, 0 restarts so far"

@@ -302,11 +302,13 @@ def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
 
     record = look(look(PodHistory(), events=[event]))
 
-    assert waiting_reason(record, SUSPENDED, replicas=1) == f"suspended by its queue: {WHY}"
-    assert waiting_reason(PodHistory(), SUSPENDED, replicas=1) == (
+    assert waiting_reason(record, SUSPENDED, replicas=1, rank0="digits-master-0") == f"suspended by its queue: {WHY}"
+    assert waiting_reason(PodHistory(), SUSPENDED, replicas=1, rank0="digits-master-0") == (
         "suspended: it waits for its queue, or for a person, to resume it"
     )
-    assert "queue" not in waiting_reason(record, replace(SUSPENDED, phase=JobPhase.PENDING), replicas=1)
+    assert "queue" not in waiting_reason(
+        record, replace(SUSPENDED, phase=JobPhase.PENDING), replicas=1, rank0="digits-master-0"
+    )
     assert from_text(to_text(record)).queue == WHY
 
 

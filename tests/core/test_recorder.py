@@ -291,6 +291,14 @@ class TestRemovals:
 
         assert record.removals == ()
 
+    def test_a_running_pod_that_is_gone_at_once_was_removed(self) -> None:
+        """A deletion without grace leaves nothing behind."""
+        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
+
+        record = look(record, at=30)
+
+        assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(30))]
+
     def test_a_removal_is_known_by_its_first_instant(self) -> None:
         """The kubelet writes the end over it."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])

@@ -703,6 +703,26 @@ async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
     assert second.endswith("other: not found")
 
 
+async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_not_stopped() -> None:
+    """It was started again after rank 0 had ended: the job's object says no more than that it runs."""
+    backend, sink = ScriptedBackend(), ListSink()
+    alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
+    backend.worlds = [*[Observation(job=job("Running"), pods=alone)] * 9, Observation(job=None)]
+    seconds = iter(range(0, 1000, 2))
+
+    await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+
+    assert (
+        sum(
+            f"{REF} waits: {WORKER} exited with code 1: ValueError: bad batch; it was started again after {MASTER}"
+            in text
+            for text in sink.notices
+        )
+        == 1
+    )
+    assert backend.deleted == []
+
+
 @pytest.mark.parametrize(("reason", "kept"), [("ErrImagePull", ["ErrImagePull"]), ("ContainerCreating", [])])
 async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_jobs(
     reason: str, kept: list[str]

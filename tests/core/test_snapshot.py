@@ -155,6 +155,26 @@ async def test_a_job_that_waits_says_for_what() -> None:
     assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
 
 
+async def test_a_job_that_waits_for_a_rank_0_that_is_over_says_so() -> None:
+    """Its object says that it runs: one replica was started again after rank 0 had ended."""
+    ended, failed = ({"terminated": {"exitCode": code, "finishedAt": "2026-11-20T10:06:00Z"}} for code in (0, 1))
+    again = {"restartCount": 1, "state": {"running": {"startedAt": "2026-11-20T10:06:01Z"}}, "lastState": failed}
+    statuses = {"digits-master-0": {"restartCount": 0, "state": ended}, "digits-worker-0": again}
+    pods = [
+        {
+            "metadata": {"name": name, "uid": name},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "pytorch", **status}]},
+        }
+        for name, status in statuses.items()
+    ]
+
+    snapshot = await seen(job("Running"), pods=pods)
+
+    assert snapshot.waiting.startswith(
+        "digits-worker-0 exited with code 1; it was started again after digits-master-0 "
+    )
+
+
 QUEUED = {
     "metadata": {"uid": "w-1"},
     "involvedObject": {"kind": "Workload", "name": "pytorchjob-digits"},

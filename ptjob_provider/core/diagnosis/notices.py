@@ -29,6 +29,9 @@ PATIENCE = timedelta(seconds=5)
 """Age at which a wait is reported. Shorter waits are part of every job's start: the operator's init container looks
 up the master every two seconds."""
 
+_CLOCKS = timedelta(seconds=5)
+"""Tolerated difference between the clocks of two nodes, including the rounding of instants to whole seconds."""
+
 
 @dataclass(kw_only=True)
 class WaitingNotice:
@@ -67,7 +70,7 @@ class WaitingNotice:
         return self.reason.rstrip(".") + outlook
 
 
-def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int) -> str:
+def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
     """Return why the job waits, in one line; "" if every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
@@ -77,7 +80,7 @@ def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int) -> 
         return "suspended: it waits for its queue, or for a person, to resume it"
     there = len(history.running) + len(history.finished)
     if not history.waiting and there >= replicas:
-        return ""
+        return _stranded(history, rank0)
     reasons = _grouped(history) or ([] if history.placed else [_unmade(status)])
     counts = _counts(history, replicas)
     return f"{counts}; {'; '.join(reasons)}" if reasons else counts
@@ -87,6 +90,26 @@ def _unmade(status: JobStatus) -> str:
     """Say that no pods exist yet; a job without a status was not noticed by its kind's controller."""
     why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
     return f"no pods were made yet{why}"
+
+
+def _stranded(history: PodHistory, rank0: str) -> str:
+    """Name the replicas that were restarted after rank 0 had succeeded and still run; such a job may never end.
+
+    This happens if a TrainJob's runtime restarts single containers: their processes wait for rank 0's address.
+    """
+    trained = [end for end in history.terminations if end.kind is ContainerKind.TRAINING]
+    over = [end.ended_at for end in trained if end.replica == rank0 and not end.failed]
+    if not over or rank0 not in history.finished:
+        return ""
+    late = {end.replica for end in trained if end.failed and end.ended_at + _CLOCKS >= over[-1]} & {*history.running}
+    if not late:
+        return ""
+    first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"
+    failures = [
+        each for each in candidates_of(history) if each.end.kind is ContainerKind.TRAINING and each.end.replica == first
+    ]
+    again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
+    return f"{first} {failures[-1].classified.text()}; {again}; delete the job if it does not get on"
 
 
 def _counts(history: PodHistory, replicas: int) -> str:

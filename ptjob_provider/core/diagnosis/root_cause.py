@@ -91,7 +91,7 @@ def diagnose(
         ranks: pod name → rank.
         tails: pod name → last lines of its log, for pods of which more lines are known than the history has.
     """
-    candidates = candidates_of(history, tails)
+    candidates = candidates_of(history, tails, over_at=status.finished_at)
     of_whole_job = _from_status(status)
     if of_whole_job is not None:
         return _with_stopped(of_whole_job, history, candidates, ranks)
@@ -147,19 +147,23 @@ def needs_events(history: PodHistory, status: JobStatus, *, ranks: Mapping[str, 
     return diagnose(history, status, ranks=ranks).cause is Cause.TERMINATED
 
 
-def candidates_of(history: PodHistory, tails: Mapping[str, Sequence[str]] | None = None) -> list[Candidate]:
+def candidates_of(
+    history: PodHistory, tails: Mapping[str, Sequence[str]] | None = None, *, over_at: datetime | None = None
+) -> list[Candidate]:
     """Return the failed ends of the history, with their classification.
 
     Args:
         history: the history of a job's pods.
         tails: pod name → last lines of its log, which are of the last run of the replica.
+        over_at: when the job failed; None if unknown.
     """
     failed = [end for end in history.terminations if end.failed]
     all_tails = tails or {}
     candidates = [
         _candidate(end, () if history.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed
     ]
-    since = min((removal.requested_at for removal in history.removals), default=None)
+    removed = [removal.requested_at for removal in history.removals]
+    since = min([*removed, *([over_at] if over_at else [])]) if removed else None
     return [_stopped_since(since, candidate) for candidate in candidates] if since else candidates
 
 

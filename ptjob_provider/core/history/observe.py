@@ -80,7 +80,7 @@ def observe(
     """
     before = history
     parsed = sorted((read_pod(pod, container, replica_of) for pod in pods), key=_created)
-    history = _with_removals(history, parsed, events)
+    history = _with_removals(history, parsed, events, now)
     newest = {pod.name: pod for pod in parsed}
     for pod in parsed:
         if newest[pod.name] is not pod and _is_recorded(history, pod):
@@ -315,7 +315,7 @@ def _last_bytes(text: str, limit: int) -> str:
 # --- removals
 
 
-def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest]) -> PodHistory:
+def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
     """Return the history with the deletions of running pods, except those that the operator's events report as its own.
 
     These events may be observed later than the deletions.
@@ -323,7 +323,7 @@ def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Ma
     if not history.hears_operator and not _created_pods(events):
         return history
     known = {removal.pod_uid: removal for removal in history.removals}
-    for removal in _leaving(pods):
+    for removal in [*_leaving(pods), *_gone(history, pods, now)]:
         known[removal.pod_uid] = replace(removal, requested_at=known.get(removal.pod_uid, removal).requested_at)
     deleted, present = _deleted_pods(events), {pod.name: pod.uid for pod in pods}
     removals = (
@@ -348,6 +348,15 @@ def _ended_after(pod: Pod, requested_at: datetime) -> bool:
     ended = pod.training.state("terminated") if pod.training else None
     finished_at = _instant((ended or {}).get("finishedAt"))
     return finished_at is not None and finished_at > requested_at
+
+
+def _gone(history: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
+    """Yield the removals of pods that ran at the last observation and are gone: deleted without a grace period."""
+    present = {pod.uid for pod in pods}
+    uids = {entry.replica: entry.pod_uid for entry in history.restart_counts}
+    for name in history.running:
+        if uids.get(name, "") not in present:
+            yield Removal(replica=name, pod_uid=uids.get(name, ""), requested_at=now)
 
 
 # --- waits

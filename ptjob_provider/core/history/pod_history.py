@@ -147,7 +147,7 @@ class Removal:
 
     Attributes:
         replica: the pod's name.
-        requested_at: when its deletion was requested.
+        requested_at: when its deletion was requested; by our clock if the pod was gone at once.
         disruption: the reason on the pod, `Reason: message`, such as an eviction or preemption; "" for none.
     """
 

@@ -111,7 +111,9 @@ class JobProgress:
         after = self._masked(after)
         status = kinds.observed_status(observation.job, after)
         sentences = tuple(self._changes(before, after, status))
-        self.waiting.update(diagnoses.waiting_reason(after, status, replicas=replicas), now)
+        self.waiting.update(
+            diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now
+        )
         has_ends = after.terminations != before.terminations
         self.runs = bool(after.running)
         if status.phase.is_terminal:  # the operator stops the replicas at the end; keep those that ran until then

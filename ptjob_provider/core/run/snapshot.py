@@ -128,7 +128,7 @@ async def look(
     before, replicas = history.stored_in(observation.job), len(submission.ranks)
     record = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
     status = kinds.observed_status(observation.job, record)
-    waiting = diagnoses.waiting_reason(record, status, replicas=replicas)
+    waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
     is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(observation.job) is None
     if waiting or is_undiagnosed:
         reasons = await backend.reasons(submission.ref)
@@ -137,7 +137,9 @@ async def look(
         )
     if waiting:
         unread = [str(event["message"]) for event in reasons if event.get("reason") == "NotApplied"]
-        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=replicas), *unread])
+        waiting = "; ".join(
+            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *unread]
+        )
     report, unverified = read_report(annotation_of(observation.job, REPORT_ANNOTATION)), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
