@@ -117,7 +117,7 @@ def _replacement_of_unknown_flag() -> Iterator[None]:
 
 
 _NAMES = {name: click.Command(name) for commands in SECTIONS.values() for name in commands}
-"""What click completes, and suggests for a misspelt command."""
+"""Names of the commands, which click completes and suggests; `get_command` imports the command itself."""
 
 _EPILOG = "Use ptjob COMMAND --help for a command's options and ptjob run --help-all for all flags of a job."
 

@@ -16,7 +16,7 @@ from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB
-from ptjob_provider.core.errors import ClusterError, JobNotFound
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.snapshot import Snapshot
+
+_NOT_BEGUN = "is waiting to start"
+"""Part of the kubelet's message for a container that has no log yet; that is not reported as wrong usage."""
 
 _NAMED = 5
 """Maximum number of replicas that a message names."""
@@ -225,8 +228,13 @@ def _why_none(snapshot: Snapshot, pod: str) -> str:
 async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
     """Print the log of another container of the pod: a sidecar, or the one that fetched the code."""
     log = target.inspector().container_log(ref, pod, selection.container or "", follow=selection.follow)
-    async with aclosing(log) as lines:
-        await _print(_tail(lines, selection), selection, prefix="")
+    try:
+        async with aclosing(log) as lines:
+            await _print(_tail(lines, selection), selection, prefix="")
+    except InvalidSpec as error:
+        if _NOT_BEGUN not in str(error):
+            raise
+        raise Refused(f"{error}; more: ptjob get {ref.name}") from error
 
 
 async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selection) -> AsyncGenerator[LogLine, None]:

@@ -75,7 +75,11 @@ def output_option(text: str, *more: str, **how: Any) -> Callable[[C], C]:
     return click.option("-o", "--output", type=click.Choice(["json", "yaml", "name", *more]), help=text, **how)
 
 
-table_output_option = output_option("Output format.  [default: a table]")
+table_output_option = output_option(
+    "Output format; wide: the same as the default.  [default: a table]",
+    "wide",
+    callback=lambda _, __, value: None if value == "wide" else value,
+)
 
 
 def pod_options(image: str, user: str) -> Callable[[C], C]:

@@ -176,6 +176,11 @@ def test_a_job_that_is_not_there_has_an_exit_code_of_its_own(ended: Machine, com
     assert "default has no job none (looked for PyTorchJob" in result.output
 
 
+def test_wide_is_a_format_of_every_table(ended: Machine) -> None:
+    """As people of kubectl and Arena write it; here it shows the same."""
+    assert ended.ptjob("events", "good", "-o", "wide").output == ended.ptjob("events", "good").output != ""
+
+
 def test_the_log_is_rank_0s(ended: Machine) -> None:
     """Without a choice it is the log that the task shows too."""
     assert ended.ptjob("logs", "good").stdout.splitlines() == [f"rank 0 line {number}" for number in range(5)]

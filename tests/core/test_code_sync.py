@@ -86,12 +86,12 @@ def sync(folder: Path, **environ: str) -> Synced:
     return Synced(done.returncode, said, root, json.loads(report.read_text()) if report.is_file() else {})
 
 
-def secret(folder: Path, ssh: Ssh) -> dict[str, str]:
+def secret(folder: Path, ssh: Ssh, *, key: str = "ssh-privatekey") -> dict[str, str]:
     """Lay the parts of a Secret out as the kubelet does, and return the variables that name them."""
     place = folder / "git-secret"
     place.mkdir()
-    (place / "ssh-privatekey").write_text(ssh.key)
-    (place / "ssh-privatekey").chmod(0o444)
+    (place / key).write_text(ssh.key)
+    (place / key).chmod(0o444)
     (place / "known_hosts").write_text(ssh.known_hosts)
     return {
         "GIT_SSH_KEY_FILE": str(place / "ssh-privatekey"),
@@ -325,8 +325,8 @@ def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_repository_is_fetched_by_a_key(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
-    """The Secret's file need not be private; the host is the one that is known."""
-    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **secret(tmp_path, ssh))
+    """The Secret's file need not be private, and may have git-sync's name; the host is the one that is known."""
+    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **secret(tmp_path, ssh, key="ssh"))
 
     assert (found.code, found.part) == (0, True), found.said
 

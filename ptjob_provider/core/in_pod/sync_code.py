@@ -342,8 +342,10 @@ def _rsync(options: SyncOptions, folder: Path) -> dict[str, str]:
 def _ssh(options: SyncOptions, folder: Path) -> list[str]:
     """Return the ssh command: it uses only the given key, and verifies host keys unless that is disabled."""
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
-    key = Path(options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE") or _KEY)
-    if key.is_file():
+    named = Path(options.environ.get("GIT_SSH_KEY_FILE") or options.text("SSH_KEY_FILE") or _KEY)
+    # beside the named file, the names that Kubernetes and git-sync use for a Secret's ssh key
+    keys = (named, named.with_name("ssh-privatekey"), named.with_name("ssh"))
+    if key := next((path for path in keys if path.is_file()), None):
         own = folder / "key"
         own.touch(mode=0o600)  # ssh requires a key file that only its owner can read
         own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")

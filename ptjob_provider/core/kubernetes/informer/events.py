@@ -126,10 +126,11 @@ class EventPoller:
     async def _by_selector(self, client: Client, selectors: Sequence[str]) -> dict[str, dict[str, Manifest]]:
         """Return the selected events by uid: with one request per selector for a few of them, else with one list."""
         events: dict[str, dict[str, Manifest]] = {}
+        wanted = set(selectors)
         for query in [{"fieldSelector": each} for each in selectors] if len(selectors) <= _FEW else [{}]:
             async for page in client.pages(self._path, **query):
                 for event in page.items:
-                    for selector in set(selectors_of(event)).intersection(selectors):
+                    for selector in wanted.intersection(selectors_of(event)):
                         events.setdefault(selector, {})[event["metadata"]["uid"]] = event
         return events
 
