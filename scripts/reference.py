@@ -18,8 +18,8 @@ import click
 
 from ptjob_provider.cli import SECTIONS, main
 from ptjob_provider.core import status
-from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.diagnosis import causes as verdict
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.diagnosis.causes import CAUSES
 from ptjob_provider.core.history import PodHistory, peak_usage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import contract, result
@@ -261,12 +261,9 @@ def example_result() -> dict[str, Any]:
 
 def causes() -> str:
     """Return the page on causes of failure, each with its advice and whether a retry may help."""
-    rules = re.findall(r"^(\w+) +(yes|no|both) +(.+(?:\n {20,}.+)*)$", verdict.__doc__ or "", re.MULTILINE)
-    why = {cause: (retry, " ".join(reason.split())) for cause, retry, reason in rules}
-    retries = {"yes": "yes", "no": "no", "both": "it depends"}
     rows = [
-        (f"`{cause}`", verdict.ADVICE[cause][0], retries[why[cause][0]], why[cause][1].replace("`hints`", "failures"))
-        for cause in Cause
+        (f"`{cause}`", info.advice, "it depends" if info.varies else "yes" if info.retryable else "no", info.because)
+        for cause, info in CAUSES.items()
     ]
     lines = ["# Causes of failure", "", "`diagnosis.cause` is one of these stable words. The advice ends the first "]
     lines[-1] += (

@@ -15,7 +15,7 @@ from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say_logg
 from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, span
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
-from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB
+from ptjob_provider.core.diagnosis.causes import CAUSES
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
@@ -297,7 +297,7 @@ def instead_of(gone: str, snapshot: Snapshot, shown: Collection[str]) -> str:
 def failed_first(snapshot: Snapshot, shown: Collection[str]) -> str:
     """Return which replica failed first and how to show its log; "" if that log is shown, or if none failed."""
     why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.submission.ranks
-    if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
+    if why is None or CAUSES[why.cause].of_whole_job or why.replica in shown or why.replica not in ranks:
         return ""
     short = _short(snapshot, why.replica)
     read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(snapshot) else f"ptjob get {ref.name}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.layout import HOME
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.causes import ADVICE
+from ptjob_provider.core.diagnosis.causes import CAUSES
 from recorded import DATA, recorded
 from rows import each_row
 from story import STORIES, read, tell
@@ -72,10 +72,10 @@ class TestStories:
 
     def test_every_cause_has_its_advice(self) -> None:
         """A new cause without a resolution and an answer on retries would fail when it is needed."""
-        assert set(ADVICE) == set(Cause)
+        assert set(CAUSES) == set(Cause)
 
     def test_no_advice_has_the_spelling_of_one_place_alone(self) -> None:
         """The same words are read in Airflow, in a pipeline and at a command line: no `memory=`, no `--memory`."""
-        told = [tell(name) for name in STORIES] + [resolution for resolution, _ in ADVICE.values()]
+        told = [tell(name) for name in STORIES] + [info.advice for info in CAUSES.values()]
 
         assert re.findall(r"[Cc]orrect \w+=|[Rr]aise (?:\w+=|--)", "\n".join(told)) == []

@@ -1,42 +1,4 @@
-"""Define the diagnosis of a failed job and, for each cause, the advice and whether a retry may help.
-
-cause               retry   because
------------------   -----   -------------------------------------------------------------------------
-python_exception    both    no when it is on the list of `hints`: errors of code, image, settings and names that
-                            recur on the next try; else yes: it may have many reasons
-exit_code           both    no when the program prints its usage, or its last lines are on that list; else yes
-program_missing     no      the image does not change between two tries
-out_of_memory       no      the same batch needs the same memory against the same limit
-gpu_out_of_memory   both    likewise; yes when another process held most of the GPU
-shared_memory       no      /dev/shm is as small the next time
-crashed             yes     a segmentation fault or an abort may be a race, a node's driver or its hardware
-crash_loop          both    as for the failure that recurs
-backoff_limit       yes     the cause was not observed
-killed              yes     SIGKILL comes from outside: a person, a node's memory killer, a lost parent
-terminated          yes     so does SIGTERM: a drained node, a stopped machine
-evicted             yes     another node, or a better moment; no when the pod exceeds a limit of its own
-preempted           yes     a pod of higher priority took the place
-node_lost           yes     another node
-connection_lost     yes     no replica shows a cause: a network, or a node
-supervisor_lost     yes     something outside the job ended the process that ran the replicas
-cannot_start        yes     the runtime failed on this node, not the program
-image               both    no when the registry reports it missing or forbidden, else yes
-config              no      a secret or config map that the job names does not exist
-mount               both    no when the object to mount does not exist, else yes
-code                both    no when an address, a name or a credential is wrong, yes for a server or a folder
-init                yes     an init container waits for a name or a server, or gave up waiting
-start_timeout       yes     the cluster was slow
-unschedulable       yes     the cluster may have room later
-quota               both    no when it is smaller than the job, else yes: it may have room later
-forbidden           no      the namespace's rules do not change between two tries
-queued              yes     the queue may move later
-sidecar             no      the sidecar will not end the next time either
-deadline            no      the job's own limit, which its author set; the next try has the same limit
-timed_out           yes     the limit of the task or command that waits; a job that hangs has often lost a peer
-deleted             no      somebody deleted it on purpose; creating it again would undo that
-outputs             no      the program wrote elsewhere, or nothing
-unknown             yes     nothing points to the program
-"""
+"""Define the causes of failure, with the advice for each and whether a retry may help, and the diagnosis of a job."""
 
 from __future__ import annotations
 
@@ -103,69 +65,231 @@ _RENAMED = " or correct its name"
 _CREATED = " (the job then goes on by itself), or submit it again with the right name"
 _MORE_TIME = "Give it more time (active_deadline_seconds, --running-timeout)"
 
-OF_THE_WHOLE_JOB = {
-    Cause.DEADLINE,
-    Cause.DELETED,
-    Cause.OUTPUTS,
-    Cause.SUPERVISOR_LOST,
-    Cause.TIMED_OUT,
-    Cause.UNKNOWN,
-}
-"""Causes of the whole job's end: the replica in such a diagnosis did not fail first, it only has the last lines."""
 
-_MAY_COME_AGAIN = {
-    Cause.PYTHON_EXCEPTION,
-    Cause.EXIT_CODE,
-    Cause.CRASHED,
-    Cause.CRASH_LOOP,
-    Cause.BACKOFF_LIMIT,
-    Cause.UNKNOWN,
-}
-"""Causes that are worth a retry although they may not pass by themselves."""
+@dataclass(frozen=True)
+class CauseInfo:
+    """Facts about a cause.
 
-ADVICE: Mapping[Cause, tuple[str, bool]] = {
-    Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised", True),
-    Cause.EXIT_CODE: ("See its log", True),
-    Cause.PROGRAM_MISSING: (f"Correct the command or the image; {_SAME}", False),
-    Cause.OUT_OF_MEMORY: (f"Raise the memory limit or use less (batch size, data loader workers); {_SAME}", False),
-    Cause.GPU_OUT_OF_MEMORY: (f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}", False),
-    Cause.SHARED_MEMORY: (f"Raise the shared memory (/dev/shm) or use fewer data loader workers; {_SAME}", False),
-    Cause.CRASHED: ("Look for a native library that does not fit the image or the GPU", True),
-    Cause.CRASH_LOOP: ("Look at the program; restarting it did not help so far", True),
-    Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help so far", True),
-    Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {RESUMES}", True),
-    Cause.TERMINATED: (f"Something outside the job stopped it; {RESUMES}", True),
-    Cause.EVICTED: (f"The node had to be freed, the code is not at fault; {RESUMES}", True),
-    Cause.PREEMPTED: (f"Raise its priority if that must not happen; {RESUMES}", True),
-    Cause.NODE_LOST: (f"The node, not the code, is at fault; {RESUMES}", True),
-    Cause.CONNECTION_LOST: (f"No replica says why; look at the network and the nodes; {RESUMES}", True),
-    Cause.SUPERVISOR_LOST: (f"Something outside the job ended it; {RESUMES}", True),
-    Cause.CANNOT_START: ("Look at the node's runtime; a retry may meet another node", True),
-    Cause.IMAGE: ("See whether the registry can be reached from the nodes; a retry may help", True),
-    Cause.CONFIG: (f"Create what is missing or correct its name; {_SAME}", False),
-    Cause.MOUNT: ("Look at the volume and its driver; a retry may help", True),
-    Cause.CODE: (
+    Attributes:
+        advice: what to do next, unless the failure itself shows more.
+        retryable: whether a retry may help, unless the failure itself shows more.
+        because: the reason for `retryable`.
+        varies: whether the failure may decide otherwise about a retry.
+        passes: whether a cause that is worth a retry passes by itself; see `Diagnosis.passes`.
+        of_whole_job: the replica in such a diagnosis did not fail first, it only has the last lines.
+        in_brief: its name in a list of jobs, where the code does not explain itself; "" for the code.
+        verb: what the job did.
+    """
+
+    advice: str
+    retryable: bool
+    because: str
+    varies: bool = False
+    passes: bool = True
+    of_whole_job: bool = False
+    in_brief: str = ""
+    verb: str = "failed"
+
+
+CAUSES: Mapping[Cause, CauseInfo] = {
+    Cause.PYTHON_EXCEPTION: CauseInfo(
+        "Look at the exception and where it was raised",
+        retryable=True,
+        varies=True,
+        passes=False,
+        because="no for the errors of code, image and settings that docs/explanation/failures.md lists, else yes",
+    ),
+    Cause.EXIT_CODE: CauseInfo(
+        "See its log",
+        retryable=True,
+        varies=True,
+        passes=False,
+        because="no when the program prints its usage, or its last lines are on the same list; else yes",
+    ),
+    Cause.PROGRAM_MISSING: CauseInfo(
+        f"Correct the command or the image; {_SAME}",
+        retryable=False,
+        in_brief="program not found",
+        because="the image does not change between two tries",
+    ),
+    Cause.OUT_OF_MEMORY: CauseInfo(
+        f"Raise the memory limit or use less (batch size, data loader workers); {_SAME}",
+        retryable=False,
+        because="the same batch needs the same memory against the same limit",
+    ),
+    Cause.GPU_OUT_OF_MEMORY: CauseInfo(
+        f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}",
+        retryable=False,
+        varies=True,
+        because="the same batch needs the same memory; yes when another process held most of the GPU",
+    ),
+    Cause.SHARED_MEMORY: CauseInfo(
+        f"Raise the shared memory (/dev/shm) or use fewer data loader workers; {_SAME}",
+        retryable=False,
+        in_brief="out of shared memory",
+        because="it is as small the next time",
+    ),
+    Cause.CRASHED: CauseInfo(
+        "Look for a native library that does not fit the image or the GPU",
+        retryable=True,
+        passes=False,
+        because="a segmentation fault or an abort may be a race, a node's driver or its hardware",
+    ),
+    Cause.CRASH_LOOP: CauseInfo(
+        "Look at the program; restarting it did not help so far",
+        retryable=True,
+        varies=True,
+        passes=False,
+        because="as for the failure that recurs",
+    ),
+    Cause.BACKOFF_LIMIT: CauseInfo(
+        "See the log; restarting it did not help so far",
+        retryable=True,
+        passes=False,
+        because="the cause was not observed",
+    ),
+    Cause.KILLED: CauseInfo(
+        f"See whether the node ran out of memory or somebody killed it; {RESUMES}",
+        retryable=True,
+        because="SIGKILL comes from outside: a person, a node's memory killer, a lost parent",
+    ),
+    Cause.TERMINATED: CauseInfo(
+        f"Something outside the job stopped it; {RESUMES}",
+        retryable=True,
+        in_brief="stopped",
+        because="SIGTERM, too, comes from outside: a drained node, a stopped machine",
+    ),
+    Cause.EVICTED: CauseInfo(
+        f"The node had to be freed, the code is not at fault; {RESUMES}",
+        retryable=True,
+        varies=True,
+        because="another node, or a better moment; no when the pod exceeds a limit of its own",
+    ),
+    Cause.PREEMPTED: CauseInfo(
+        f"Raise its priority if that must not happen; {RESUMES}",
+        retryable=True,
+        because="a pod of higher priority took the place",
+    ),
+    Cause.NODE_LOST: CauseInfo(
+        f"The node, not the code, is at fault; {RESUMES}",
+        retryable=True,
+        because="another node",
+    ),
+    Cause.CONNECTION_LOST: CauseInfo(
+        f"No replica says why; look at the network and the nodes; {RESUMES}",
+        retryable=True,
+        because="no replica shows a cause: a network, or a node",
+    ),
+    Cause.SUPERVISOR_LOST: CauseInfo(
+        f"Something outside the job ended it; {RESUMES}",
+        retryable=True,
+        of_whole_job=True,
+        because="something outside the job ended the process that ran the replicas",
+    ),
+    Cause.CANNOT_START: CauseInfo(
+        "Look at the node's runtime; a retry may meet another node",
+        retryable=True,
+        because="the runtime failed on this node, not the program",
+    ),
+    Cause.IMAGE: CauseInfo(
+        "See whether the registry can be reached from the nodes; a retry may help",
+        retryable=True,
+        varies=True,
+        in_brief="image not pulled",
+        because="no when the registry reports it missing or forbidden, else yes",
+    ),
+    Cause.CONFIG: CauseInfo(
+        f"Create what is missing or correct its name; {_SAME}",
+        retryable=False,
+        in_brief="configuration missing",
+        because="a secret or config map that the job names does not exist",
+    ),
+    Cause.MOUNT: CauseInfo(
+        "Look at the volume and its driver; a retry may help",
+        retryable=True,
+        varies=True,
+        in_brief="volume not mounted",
+        because="no when the object to mount does not exist, else yes",
+    ),
+    Cause.CODE: CauseInfo(
         f"Correct the code's address, revision or credentials (a Secret, GIT_SYNC_* variables); {_SAME}",
-        False,
+        retryable=False,
+        varies=True,
+        in_brief="code not fetched",
+        because="no when an address, a name or a credential is wrong, yes for a server or a folder",
     ),
-    Cause.INIT: ("See the log of that container for what it waits for; a retry may help", True),
-    Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
-    Cause.UNSCHEDULABLE: (
+    Cause.INIT: CauseInfo(
+        "See the log of that container for what it waits for; a retry may help",
+        retryable=True,
+        in_brief="init container failed",
+        because="an init container waits for a name or a server, or gave up waiting",
+    ),
+    Cause.START_TIMEOUT: CauseInfo(
+        "Look at the pod's events, or raise the start timeout; a retry may help",
+        retryable=True,
+        because="the cluster was slow",
+    ),
+    Cause.UNSCHEDULABLE: CauseInfo(
         "Ask for less or free a node (ptjob top shows what there is); a retry, or a longer queue timeout, waits again",
-        True,
+        retryable=True,
+        because="the cluster may have room later",
     ),
-    Cause.QUOTA: ("Ask for less or free quota; a retry, or a longer queue timeout, waits again", True),
-    Cause.FORBIDDEN: (f"Ask for what the namespace allows, or have its rules changed; {_SAME}", False),
-    Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
-    Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
-    Cause.DEADLINE: (f"{_MORE_TIME} or make the training shorter; {_SAME}", False),
-    Cause.TIMED_OUT: (f"Raise the timeout if the training made progress; {RESUMES}", True),
-    Cause.DELETED: (
+    Cause.QUOTA: CauseInfo(
+        "Ask for less or free quota; a retry, or a longer queue timeout, waits again",
+        retryable=True,
+        varies=True,
+        because="no when it is smaller than the job, else yes: it may have room later",
+    ),
+    Cause.FORBIDDEN: CauseInfo(
+        f"Ask for what the namespace allows, or have its rules changed; {_SAME}",
+        retryable=False,
+        because="the namespace's rules do not change between two tries",
+    ),
+    Cause.QUEUED: CauseInfo(
+        "Look at the queue or raise the queue timeout; a retry waits again",
+        retryable=True,
+        because="the queue may move later",
+    ),
+    Cause.SIDECAR: CauseInfo(
+        f"Make it a native sidecar or keep it out of the pod; {_SAME}",
+        retryable=False,
+        in_brief="sidecar does not end",
+        because="the sidecar will not end the next time either",
+    ),
+    Cause.DEADLINE: CauseInfo(
+        f"{_MORE_TIME} or make the training shorter; {_SAME}",
+        retryable=False,
+        of_whole_job=True,
+        because="the job's own limit, which its author set; the next try has the same limit",
+    ),
+    Cause.TIMED_OUT: CauseInfo(
+        f"Raise the timeout if the training made progress; {RESUMES}",
+        retryable=True,
+        of_whole_job=True,
+        verb="timed out",
+        because="the limit of the task or command that waits; a job that hangs has often lost a peer",
+    ),
+    Cause.DELETED: CauseInfo(
         "It is not created again by itself: to train again, submit it again or clear its Airflow task",
-        False,
+        retryable=False,
+        of_whole_job=True,
+        verb="is gone",
+        because="somebody deleted it on purpose; creating it again would undo that",
     ),
-    Cause.OUTPUTS: (f"Correct the program or the address; {_SAME}", False),
-    Cause.UNKNOWN: (f"Look at the job's events and its operator; {RESUMES}", True),
+    Cause.OUTPUTS: CauseInfo(
+        f"Correct the program or the address; {_SAME}",
+        retryable=False,
+        of_whole_job=True,
+        in_brief="outputs missing",
+        because="the program wrote elsewhere, or nothing",
+    ),
+    Cause.UNKNOWN: CauseInfo(
+        f"Look at the job's events and its operator; {RESUMES}",
+        retryable=True,
+        passes=False,
+        of_whole_job=True,
+        because="nothing points to the program",
+    ),
 }
 
 _OF_DELETED = (
@@ -176,10 +300,6 @@ _OF_DELETED = (
     ("Look at the pod's events, or raise", "Raise", "Raise"),
 )
 """Beginning of an advice, and its replacements once the log is deleted: with and without the replica's last lines."""
-_VERBS = {
-    Cause.DELETED: "is gone",
-    Cause.TIMED_OUT: "timed out",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,8 +337,8 @@ class Diagnosis:
     @classmethod
     def of(cls, cause: Cause, summary: str, **more: Any) -> Self:
         """Build a diagnosis with the default advice for its cause; `more` overrides any field."""
-        resolution, retryable = ADVICE[cause]
-        fields = {"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary}
+        info = CAUSES[cause]
+        fields = {"resolution": info.advice, "retryable": info.retryable, **more, "cause": cause, "summary": summary}
         return cls(**{"passes": passes_by_itself(cause, retryable=fields["retryable"]), **fields})
 
     @classmethod
@@ -231,7 +351,7 @@ class Diagnosis:
 
         A job that has not ended was given up and left in place, see `left_in_place`.
         """
-        verb = _VERBS.get(self.cause, "failed") if has_ended else "was given up"
+        verb = CAUSES[self.cause].verb if has_ended else "was given up"
         return "\n".join([f"{ref} {verb}: {self.in_one_line(ref)}", *self.details(ref)])
 
     def in_one_line(self, ref: JobRef) -> str:
@@ -325,7 +445,7 @@ def while_it_is_there(advice: str) -> str:
 
 def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
     """Return whether a cause passes by itself, as far as the cause alone shows; see `Diagnosis.passes`."""
-    return retryable and cause not in _MAY_COME_AGAIN
+    return retryable and CAUSES[cause].passes
 
 
 def named(replica: str, ranks: Mapping[str, int]) -> str:

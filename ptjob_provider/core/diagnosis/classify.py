@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis import last_lines
-from ptjob_provider.core.diagnosis.causes import ADVICE, Cause, passes_by_itself
+from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, passes_by_itself
 from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, unmarked
 from ptjob_provider.core.history import is_program_missing
 from ptjob_provider.core.in_pod import sync_code, unpack_code
@@ -330,8 +330,8 @@ class Classification:
     @property
     def advice(self) -> tuple[str, bool]:
         """Return the advice and whether a retry may help: this classification's own, else the cause's defaults."""
-        resolution, retryable = ADVICE[self.cause]
-        return self.resolution or resolution, retryable if self.retryable is None else self.retryable
+        info = CAUSES[self.cause]
+        return self.resolution or info.advice, info.retryable if self.retryable is None else self.retryable
 
     @property
     def passes(self) -> bool:

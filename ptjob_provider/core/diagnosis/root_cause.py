@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.diagnosis.causes import (
-    ADVICE,
+    CAUSES,
     RESUMES,
     Cause,
     Diagnosis,
@@ -46,7 +46,7 @@ _DELETED = Classification(
 )
 _TRAINERS_DEADLINE = "DeadlineExceeded"
 """Reason of a TrainJob that exceeded its deadline; training-operator has this only in the message."""
-_FOLLOW = f"{ADVICE[Cause.UNKNOWN][0]}; follow the next one (ptjob follow)"
+_FOLLOW = f"{CAUSES[Cause.UNKNOWN].advice}; follow the next one (ptjob follow)"
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.causes import ADVICE, Cause, Diagnosis, named, while_it_is_there
+from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis, named, while_it_is_there
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
 from ptjob_provider.core.history import WaitKind, is_program_missing
 
@@ -102,4 +102,4 @@ def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
         return "Create what is mounted or correct its name; a retry would fail the same way", False
     if wait.in_vain:
         return "Ask for less or raise the quota; a retry would fail the same way", False
-    return ADVICE[cause]
+    return CAUSES[cause].advice, CAUSES[cause].retryable

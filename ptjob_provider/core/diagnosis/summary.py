@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB, Cause, Diagnosis
+from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, diagnose, failed_replicas, root_of
 from ptjob_provider.core.history import WaitKind
@@ -34,19 +34,6 @@ _NOT_HERE = "see ptjob get"
 _OF_THE_PROGRAM = {Cause.PYTHON_EXCEPTION, Cause.EXIT_CODE, Cause.CRASH_LOOP}
 _HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, WaitKind.FORBIDDEN}
 _SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
-_WORDS = {
-    Cause.CODE: "code not fetched",
-    Cause.CONFIG: "configuration missing",
-    Cause.IMAGE: "image not pulled",
-    Cause.INIT: "init container failed",
-    Cause.MOUNT: "volume not mounted",
-    Cause.OUTPUTS: "outputs missing",
-    Cause.PROGRAM_MISSING: "program not found",
-    Cause.SHARED_MEMORY: "out of shared memory",
-    Cause.SIDECAR: "sidecar does not end",
-    Cause.TERMINATED: "stopped",
-}
-"""Texts for causes whose value does not explain itself."""
 
 
 def in_brief(
@@ -87,7 +74,7 @@ def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
         return _BECAUSE.sub("", status.message.rstrip(".")) or status.reason
     code = _EXIT_CODE.search(why.summary)
     word = _subject(why.summary) or _word(why.cause, code[1] if code else None, why.exception)
-    is_of_replica = why.replica and why.cause not in OF_THE_WHOLE_JOB
+    is_of_replica = why.replica and not CAUSES[why.cause].of_whole_job
     return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_replica else word
 
 
@@ -144,4 +131,4 @@ def _word(cause: Cause, code: object, exception: str = "") -> str:
         return exception.rpartition(".")[2]
     if cause in _OF_THE_PROGRAM and code is not None:
         return f"exit code {code}"
-    return _WORDS.get(cause) or cause.value.replace("_", " ")
+    return CAUSES[cause].in_brief or cause.value.replace("_", " ")
