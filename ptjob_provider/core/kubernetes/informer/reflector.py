@@ -194,35 +194,6 @@ class Reflector:
 
     async def _watch(self, **since: str) -> AsyncGenerator[Event, None]:
         is_synced = bool(self._version)
-        async for raw in self._raw_events(since):
-            if raw is None:
-                self._silent_since = time.monotonic()
-                yield Opened()
-                continue
-            self._silence, self._silent_since = 0.0, None
-            manifest, event_type = raw["object"], raw["type"]
-            meta = manifest["metadata"]
-            if event_type == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
-                if self._was_restored(meta["resourceVersion"]):
-                    yield Restored()
-                    return
-                is_synced = True
-                yield Synced(self._unlisted)
-            elif event_type != "BOOKMARK":
-                yield Deleted(manifest) if event_type == "DELETED" else Applied(manifest)
-            if is_synced:
-                self._advance(meta["resourceVersion"])
-
-    def _was_restored(self, version: str) -> bool:
-        """Return whether the list's version is lower than one received earlier; keep it for the next comparison."""
-        before, self._newest = self._newest, int(version)
-        return self._newest < before
-
-    def _advance(self, version: str) -> None:
-        self._version, self._newest = version, max(self._newest, int(version))
-
-    async def _raw_events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield None when the watch is open, then its parsed events."""
         query = {
             **self._selector,
             **since,
@@ -231,9 +202,29 @@ class Reflector:
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
         }
         async with self._client.stream(self._path, silence=_SILENCE, **query) as chunks:
-            yield None
-            async for line in _lines(chunks):
-                yield _parse(line, self._path)
+            self._silent_since = time.monotonic()
+            yield Opened()
+            async for event_type, manifest in _parsed(chunks, self._path):
+                self._silence, self._silent_since = 0.0, None
+                meta = manifest["metadata"]
+                if event_type == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
+                    if self._was_restored(meta["resourceVersion"]):
+                        yield Restored()
+                        return
+                    is_synced = True
+                    yield Synced(self._unlisted)
+                elif event_type != "BOOKMARK":
+                    yield Deleted(manifest) if event_type == "DELETED" else Applied(manifest)
+                if is_synced:
+                    self._advance(meta["resourceVersion"])
+
+    def _was_restored(self, version: str) -> bool:
+        """Return whether the list's version is lower than one received earlier; keep it for the next comparison."""
+        before, self._newest = self._newest, int(version)
+        return self._newest < before
+
+    def _advance(self, version: str) -> None:
+        self._version, self._newest = version, max(self._newest, int(version))
 
     def _log_pause(self, reason: str) -> None:
         """Log why the watch is reopened; the same reason is logged once until the watch works again."""
@@ -247,29 +238,30 @@ class Reflector:
             self._logged = ""
 
 
-async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _parsed(chunks: AsyncGenerator[bytes, None], path: str) -> AsyncGenerator[tuple[str, Manifest], None]:
+    """Yield type and object of each event, which is a line."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line
+            yield _parse(line, path)
 
 
-def _parse(line: bytes, path: str) -> dict[str, Any]:
-    """Return the event in a line of the watch.
+def _parse(line: bytes, path: str) -> tuple[str, Manifest]:
+    """Return type and object of the event in a line of the watch.
 
     Raises:
         ClusterUnavailable: the line is truncated, or is an error that ends the watch.
         ClusterError: the line is no event, or is the error 410.
     """
     try:
-        event: dict[str, Any] = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         raise ClusterUnavailable(f"{path}: the watch was cut within an event") from None
     if not _is_event(event):
         raise ClusterError(f"{path}: this is no event of a watch: {line[:_QUOTED].decode(errors='replace')}")
     if event["type"] != "ERROR":
-        return event
+        return event["type"], event["object"]
     status = event["object"]
     code, text = status.get("code") or 0, f"{path}: the watch was ended: {status.get('message')}"
     raise ClusterError(text, code=code) if code == HTTPStatus.GONE else ClusterUnavailable(text, code=code)
