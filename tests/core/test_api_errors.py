@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -202,3 +203,27 @@ async def test_a_job_that_is_gone_is_no_refusal() -> None:
     with pytest.raises(JobNotFound):
         await anext(errors.stream(gone_stream))
     assert told == []
+
+
+async def test_an_item_of_a_stream_is_freed_while_the_next_one_is_waited_for() -> None:
+    """Each of ten thousand followers would keep its job's last state: two thirds of their memory."""
+
+    class Item:
+        pass
+
+    kept: list[weakref.ref[Item]] = []
+
+    async def items() -> AsyncGenerator[Item, None]:
+        item = Item()
+        kept.append(weakref.ref(item))
+        yield item
+        del item
+        await asyncio.Event().wait()
+
+    stream = ApiErrors("team/digits", print).stream(items)
+    await anext(stream)
+    following = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+
+    assert [each() for each in kept] == [None]
+    following.cancel()

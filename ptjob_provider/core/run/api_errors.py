@@ -93,6 +93,7 @@ class ApiErrors:
                         async for item in items:
                             self._answered(request)
                             yield item
+                            del item  # saves memory: ten thousand followers may wait for the next one
                 except JobNotFound:
                     raise
                 except PTJobError as error:
