@@ -201,23 +201,22 @@ def _followed(results: Results) -> str:
     return table(header, rows) if rows else ""
 
 
-def _stressed(measured: Stressed | None) -> str:
-    if measured is None:
+def _stressed(measured: Mapping[str, Stressed]) -> str:
+    if not measured:
         return ""
-    rows = [
-        ["triggers waiting", f"{measured.size:,}"],
-        ["seconds until all of them run", number(measured.begin)],
-        ["jobs that print, and lines a second that arrive", f"{measured.talkers}, {number(measured.lines, 0)}"],
-        [
-            f"jobs that end within {measured.plan.ending:g} s, and triggers that fired",
-            f"{measured.plan.endings}, {measured.fired}",
-        ],
-        ["loop lag p99 and worst while only lines come, ms", _lag(measured.late_before)],
-        ["loop lag p99 and worst while jobs end, ms", _lag(measured.late)],
-        ["CPU of the runner meanwhile, % of a core", number(100 * measured.cpu, 0)],
-        ["memory of supervisor and runner, MB", " and ".join(number(each / 1e6, 0) for each in measured.memory)],
-    ]
-    return table([TRIGGER.kind.name + " in Airflow's triggerer", ""], rows)
+    figures: dict[str, Callable[[Stressed], str]] = {
+        "triggers waiting": lambda each: f"{each.size:,}",
+        "seconds until all of them run": lambda each: number(each.begin),
+        "jobs that print, and lines a second that arrive": lambda each: f"{each.talkers}, {number(each.lines, 0)}",
+        "jobs that end, within so many seconds": lambda each: f"{each.plan.endings}, {each.plan.ending:g}",
+        "triggers that fired": lambda each: f"{each.fired}",
+        "loop lag p99 and worst while only lines come, ms": lambda each: _lag(each.late_before),
+        "loop lag p99 and worst while jobs end, ms": lambda each: _lag(each.late),
+        "CPU of the runner meanwhile, % of a core": lambda each: number(100 * each.cpu, 0),
+        "memory of supervisor and runner, MB": lambda each: " and ".join(number(part / 1e6, 0) for part in each.memory),
+    }
+    rows = [[what, *(figure(each) for each in measured.values())] for what, figure in figures.items()]
+    return table([TRIGGER.kind.name + " in Airflow's triggerer", *measured], rows)
 
 
 def _lag(late: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks import crowds, live_logs, many_pods, real_jobs, waiting
 from benchmarks.apiserver import reached
 from benchmarks.contestants import EVERYBODY, TRIGGER
-from benchmarks.process import Kind
+from benchmarks.process import ROOT, Kind
 from benchmarks.rates import counting
 from benchmarks.results import OUR_LOG, THEIR_LOGGER, Results
 from benchmarks.stress import stress
@@ -154,11 +154,13 @@ class Run:
                     self.results.followed.append(followed)
 
     async def _stress(self, crowd: Crowd) -> None:
-        self.tell(f"{len(crowd.objects)} jobs wait, {TALKERS} print, a tenth ends")
         async with self._user(crowd, "stress") as user:
             talking = await real_jobs.start(crowd.server, crowd.namespace, [real_jobs.steadily(TALK)] * TALKERS)
             plan = self._plan(len(crowd.objects))
-            self.results.stressed = await stress(crowd, talking, user, plan, self.scratch / "stress")
+            for name, settings in {"Airflow's defaults": "", "settings of scale.md": _documented_settings()}.items():
+                self.tell(f"{len(crowd.objects)} jobs wait, {TALKERS} print, a tenth ends: {name}")
+                scratch = self.scratch / f"stress-{len(self.results.stressed)}"
+                self.results.stressed[name] = await stress(crowd, talking, user, plan, scratch, settings=settings)
 
     # --- shared parts
 
@@ -185,3 +187,9 @@ class Run:
     @property
     def _kubectl(self) -> str:
         return str(self.cluster.programs.folder(binaries.KUBERNETES) / "kubectl")
+
+
+def _documented_settings() -> str:
+    """Return the lines for `airflow_local_settings.py` that docs/explanation/scale.md has."""
+    _, _, rest = (ROOT / "docs" / "explanation" / "scale.md").read_text().partition("```python\n")
+    return rest.partition("```")[0]

@@ -59,14 +59,16 @@ class Stressed:
     memory: tuple[int, int]
 
 
-async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: Plan, scratch: Path) -> Stressed:
-    """Run the stress once, and restore the crowd afterwards."""
+async def stress(
+    crowd: Crowd, talkers: Sequence[Submission], user: User, plan: Plan, scratch: Path, *, settings: str = ""
+) -> Stressed:
+    """Run the stress once, and restore the crowd afterwards; `settings` is the triggerer's `airflow_local_settings`."""
     lag = scratch / "lag"
     waiting = [Submission.of(job) for job in crowd.objects]
     orders = [live_logs.our_trigger(each, user, f"{each.ref.name}.log") for each in (*talkers, *waiting)]
     logs = [scratch / "logs" / f"{each.ref.name}.log" for each in talkers]
     began_at = time.monotonic()
-    async with triggerer([live_logs.lag_trigger(lag), *orders], scratch) as run:
+    async with triggerer([live_logs.lag_trigger(lag), *orders], scratch, settings) as run:
         await _all_run(run, len(orders))
         begin = time.monotonic() - began_at
         await asyncio.sleep(_REST)

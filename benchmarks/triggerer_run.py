@@ -61,8 +61,10 @@ def ordered(classpath: str, log: str, **kwargs: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIterator[TriggererRun]:
-    """Start a triggerer with these triggers, and end it when the block ends."""
+async def triggerer(order: Sequence[dict[str, Any]], scratch: Path, settings: str = "") -> AsyncIterator[TriggererRun]:
+    """Start a triggerer with these triggers and `airflow_local_settings`, and end it when the block ends."""
+    (scratch / "home" / "config").mkdir(parents=True, exist_ok=True)
+    (scratch / "home" / "config" / "airflow_local_settings.py").write_text(settings)
     file = _write(order, scratch)
     with (scratch / "bare-triggerer.log").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
