@@ -1,8 +1,8 @@
-"""Batches of digits that have arrived as files: where they are, what is in them, and what was really read.
+"""Read batches of digits that have arrived as files.
 
-A batch is a folder with `.npz` files, or one such file: `images` of shape (n, 8, 8) with values from 0 to 16, and
-`labels` (n) from 0 to 9. Its address is a path, or whatever fsspec reads (`s3://bucket/incoming/2026-11-22-001`).
-Images that are held out are not trained on, whoever delivers them: they are left out, and counted.
+A batch is a folder with `.npz` files, or a single such file: `images` of shape (n, 8, 8) with values from 0 to 16, and
+`labels` of shape (n,) with values from 0 to 9. Its address is a path, or a URL that fsspec can read, such as
+`s3://bucket/incoming/2026-11-22-001`. Held-out images that a batch contains are left out of the training, and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file as it was read; `path` is what follows the batch's address."""
+    """Content of one file of a batch; `path` is relative to the batch, or the file's name if the batch is that file."""
 
     path: str
     images: np.ndarray
@@ -44,9 +44,9 @@ class Arrived:
     """All batches of a training, as they were read.
 
     Attributes:
-        images: what is trained on.
-        batches: each batch's address, and its files with what was read of them; JSON.
-        left_out: how many images were held out, and so are not in `images`.
+        images: the images to train on, with their labels.
+        batches: the address of each batch, and the path, size, hash and number of images of each of its files; JSON.
+        left_out: number of held-out images in the batches; `images` does not contain them.
     """
 
     images: TensorDataset
@@ -55,16 +55,16 @@ class Arrived:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 over addresses and contents: the same wherever and whenever the same was read."""
+        """Return the SHA-256 over all addresses and contents; it is equal in all processes that read the same data."""
         return hashlib.sha256(json.dumps(self.batches, sort_keys=True).encode()).hexdigest()
 
 
 def addresses(given: Sequence[str]) -> list[str]:
-    """Return the addresses of the batches, each once, in the order in which they were first given.
+    """Return the addresses of the batches without duplicates, in their original order.
 
     Args:
-        given: addresses, several in one text with commas between; `@address` is a manifest, for more batches than a
-            command line takes: a text file with an address, or a JSON object that has it as `uri`, on each line.
+        given: texts of one or more addresses, separated by commas. `@address` is a manifest, for more batches than fit
+            on a command line: a text file in which each line is an address, or a JSON object with an address as `uri`.
     """
     named = [address for text in given for address in text.split(",")]
     found = [line for address in named for line in (_manifest(address[1:]) if address[:1] == "@" else [address])]
@@ -75,7 +75,7 @@ def read(places: Sequence[str], held_out: TensorDataset) -> Arrived:
     """Read all batches.
 
     Raises:
-        SystemExit: one is not there, has no data, or a file of it is none of these; which one and why is said.
+        SystemExit: a batch does not exist, has no data, or has an invalid file; the message names it and the reason.
     """
     read_batches = [(address, list(_files(address))) for address in places]
     files = [file for _, files in read_batches for file in files]
@@ -101,10 +101,10 @@ def _manifest(address: str) -> list[str]:
 
 
 def _files(address: str) -> Iterator[File]:
-    """Yield a batch's files, by name."""
+    """Yield the files of a batch, sorted by name."""
     try:
         store, root = fsspec.url_to_fs(address)
-    except (ValueError, ImportError) as error:  # a protocol that fsspec does not know, or whose package is not here
+    except (ValueError, ImportError) as error:  # an unknown protocol, or one whose package is not installed
         _refuse(address, str(error))
     names = [root] if store.isfile(root) else sorted(_visible(store.find(root), root))
     if not names:

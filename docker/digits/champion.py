@@ -1,13 +1,14 @@
-"""The champion: which model is in service, which were before, and how one follows another.
+"""Read and replace the champion, which is the model in service, and keep the history of all champions.
 
-    champion/history/00000007.json    the seventh decision: a model, its hash, its accuracy, who was champion before
-    champion/models/<hash>/model.pt   that model, copied: nothing that trains again writes over it
-    champion/current.json             a copy of the newest decision, for whoever wants a fixed name
+    champion/history/00000007.json    the seventh decision: a model, its hash, its accuracy, and the champion before it
+    champion/models/<hash>/model.pt   a copy of that model, which later trainings do not overwrite
+    champion/current.json             a copy of the newest decision, for readers that need a fixed name
 
-A decision is made by giving its file the next number: a link, which the file system makes once and as a whole. Of two
-who decide at once one gets the number, and the other looks again. `current.json` is written aside and renamed; who was
-killed before that is finished by whoever comes next. It needs what NFS, CephFS and disks have, and mounted buckets have
-not: hard links, and renames that replace.
+A decision is made by creating its file under the next number, as a hard link, which the file system creates atomically
+and only once. If two processes decide at the same time, one gets the number; the other has to read the history again.
+`current.json` is written under a temporary name and then renamed. If a process is killed before that, the next process
+brings `current.json` up to date. The file system must support hard links and renames that replace a file: NFS, CephFS
+and disks do, mounted buckets do not.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class Decision:
     """A model that was made the champion.
 
     Attributes:
-        generation: 1, 2, 3 …
-        by: what was decided: `promote` and the model's hash, or `rollback` and the run that did it. Nothing is decided
-            twice, however often whoever decides is started again.
-        model: path of the file, as seen from the champion's folder.
-        sha256: of that file.
-        accuracy: on the held-out images, when it was promoted.
-        previous: generation to which a rollback returns; None where there was none.
-        decided_at: by the clock of who decided.
+        generation: number of the decision: 1, 2, 3 …
+        by: identity of the decision: `promote` and the model's hash, or `rollback` and the text of `--by`. A program
+            that is started again finds its decision by this, and does not decide twice.
+        model: path of the model's file, relative to the champion's folder.
+        sha256: hash of that file.
+        accuracy: accuracy on the held-out images when the model was promoted.
+        previous: generation to which a rollback returns; None if there is none.
+        decided_at: time of the decision, by the clock of the machine that made it.
     """
 
     generation: int
@@ -52,21 +53,21 @@ class Decision:
 
 
 class Championship:
-    """The folder with the champion and its history."""
+    """The folder of the champion and its history."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def history(self) -> list[Decision]:
-        """Return all decisions, the newest last."""
+        """Return all decisions, oldest first."""
         paths = sorted((self.folder / HISTORY).glob("[0-9]*.json"))
         return [Decision(**json.loads(path.read_text())) for path in paths]
 
     def read_model(self, decision: Decision) -> bytes:
-        """Return the bytes of a decision's model.
+        """Return the content of a decision's model file.
 
         Raises:
-            SystemExit: the file is not there, or not what it was.
+            SystemExit: the file is missing, or has changed since the decision.
         """
         path = self.folder / decision.model
         advice = f"bring it back, or return to another one: rollback.py --champion_dir={self.folder} --to=GENERATION"
@@ -78,13 +79,13 @@ class Championship:
         return content
 
     def place_for(self, sha256: str) -> Path:
-        """Return where the champion's copy of a model belongs."""
+        """Return the path for the champion's copy of the model with this hash."""
         return self.folder / MODELS / sha256[:16] / "model.pt"
 
     def decide(self, *, by: str, model: Path, sha256: str, accuracy: float, previous: int | None, after: int) -> bool:
-        """Make a model the champion, unless another decision followed number `after`; tell whether it is now.
+        """Make a model the champion if `after` is still the newest decision; return whether it is the champion now.
 
-        From the link on it is, whatever becomes of this process.
+        The decision is final once its file exists, even if this process is killed at that moment.
         """
         decision = Decision(
             generation=after + 1,
@@ -99,9 +100,10 @@ class Championship:
         return files.write_once(json.dumps(asdict(decision), indent=2).encode(), path)
 
     def settle(self) -> Decision | None:
-        """Have `current.json` say what the newest decision says, and return that; None before the first.
+        """Copy the newest decision to `current.json` and return it; None if there is no decision yet.
 
-        Looked at again afterwards: who writes last has then seen the newest.
+        After writing, the history is read again, because another process may have made a decision meanwhile. So the
+        last process to write has written the newest decision.
         """
         while True:
             history = self.history()

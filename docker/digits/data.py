@@ -1,7 +1,7 @@
-"""The data: scikit-learn's 1,797 handwritten digits of 8x8 pixels, and who trains on which of them.
+"""Load scikit-learn's 1,797 handwritten digits of 8x8 pixels, and divide them between the ranks of a training.
 
-The images come with scikit-learn, so nothing is downloaded. Which of them are held out never changes: training and
-evaluation, whatever their seeds, talk about the same 360 images.
+The images come with scikit-learn, so nothing is downloaded. The same 360 images are always held out, independent of the
+seed of a training, so that training and evaluation use the same ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Digits:
 
 
 def load() -> Digits:
-    """Return the digits, split into what is trained on and what is held out, with every digit equally often in both."""
+    """Return the digits as training and held-out images; both have the same proportion of each digit."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
     labels = torch.tensor(digits.target, dtype=torch.int64)
@@ -39,14 +39,14 @@ def load() -> Digits:
 
 
 def shard(dataset: TensorDataset, *, rank: int, world_size: int, seed: int) -> DistributedSampler:
-    """Return the sampler of one rank's share: the shares are disjoint and of equal size.
+    """Return the sampler of one rank's share; the shares of all ranks are disjoint and of equal size.
 
-    What does not divide evenly is left out of an epoch (padding would show some images to two ranks); as every epoch
-    shuffles anew, it is a different remainder each time.
+    Images that do not divide evenly are left out of the epoch, because padding would give some images to two ranks.
+    Each epoch is shuffled again, so each leaves out other images.
     """
     return DistributedSampler(dataset, num_replicas=world_size, rank=rank, shuffle=True, seed=seed, drop_last=True)
 
 
 def batches(dataset: TensorDataset, *, sampler: DistributedSampler, batch_size: int) -> DataLoader:
-    """Return the batches of one rank's share."""
+    """Return a loader of the batches in one rank's share."""
     return DataLoader(dataset, batch_size=batch_size, sampler=sampler)

@@ -1,7 +1,7 @@
-"""Deliver a batch of digits as whoever brings data would: its files first, the marker that it is whole at the end.
+"""Deliver a batch of digits as a producer of data would: first its files, then the marker that it is complete.
 
-The images are those of scikit-learn that are not held out, 1,437 of them, cut into slices: whoever delivers all slices
-has delivered each image once. `--spoil` delivers them with each other's labels.
+The images are the 1,437 digits of scikit-learn that are not held out. A batch is a slice of them: `--count` images,
+from number `--first` on. `--spoil` exchanges the labels within the slice.
 
     python deliver.py --to incoming/2026-11-22-001 --first 0 --count 180
 """
@@ -21,7 +21,7 @@ SPOIL_SEED = 0
 
 
 def main() -> None:
-    """Deliver as the command line says."""
+    """Deliver the batch that the command line describes."""
     args = parse_args()
     images, labels = (tensor.numpy() for tensor in data.load().train.tensors)
     chosen = slice(args.first, args.first + args.count)
@@ -31,7 +31,7 @@ def main() -> None:
     store, folder = fsspec.url_to_fs(args.to)
     store.makedirs(folder, exist_ok=True)
     if store.exists(f"{folder}/{MARKER}"):
-        store.rm(f"{folder}/{MARKER}")  # delivered again: it is not whole until all of it is new
+        store.rm(f"{folder}/{MARKER}")  # delivered again: incomplete until all files are written
     for number, part in enumerate(np.array_split(np.arange(len(labels)), args.files)):
         content = io.BytesIO()
         np.savez_compressed(content, images=pixels[part], labels=labels[part])

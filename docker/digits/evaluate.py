@@ -1,6 +1,6 @@
 """Evaluate a model that train.py has written, on the held-out images.
 
-The accuracy is printed, and written as a scalar: that is how it comes back as a result of the job that runs this.
+The accuracy is printed, and written as a scalar, so that it is part of the job's result.
 
     python evaluate.py --model_path model.pt --log_dir tfevents
 """
@@ -20,7 +20,7 @@ from report import Report, held_out
 
 
 def main() -> None:
-    """Evaluate as the command line says."""
+    """Evaluate the model that the command line names."""
     args = parse_args()
     torch.set_num_threads(1)
     device = torch.device("cpu")

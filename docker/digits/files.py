@@ -1,4 +1,4 @@
-"""The files that programs leave: models, checkpoints, and what is said of them; each is whole or not there at all."""
+"""Read and write the programs' files, such as models and checkpoints; a file is either complete or does not exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKPOINT_NAME = re.compile(r"epoch-(\d+)\.pt")
 
 
 def save_model(model: nn.Module, path: Path) -> None:
-    """Write the state dict, as most PyTorch programs expect it."""
+    """Write the model's state dict, which is what most PyTorch programs expect in a file."""
     _save(model.state_dict(), path)
 
 
@@ -32,19 +32,19 @@ def load_model(path: Path, device: torch.device) -> nn.Module:
 
 
 def read_model(content: bytes, device: torch.device) -> nn.Module:
-    """Return the network with the parameters that a model file holds."""
+    """Return the network with the parameters in the content of a model file."""
     model = network.build()
     model.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     return model.to(device)
 
 
 def save_checkpoint(state: dict[str, Any], directory: Path) -> None:
-    """Keep what the epoch after `state["epoch"]` needs."""
+    """Write a checkpoint: the state that the epoch after `state["epoch"]` needs."""
     _save(state, directory / f"epoch-{state['epoch']:04d}.pt")
 
 
 def load_newest_checkpoint(directory: Path) -> dict[str, Any] | None:
-    """Return what the newest checkpoint holds; None where there is none yet."""
+    """Return the state in the newest checkpoint; None if there is no checkpoint yet."""
     names = (CHECKPOINT_NAME.fullmatch(path.name) for path in directory.glob("epoch-*.pt"))
     newest = max((name for name in names if name), key=lambda name: int(name[1]), default=None)
     if newest is None:
@@ -53,22 +53,24 @@ def load_newest_checkpoint(directory: Path) -> dict[str, Any] | None:
 
 
 def write_over(content: bytes, path: Path) -> None:
-    """Write a file in the place of another one: a reader sees this one or that, whoever is killed when."""
+    """Write or replace a file atomically: readers see the old or the new content, even if this process is killed."""
     _written_aside(content, path).replace(path)
     _sync_folder(path.parent)
 
 
 def write_once(content: bytes, path: Path) -> bool:
-    """Write a file if there is none of its name; of several who do so at once, one is told that it has.
+    """Create a file unless it exists, and return whether this call created it.
+
+    If several processes create it at the same time, only one of them succeeds.
 
     Raises:
-        SystemExit: this file system has no hard links.
+        SystemExit: the file system does not support hard links.
     """
     unfinished = _written_aside(content, path)
     try:
         path.hardlink_to(unfinished)
     except FileExistsError:
-        # A network file system that was asked twice, because its first answer was lost, speaks of our own link.
+        # A network file system repeats a request whose response was lost; the existing file may be our own link.
         return path.samefile(unfinished)
     except OSError as error:
         raise SystemExit(f"{path}: {error.strerror}; the champion needs a file system with hard links") from error
@@ -89,7 +91,7 @@ def _save(value: dict[str, Any], path: Path) -> None:
 
 
 def _written_aside(content: bytes, path: Path) -> Path:
-    """Write the content beside the path, under a name that nobody else takes, and return it once it is on the disk."""
+    """Write the content to disk in the same folder, under a unique temporary name, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
     with unfinished.open("xb") as stream:
@@ -100,7 +102,7 @@ def _written_aside(content: bytes, path: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk; some network file systems cannot, and need not."""
+    """Write a folder's entries to disk; some network file systems do not support this, and do not need it."""
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The network: a small CNN for images of 8x8 pixels, and how good it is."""
+"""Build and evaluate the network, a small CNN for images of 8x8 pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """How a network does on a set of images."""
+    """Score of a network on a set of images."""
 
     accuracy: float
     loss: float
@@ -23,10 +23,11 @@ class Score(NamedTuple):
 
 
 def build() -> nn.Sequential:
-    """Return the network with fresh parameters, drawn from torch's seeded generator.
+    """Return the network with new parameters from torch's random generator.
 
-    A plain `Sequential`, so that whoever writes these lines again can load a model file. It has no batch normalisation,
-    whose running statistics would differ between ranks: all ranks shall end with the same state.
+    It is a plain `Sequential`, so that another program can load a model file after repeating these lines. It has no
+    batch normalisation, because the running statistics would differ between ranks, and all ranks must end with the same
+    state.
     """
     return nn.Sequential(
         nn.Conv2d(1, 32, kernel_size=3, padding=1),
@@ -43,7 +44,7 @@ def build() -> nn.Sequential:
 
 @torch.no_grad()
 def score(network: nn.Module, images: TensorDataset, device: torch.device) -> Score:
-    """Return how the network does on all the images."""
+    """Return the network's score on all the images."""
     pixels, labels = (tensor.to(device) for tensor in images.tensors)
     outputs = network(pixels)
     correct = int((outputs.argmax(dim=1) == labels).sum())
@@ -52,7 +53,7 @@ def score(network: nn.Module, images: TensorDataset, device: torch.device) -> Sc
 
 
 def parameter_hash(network: nn.Module) -> str:
-    """Return the SHA-256 over the names and bytes of everything that a model file holds."""
+    """Return the SHA-256 over the names and bytes of all tensors that a model file contains."""
     digest = hashlib.sha256()
     for name, tensor in network.state_dict().items():
         digest.update(name.encode())

@@ -1,8 +1,9 @@
-"""Make a model the champion if it is better than the one in service, on the images that nobody trains on.
+"""Make a model, the challenger, the champion if it is better than the current champion on the held-out images.
 
-Both are looked at here and now, on the same images. A challenger that is not better by the margin is refused, and that
-is no error: `promotion/promoted` is 0 among the scalars then, and 1 if the model is the champion. Who is started again,
-wherever it was killed, comes to the same end; a model that was promoted once and replaced since is not promoted again.
+The program evaluates both models on the same images. A challenger that is not better by the margin is refused, which is
+not an error: the scalar `promotion/promoted` is 1 if the challenger is the champion, and 0 if not. If the program is
+killed at any point and started again, its outcome is the same. A model that was promoted before and has been replaced
+since is not promoted again.
 
     python promote.py --model_path models/7/model.pt --champion_dir champion --margin 0.002
 """
@@ -28,7 +29,7 @@ CPU = torch.device("cpu")
 
 
 class Outcome(NamedTuple):
-    """What became of a challenger."""
+    """Outcome for a challenger: the champion now, whether it is the challenger, and the reason."""
 
     champion: Decision | None
     is_promoted: bool
@@ -36,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    """Compare and promote as the command line says."""
+    """Compare the challenger with the champion, promote it if it is better, and report the outcome."""
     args = parse_args()
     torch.set_num_threads(1)
     content = args.model_path.read_bytes()
@@ -53,7 +54,10 @@ def main() -> None:
 def promote(
     championship: Championship, content: bytes, sha256: str, challenger: network.Score, *, margin: float
 ) -> Outcome:
-    """Have the better one of both be the champion; whoever else decides meanwhile is compared with, too."""
+    """Promote the challenger if it is better than the champion, and return the outcome.
+
+    If another process makes a decision meanwhile, the challenger is compared with the new champion.
+    """
     by = f"promote {sha256}"
     while True:
         champion = championship.settle()
@@ -72,7 +76,7 @@ def promote(
 
 
 def rate(championship: Championship, champion: Decision) -> network.Score:
-    """Look at the champion as at the challenger, whatever was said about it when it was promoted."""
+    """Evaluate the champion like the challenger, instead of relying on the accuracy in its decision."""
     score = network.score(files.read_model(championship.read_model(champion), CPU), data.load().held_out, CPU)
     print(
         f"champion {champion.generation}: accuracy {score.accuracy:.4f} ({score.correct} of {score.count})", flush=True
@@ -81,9 +85,10 @@ def rate(championship: Championship, champion: Decision) -> network.Score:
 
 
 def is_better(challenger: network.Score, champion: network.Score | None, margin: float) -> bool:
-    """Tell whether the challenger knows more images than the champion, by the margin; any number is better than none.
+    """Return whether the challenger classifies more images correctly than the champion, by the margin.
 
-    Counted in images, because shares of them do not add up exactly.
+    Without a champion, any challenger is better; a challenger whose loss is not finite never is. The comparison uses
+    numbers of images, because floating-point fractions do not add up exactly.
     """
     if not math.isfinite(challenger.loss):
         return False
@@ -93,7 +98,7 @@ def is_better(challenger: network.Score, champion: network.Score | None, margin:
 
 
 def tell(outcome: Outcome, score: network.Score, args: argparse.Namespace) -> None:
-    """Say what has been decided, as a line and as scalars."""
+    """Print the outcome as a line and write it as scalars."""
     report = Report(args.log_dir)
     report.scalars({**held_out(score), **promotion(outcome.champion, is_promoted=outcome.is_promoted)}, step=0)
     report.close()
@@ -117,7 +122,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def share(text: str) -> float:
-    """Return a text's number from 0 to 1."""
+    """Parse an argument that is a number from 0 to 1."""
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; allowed: 0 to 1")

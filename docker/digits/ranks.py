@@ -1,7 +1,7 @@
-"""The processes that train together: how they meet, what they exchange, and whether they have learnt the same.
+"""Connect the processes of a distributed training, exchange values, and check that all ranks have the same ones.
 
-They meet through `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, which PyTorchJob sets and torchrun too. In a
-world of one process, or where nothing is set, there is nobody to meet and nothing is exchanged.
+The processes find each other by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, which PyTorchJob and torchrun
+set. If there is only one process, or the variables are not set, nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process's place among those that train together."""
+    """This process's rank, the number of ranks, and the device on which this process trains."""
 
     rank: int
     world_size: int
@@ -31,21 +31,21 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, the one that speaks and writes."""
+        """Return whether this is rank 0, which prints and writes files."""
         return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no other process."""
+        """Return whether there is no other process."""
         return self.world_size == 1
 
 
 @contextmanager
 def join(backend: str, *, use_cuda: bool) -> Iterator[Ranks]:
-    """Meet the other processes, and part from them when all went well.
+    """Connect to the other processes, and disconnect after the `with` block has succeeded.
 
-    After a failure we do not take leave: that would wait for the others, who wait for us. The process ends, its
-    connections close, and the others see it at once.
+    After a failure, the process does not disconnect, because that would wait for the other ranks, which wait for this
+    one. The process ends, its connections close, and the other ranks notice at once.
     """
     device = _device(use_cuda=use_cuda)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -66,7 +66,7 @@ def _device(*, use_cuda: bool) -> torch.device:
 
 
 def share_gradients(network: nn.Module, ranks: Ranks) -> nn.Module:
-    """Return the network to train: all ranks start with rank 0's parameters and step with everybody's gradients."""
+    """Return the network to train: all ranks start with rank 0's parameters and use the gradients of all ranks."""
     return network if ranks.is_alone else DistributedDataParallel(network)
 
 
@@ -80,7 +80,7 @@ def from_first(value: Any, ranks: Ranks) -> Any:
 
 
 def mean(total: float, count: int, ranks: Ranks) -> float:
-    """Return the mean over all ranks of what each of them has summed up."""
+    """Return the mean over all ranks; `total` is the sum of this rank's `count` values."""
     if ranks.is_alone:
         return total / count
     sums = torch.tensor([total, count], device=ranks.device)
@@ -89,16 +89,16 @@ def mean(total: float, count: int, ranks: Ranks) -> float:
 
 
 def agree(what: str, value: str, ranks: Ranks, *, otherwise: str) -> None:
-    """Return if all ranks have the same value.
+    """Check that all ranks have the same value.
 
     Args:
-        what: the value is.
-        value: of this rank.
-        ranks: who is asked.
-        otherwise: what it means if they have not.
+        what: a plural noun for the value, for the error.
+        value: this rank's value.
+        ranks: the ranks to compare.
+        otherwise: the reason of a difference, for the error.
 
     Raises:
-        SystemExit: they have not; every rank raises it.
+        SystemExit: the values differ; every rank raises it.
     """
     values = [value] * ranks.world_size
     if not ranks.is_alone:

@@ -1,4 +1,4 @@
-"""What a training or an evaluation tells: lines for people, scalars for TensorBoard."""
+"""Print lines for people and write scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """Prints lines and writes scalars, on rank 0; the other ranks' reports are silent.
+    """Prints lines and writes scalars on rank 0; does nothing on other ranks.
 
     Args:
-        log_dir: the directory for the tfevents; None writes none.
+        log_dir: the directory for the tfevents; None: none are written.
         speaks: whether this is rank 0.
-        first_step: points that an earlier attempt wrote for this step or later ones are not shown any more.
+        first_step: first step of this attempt; TensorBoard hides points from earlier attempts at this and later steps.
     """
 
     def __init__(self, log_dir: Path | None, *, speaks: bool = True, first_step: int = 0) -> None:
@@ -28,12 +28,12 @@ class Report:
         self._writer = SummaryWriter(str(log_dir), purge_step=first_step or None) if speaks and log_dir else None
 
     def say(self, line: str) -> None:
-        """Print a line; it is readable at once."""
+        """Print a line and flush the output."""
         if self._speaks:
             print(line, flush=True)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write one point of each curve; it outlives this process from now on."""
+        """Write one point of each curve and flush the file, so that no point is lost if this process is killed."""
         if self._writer:
             for tag, value in values.items():
                 self._writer.add_scalar(tag, value, step)
@@ -46,12 +46,12 @@ class Report:
 
 
 def held_out(score: Score) -> dict[str, float]:
-    """Name the scalars of a score on the held-out images; training and evaluation use the same names."""
+    """Return the scalars of a score on the held-out images; training and evaluation use the same names."""
     return {"held_out/accuracy": score.accuracy, "held_out/loss": score.loss}
 
 
 def promotion(champion: Decision | None, *, is_promoted: bool) -> dict[str, float]:
-    """Name the scalars of who is champion after a decision, and whether that is the model it was about."""
+    """Return the scalars of a decision: the champion afterwards, and whether the model in question was promoted."""
     known = {"champion/accuracy": champion.accuracy} if champion else {}
     number = champion.generation if champion else 0
     return {**known, "promotion/promoted": float(is_promoted), "promotion/generation": float(number)}

@@ -1,7 +1,7 @@
 """Make the champion before this one the champion again, or any earlier one.
 
-The older model is copied, and its hash is checked: what it is copied to is the champion then. Nothing is evaluated and
-nothing removed. Started again with the same `--by`, it goes back no further.
+The program checks the hash of the older model, copies it, and makes the copy the champion. It evaluates and deletes
+nothing. If it is started again with the same `--by`, it does not go back further.
 
     python rollback.py --champion_dir champion --by "the night shift, 22 November"
     python rollback.py --champion_dir champion --by "the night shift, 23 November" --to 4
@@ -19,7 +19,7 @@ from report import Report, promotion
 
 
 def main() -> None:
-    """Go back as the command line says."""
+    """Return to the champion that the command line names, and report it."""
     args = parse_args()
     championship = Championship(args.champion_dir)
     champion = roll_back(championship, by=f"rollback {args.by}", to=args.to, save_path=args.save_path)
@@ -31,10 +31,10 @@ def main() -> None:
 
 
 def roll_back(championship: Championship, *, by: str, to: int, save_path: Path | None) -> Decision:
-    """Return the champion that it is now: the older one, under a new number.
+    """Make an older model the champion again, under a new number, and return that decision.
 
     Raises:
-        SystemExit: there is none to return to, or somebody else has decided meanwhile.
+        SystemExit: the older champion does not exist, or another process has made a decision meanwhile.
     """
     champion = championship.settle()
     history = {decision.generation: decision for decision in championship.history()}
@@ -63,7 +63,11 @@ def roll_back(championship: Championship, *, by: str, to: int, save_path: Path |
 
 
 def _again(championship: Championship, decision: Decision) -> Decision:
-    """Return what the same `--by` has decided before, with its model written once more, as it was."""
+    """Write the model of an earlier decision of the same `--by` again, unchanged, and return the decision.
+
+    Raises:
+        SystemExit: the decision is not the newest.
+    """
     newest = championship.history()[-1].generation
     if newest != decision.generation:
         number = decision.generation

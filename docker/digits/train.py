@@ -1,14 +1,15 @@
-"""Train a small CNN on handwritten digits, alone or together with other processes.
+"""Train a small CNN on handwritten digits, in one process or several.
 
-Started by a PyTorchJob, by torchrun or by hand. Rank 0 prints the progress and keeps what is to be kept: scalars per
-epoch for TensorBoard, a checkpoint per epoch, and the model at the end. Where to is told by arguments or by the
-environment that ptjob-provider sets; what is told by neither is not kept.
+A PyTorchJob, torchrun or a user can start it. Rank 0 prints the progress and writes the outputs: TensorBoard
+scalars and a checkpoint per epoch, and the model at the end. Their paths are arguments, or environment variables that
+ptjob-provider sets; an output without a path is not written.
 
     python train.py --epochs 3 --save_path model.pt --log_dir tfevents
     torchrun --nproc-per-node 2 train.py --backend gloo --checkpoint_dir checkpoints
 
-It trains on scikit-learn's digits, or with `--data` on batches that have arrived as files. Then `trained_on.json` lies
-beside the model: each file that rank 0 has read, with its hash, and the data version that PTJOB_DATA_VERSION says.
+It trains on scikit-learn's digits, or with `--data` on batches that have arrived as files. Then it also writes
+`trained_on.json` next to the model: each file that rank 0 has read, with its hash, and the data version, which is the
+value of PTJOB_DATA_VERSION.
 
     python train.py --data incoming/001,incoming/002 --start_from champion --save_path models/2/model.pt
 """
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Train as the command line says."""
+    """Run this process's part of the training."""
     args = parse_args()
-    # The images are tiny: more threads would only compete with the other ranks of a machine.
+    # The images are tiny: more threads would only compete with the other ranks on the same machine.
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     torch.backends.cudnn.deterministic = True
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 class Training:
-    """One rank's part of a training; on CPUs, the same seed and number of ranks give the same parameters to the bit."""
+    """One rank's part of a training; on CPUs, the same seed and number of ranks give bit-identical parameters."""
 
     def __init__(self, args: argparse.Namespace, ranks: together.Ranks) -> None:
         self.args = args
@@ -67,10 +68,10 @@ class Training:
         self.report = Report(args.log_dir, speaks=ranks.is_first, first_step=self.finished + 1)
 
     def read_data(self) -> arrived.Arrived | None:
-        """Return the batches that have arrived, None if none were given.
+        """Return the batches of `--data`; None without `--data`.
 
         Raises:
-            SystemExit: they cannot be read, are too few images for all ranks, or are not the same for each.
+            SystemExit: the batches cannot be read, differ between ranks, or have fewer images than there are ranks.
         """
         if not self.args.data:
             return None
@@ -81,9 +82,9 @@ class Training:
         return found
 
     def start(self) -> int:
-        """Give every rank the champion's parameters; return its number, 0 where there is none, or none was asked for.
+        """Load the champion's parameters on every rank; return its number, 0 without a champion or `--start_from`.
 
-        Only rank 0 reads it.
+        Only rank 0 reads the files.
         """
         folder = self.args.start_from
         if folder is None:
@@ -97,10 +98,10 @@ class Training:
         return number
 
     def resume(self) -> int:
-        """Bring every rank to where the newest checkpoint left off; return the epochs done, 0 without a checkpoint.
+        """Load the newest checkpoint on every rank; return the number of epochs done, 0 without a checkpoint.
 
-        A checkpoint of a training on other data counts for nothing. Only rank 0 reads it: the directory need not be
-        visible to the others.
+        A checkpoint of a training on other data is ignored. Only rank 0 reads the directory, which the other ranks need
+        not mount.
         """
         directory = self.args.checkpoint_dir
         found = files.load_newest_checkpoint(directory) if directory and self.ranks.is_first else None
@@ -110,19 +111,19 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
-            group["lr"] = self.args.lr  # the checkpoint brought the rate of the run that wrote it
+            group["lr"] = self.args.lr  # the checkpoint has the rate of the run that wrote it
         return state["epoch"]
 
     @property
     def data_digest(self) -> str | None:
-        """What tells the data of one training from another's; None for scikit-learn's."""
+        """Return a digest that identifies the training's data; None for scikit-learn's digits."""
         return self.arrived.digest if self.arrived else None
 
     def run(self) -> None:
-        """Train the epochs that are left; afterwards rank 0 has written the model.
+        """Train the remaining epochs, compare the parameters of all ranks, and write the model on rank 0.
 
         Raises:
-            SystemExit: the ranks have not learnt the same; no model is written.
+            SystemExit: the parameters differ between ranks; no model is written.
         """
         world_size, epochs = self.ranks.world_size, self.args.epochs
         self.introduce()
@@ -138,7 +139,7 @@ class Training:
             self.conclude()
 
     def introduce(self) -> None:
-        """Say who trains on what, and from where."""
+        """Print the ranks, the data, the arguments, and where the training starts from."""
         share = f"{len(self.sampler)} of {len(self.images)} images per rank"
         self.report.say(f"rank 0 of {self.ranks.world_size} on {self.ranks.device}, {share}")
         said = {**vars(self.args), "data": f"{len(self.arrived.batches)} batches" if self.arrived else "scikit-learn's"}
@@ -151,7 +152,7 @@ class Training:
             self.report.say(f"resumed from {self.args.checkpoint_dir} after epoch {self.finished}")
 
     def train_epoch(self, epoch: int) -> float:
-        """Go once through this rank's share; return the mean loss over all ranks."""
+        """Train on this rank's share once, and return the mean loss over all ranks."""
         total, count = 0.0, 0
         self.sampler.set_epoch(epoch)
         for step, (pixels, labels) in enumerate(self.batches, start=1):
@@ -167,7 +168,7 @@ class Training:
         return together.mean(total, count, self.ranks)
 
     def close_epoch(self, epoch: int, loss: float, *, seconds: float) -> None:
-        """Look at the held-out images, and keep the scalars and a checkpoint of the epoch."""
+        """Evaluate the model on the held-out images, and write the epoch's scalars and checkpoint."""
         score = network.score(self.model, self.digits.held_out, self.ranks.device)
         self.report.scalars({"train/loss": loss, **held_out(score)}, epoch)
         if self.args.checkpoint_dir:
@@ -178,9 +179,9 @@ class Training:
         )
 
     def conclude(self) -> None:
-        """Write the model and say how good it is."""
+        """Write the model, and print its accuracy on the held-out images."""
         score = network.score(self.model, self.digits.held_out, self.ranks.device)
-        if self.finished >= self.args.epochs:  # nothing was left to train, so no epoch has told it
+        if self.finished >= self.args.epochs:  # no epoch was left to train, so none has written this
             self.report.scalars(held_out(score), self.finished)
         self.report.close()
         if self.args.save_path:
@@ -189,7 +190,7 @@ class Training:
         self.report.say(f"held-out accuracy {score.accuracy:.4f} ({score.correct} of {score.count}); model: {where}")
 
     def keep(self, path: Path) -> None:
-        """Write the model, and before that what it was trained on."""
+        """Write `trained_on.json`, if `--data` was given, and then the model."""
         if self.arrived:
             told = {
                 "data_version": os.environ.get("PTJOB_DATA_VERSION") or None,
@@ -204,7 +205,7 @@ class Training:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line; an error names the argument and what is allowed, and ends the program with code 2."""
+    """Read the command line; an error names the argument and the allowed values, and ends the program with code 2."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--backend", choices=["gloo", "nccl"], default="gloo", help="how ranks talk to each other (default: gloo)")
@@ -239,7 +240,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def positive(number: type[int | float]) -> Callable[[str], int | float]:
-    """Return what turns an argument's text into a number above zero."""
+    """Return a parser of arguments that are numbers above zero."""
 
     def parse(text: str) -> int | float:
         value = number(text)
@@ -247,7 +248,7 @@ def positive(number: type[int | float]) -> Callable[[str], int | float]:
             raise argparse.ArgumentTypeError(f"{text} is not allowed; allowed: above 0")
         return value
 
-    parse.__name__ = number.__name__  # argparse's own error says it: invalid int value: 'many'
+    parse.__name__ = number.__name__  # argparse's own error contains it: invalid int value: 'many'
     return parse
 
 
