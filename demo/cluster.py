@@ -64,7 +64,7 @@ class Cluster:
         asyncio.run(self._prepare())
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the model's address; a pod that mounts the claim has read the file."""
+        """Return the model's address, and that a pod has read the file from the claim."""
         return str(model["uri"]), "read by a pod from the claim"
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:

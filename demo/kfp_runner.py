@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-# Else the runner imports this repository's folder `docker` (of Docker files) as the package of that name.
+# Otherwise, the runner imports this repository's folder `docker` (of Dockerfiles) as the package of that name.
 sys.modules["docker"] = None  # type: ignore[assignment]
 
 

@@ -1,4 +1,4 @@
-"""Define the interface of a place in which a demonstration's jobs run."""
+"""Interface of a place in which a demonstration's jobs run: this machine or a cluster."""
 
 from __future__ import annotations
 

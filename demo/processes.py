@@ -1,4 +1,4 @@
-"""Run a long-running program, and find and end the program and all its forks by process id."""
+"""Start a long-running program, and find and end it and all its forks by process id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG_TAIL_LINES = 40
 
 
 class StackFailed(InfrastructureFailed):
-    """Error of a component that ended or did not become healthy; the message ends with the tail of its log."""
+    """A component ended or did not become healthy; the message ends with the tail of its log."""
 
 
 class Component:
@@ -97,7 +97,7 @@ class Component:
     def terminate(self) -> None:
         """Send SIGTERM to the first process and return at once.
 
-        Call it only once, because a second SIGTERM lets a scheduler hang.
+        Call it only once, because a second SIGTERM makes a scheduler hang.
         """
         if self._process is not None:
             self.thaw()

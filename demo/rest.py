@@ -56,7 +56,7 @@ class AirflowApi:
         """Return the JSON of `/api/v2/<path>`.
 
         Raises:
-            httpx.HTTPStatusError: Airflow responded with an error, such as 404; with its message.
+            httpx.HTTPStatusError: Airflow responded with an error, such as 404; the message contains the response.
         """
         return self._json("GET", path, params=query)
 
@@ -171,7 +171,7 @@ class AirflowApi:
         """Call `ask` until it returns one of the wanted values, and return that value.
 
         Raises:
-            TimeoutError: it did not in time; the message has the last value.
+            TimeoutError: `ask` did not return one in time; the message has the last value.
         """
         deadline = time.monotonic() + timeout
         while (state := ask()) not in wanted:
@@ -242,7 +242,7 @@ class AirflowApi:
 
 
 def decoded(value: Any) -> Any:
-    """Return the value of an XCom, which Airflow 3 returns as JSON or as a text of JSON."""
+    """Return the value of an XCom, which Airflow 3 returns as JSON or as a string that contains JSON."""
     if not isinstance(value, str):
         return value
     try:

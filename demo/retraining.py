@@ -180,7 +180,7 @@ def wait_for_consumer(stack: Stack, champion: int, *, timeout: float = 120) -> N
     """Return once the consumer has received this champion.
 
     Raises:
-        TimeoutError: the consumer has not received it in time, but perhaps an earlier one.
+        TimeoutError: the consumer has not received it in time; the message names the one that it received last.
     """
     read = 0
     deadline = time.monotonic() + timeout

@@ -278,7 +278,7 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
 
 
 def kept_secret(home: Path) -> str:
-    """Return the home's secret, which is created on the first call and is readable only for its owner."""
+    """Return the home's secret, which is created on the first call and is readable only by its owner."""
     path = home / "secret"
     home.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -295,7 +295,7 @@ def free_port() -> int:
 
 
 def pid_file(home: Path) -> Path:
-    """Return the path of the list of a home's processes, which a run reads after an earlier one was killed."""
+    """Return the path of the list of a home's processes; a new run reads it if the run before was killed."""
     return home / "processes.json"
 
 
