@@ -45,8 +45,8 @@ with DAG(
     @task
     def best(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Print the accuracy of every training; return the model of the best."""
-        # The results are in the order of the expansion. `strict=True` would request one result too many, for which
-        # Airflow would log an error.
+        # The results are in the order of the expansion. `strict=True` would request one result too many, and Airflow
+        # would log an error.
         trained = list(zip(LEARNING_RATES, results, strict=False))
         for rate, result in trained:
             print(f"learning rate {rate}: accuracy {accuracy(result):.4f}")

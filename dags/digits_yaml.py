@@ -1,12 +1,12 @@
 """Train with a PyTorchJob that exists as YAML.
 
 `digits.yaml`, next to this file, is a manifest as for `kubectl create -f`. It is submitted unchanged, except for
-additions that are needed to find the job and its outputs. No field is lost, not even one unknown to this package. The
-file is a Jinja template, as any argument is.
+additions that are needed to find the job and its outputs. Fields that this package does not know are kept. The file is
+a Jinja template, like any argument.
 
 To adapt it: put your manifest next to your DAG file, and declare its outputs with `model` and `tfevents`, as an address
 `pvc://claim/path` or as a path in the program's pod. A typed argument next to `manifest`, such as `workers=4`,
-overrides that part of it.
+overrides that part of the manifest.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def digits(
         tfevents=f"/data/logs/{RUN}/train",
         checkpoints=f"/data/checkpoints/{RUN}",
     )
-    # For failures that a retry can fix, such as a lost machine; retries may start within a day.
+    # For failures that a retry can fix, such as a lost machine; no retry starts later than a day after the first try.
     train.set_retry(num_retries=2, backoff_max_duration="86400s")
 
     evaluate = pytorchjob_op(
