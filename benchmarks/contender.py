@@ -48,22 +48,16 @@ class Ears:
 
     Attributes:
         endings: when the contender learned of each ending: name → seconds since 1970.
-        counts: the contender's counters.
         measured_pid: the process to measure; a contender that starts a program sets it.
     """
 
     def __init__(self) -> None:
         self.endings: dict[str, float] = {}
-        self.counts: dict[str, float] = {}
         self.measured_pid = os.getpid()
 
     def ended(self, name: str) -> None:
         """Record that the contender has learned of this ending; an object that was revived can end again."""
         self.endings[name] = time.time()
-
-    def count(self, what: str, amount: float = 1) -> None:
-        """Count something."""
-        self.counts[what] = self.counts.get(what, 0) + amount
 
 
 class LoopLag:
@@ -117,7 +111,7 @@ async def _serve(
         elif command == "lag-end":
             say({"lag": lag.end()})
         elif command == "tell":
-            say({"endings": ears.endings, "counts": ears.counts, "pid": ears.measured_pid})
+            say({"endings": ears.endings, "pid": ears.measured_pid})
     if waiting is not None:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError):

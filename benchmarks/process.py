@@ -84,11 +84,6 @@ class Contender:
         times: dict[str, float] = (await self._request("tell"))["endings"]
         return times
 
-    async def counts(self) -> dict[str, float]:
-        """Return its counters."""
-        counters: dict[str, float] = (await self._request("tell"))["counts"]
-        return counters
-
     async def find(self) -> None:
         """Read the id of the process to measure, which may be a program that the contender has started."""
         self.pid = (await self._request("tell"))["pid"]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from benchmarks.stress import Stressed
     from benchmarks.waiting import Waited
 
-IDLE = "idle Airflow trigger"
 THEIR_LOGGER = "Airflow's logger, one record a line"
 OUR_LOG = "PyTorchJobTrigger"
 

@@ -52,7 +52,6 @@ async def core(assignment: Assignment, ears: Ears) -> None:
 async def _watched(backend: Backend, ref: JobRef, ears: Ears) -> None:
     async with aclosing(backend.watch(ref)) as observations:
         async for observation in observations:
-            ears.count("observations")
             if observation.job is None or PYTORCHJOB.read_status(observation.job).phase.is_terminal:
                 ears.ended(ref.name)
                 return

@@ -33,7 +33,6 @@ async def _trigger(number: int, name: str, access: dict[str, Any], assignment: A
         logging_interval=assignment.options.get("logging_interval"),
     )
     async for event in trigger.run():
-        ears.count(f"events: {event.payload['status']}")
         if event.payload["status"] == "success":
             ears.ended(name)
         break
