@@ -1,37 +1,27 @@
-"""training-operator's own example PyTorchJobs and its CRD, from its Go module; no file of it is in this tree."""
+"""training-operator's own example PyTorchJobs, from the Go module that the tests' operator is built from."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cluster import binaries
 from cluster.fixtures import skip_because
+from cluster.operators import OPERATOR_MODULE
 
-MODULE = Path(__file__).parent / "upstream_examples"
-GO = shutil.which("go")
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def skip_without_go() -> None:
     """Skip the module or test that calls this where there is no Go; where a cluster is required, that is an error."""
-    skip_because("" if GO else "Go is not installed: training-operator's module is not read")
-
-
-def folder() -> Path:
-    """Return the folder of the module in Go's cache; Go downloads and verifies it once."""
-    assert GO is not None
-    command = [GO, "mod", "download", "-json", "github.com/kubeflow/training-operator"]
-    done = subprocess.run(command, cwd=MODULE, check=False, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(json.loads(done.stdout)["Dir"])
+    skip_because(binaries.go_unmet())
 
 
 def pytorchjobs() -> dict[Path, dict[str, Any]]:
     """Return every PyTorchJob of the examples by its file, read by PyYAML's own loader."""
-    files = sorted(folder().glob("examples/pytorch*/**/*.yaml"))
+    folder = binaries.module_folder(binaries.TRAINING_OPERATOR, OPERATOR_MODULE)
+    files = sorted(folder.glob("examples/pytorch*/**/*.yaml"))
     documents = [(file, list(yaml.safe_load_all(file.read_text()))) for file in files]
     return {file: found[0] for file, found in documents if [each["kind"] for each in found] == ["PyTorchJob"]}
