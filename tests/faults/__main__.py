@@ -14,7 +14,7 @@ from cluster.shell import Progress
 from faults import soak
 from faults.judgement import problems
 from faults.report import line, story
-from faults.trials import AT_A_TIME, tried
+from faults.trials import tried
 
 UNMET = 69  # EX_UNAVAILABLE
 
@@ -28,13 +28,13 @@ def main() -> int:
     cluster = Cluster.of(Layout.of(os.environ))
     with cluster.borrowed(Progress()):
         if arguments.soak:
-            return asyncio.run(soak.run(cluster, arguments))
+            return asyncio.run(soak.run(cluster, arguments.count, arguments.minutes))
         return asyncio.run(_try(cluster, [arguments.replay] if arguments.replay else arguments.seeds, arguments))
 
 
 async def _try(cluster: Cluster, seeds: list[int], arguments: argparse.Namespace) -> int:
     failed = 0
-    async for evidence in tried(cluster, seeds, at_a_time=arguments.at_a_time):
+    async for evidence in tried(cluster, seeds):
         found = problems(evidence)
         failed += bool(found)
         sys.stdout.write(f"{line(evidence, found)}\n")
@@ -53,8 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--soak", action="store_true", help="random schedules; goes on where an earlier soak ended")
     parser.add_argument("--count", type=int, default=1000, help="of a soak")
     parser.add_argument("--minutes", type=float, default=180.0, help="after which a soak begins no schedule any more")
-    parser.add_argument("--base", type=int, help="of a soak: its seeds begin at 10,000 times this; drawn if it is new")
-    parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, help="how many run beside each other")
     return parser
 
 

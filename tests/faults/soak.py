@@ -13,10 +13,9 @@ from cluster.shell import write
 from faults.judgement import problems
 from faults.proxy import most_within
 from faults.report import line, story
-from faults.trials import tried
+from faults.trials import AT_A_TIME, tried
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -40,13 +39,13 @@ class Soak:
     done: dict[int, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path, base: int | None) -> Self:
-        """Return the soak that was begun, unless another one is asked for."""
-        found = json.loads(path.read_text()) if path.exists() else None
-        if found and base in {None, found["base"]}:
-            done = {int(seed): wrong for seed, wrong in found["done"].items()}
-            return cls(base=found["base"], most=found["most"], done=done)
-        return cls(base=base or random.SystemRandom().randint(1, 99_999))
+    def load(cls, path: Path) -> Self:
+        """Return the soak that was begun, or a new one."""
+        if not path.exists():
+            return cls(base=random.SystemRandom().randint(1, 99_999))
+        found = json.loads(path.read_text())
+        done = {int(seed): wrong for seed, wrong in found["done"].items()}
+        return cls(base=found["base"], most=found["most"], done=done)
 
     def save(self, path: Path) -> None:
         """Keep it."""
@@ -63,22 +62,22 @@ class Soak:
         return {seed: wrong for seed, wrong in self.done.items() if wrong}
 
 
-async def run(cluster: Cluster, arguments: argparse.Namespace) -> int:
+async def run(cluster: Cluster, count: int, minutes: float) -> int:
     """Try what is left of the soak; 1 if a schedule failed."""
     path = cluster.layout.cache / "soak.json"
-    soak = Soak.load(path, arguments.base)
-    left = soak.seeds(arguments.count)
-    _say(f"soak {soak.base}: {len(soak.done)} of {arguments.count} schedules are done ({path})")
-    end = time.monotonic() + 60 * arguments.minutes
+    soak = Soak.load(path)
+    left = soak.seeds(count)
+    _say(f"soak {soak.base}: {len(soak.done)} of {count} schedules are done ({path})")
+    end = time.monotonic() + 60 * minutes
     while left and time.monotonic() < end:
-        batch, left = left[: 6 * arguments.at_a_time], left[6 * arguments.at_a_time :]
-        async for evidence in tried(cluster, batch, at_a_time=arguments.at_a_time):
+        batch, left = left[: 6 * AT_A_TIME], left[6 * AT_A_TIME :]
+        async for evidence in tried(cluster, batch):
             wrong = problems(evidence)
             soak.done[evidence.schedule.seed] = wrong
             soak.most = max(soak.most, most_within(evidence.asked, 60))
             soak.save(path)
             _say("\n".join([line(evidence, wrong), *([story(evidence)] if wrong else [])]))
-    return _concluded(soak, path, arguments.count)
+    return _concluded(soak, path, count)
 
 
 def _concluded(soak: Soak, path: Path, count: int) -> int:

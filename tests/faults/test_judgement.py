@@ -128,13 +128,11 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(problem="it was not over"), "it was not over"),
         (evidence(gone=["s1-0a"]), "gone at the end: s1-0a"),
         (evidence(asked=[DELETED]), "deletions were asked for"),
-        (evidence(life(0, 5), story=Story.IS_DELETED, written=5, asked=[DELETED]), "deletions were asked for"),
         (evidence(other=other(created=())), "0 jobs were created for the other"),
         (evidence(other=other(gone=["s1-0b"])), "gone at the end: s1-0b"),
         (evidence(other=other(conclusion=None, life=Life(error="KeyError: 'x'"))), "KeyError"),
         (evidence(other=other(orphans=["s1-0a"])), "takes for nobody's: s1-0a"),
         (evidence(other=other(asked=[DELETED])), "ours was touched"),
-        (evidence(other=other(asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0a")])), "ours was touched"),
         (
             evidence(other=other(asked=[asked(0.0, target=f"{PODS}/s1-0a-master-0/log?x=y", traffic=Traffic.LOG)])),
             "ours was touched",

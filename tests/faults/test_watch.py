@@ -10,8 +10,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from cluster.images import INIT_IMAGE
 from faults.api_server import ANNOTATION
 from faults.fault import Fault, Harm, Outage, Traffic
@@ -43,24 +41,10 @@ NO_STREAMED_LISTS = Fault(harm=Harm.REFUSE, code=400, traffic=Traffic.WATCH)
 """A server that does not stream lists says so; they are asked for page by page then."""
 
 
-async def test_an_expired_credential_is_loaded_anew_once(server: ApiServer) -> None:
-    """401 to a watch and to a list: each is asked for again at once, and what happens is told."""
+async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServer) -> None:
+    """429 with Retry-After: the same watch comes again only when that time is over."""
     ref = await a_job(server)
-    expired = Fault(harm=Harm.REFUSE, code=401, traffic=Traffic.WATCH, number=1)
-    faults = (NO_STREAMED_LISTS, replace(expired, traffic=Traffic.REQUEST, number=0), expired)
-    async with watched(server, ref, *faults) as (proxy, watch):
-        await server.annotate_job(ref.name, "with a new credential")
-
-        await seen(watch, text_is("with a new credential"), "a change after the credential was renewed")
-        await until_asked(proxy, Traffic.WATCH, 4)
-        assert [len(of(proxy, traffic)) for traffic in (Traffic.REQUEST, Traffic.WATCH)] == [3, 4], by_kind(proxy.asked)
-
-
-@pytest.mark.parametrize("traffic", [Traffic.REQUEST, Traffic.WATCH])
-async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServer, traffic: Traffic) -> None:
-    """429 with Retry-After: the same list or watch comes again only when that time is over."""
-    ref = await a_job(server)
-    busy = Fault(harm=Harm.REFUSE, code=429, retry_after=3, traffic=traffic)
+    busy = Fault(harm=Harm.REFUSE, code=429, retry_after=3, traffic=Traffic.WATCH)
     faults = (NO_STREAMED_LISTS, replace(busy, number=1), replace(busy, number=2))
     async with watched(server, ref, *faults) as (proxy, watch):
         await server.annotate_job(ref.name, "after a while")

@@ -62,9 +62,9 @@ async def place(cluster: Cluster) -> AsyncIterator[Servers]:
             yield Servers(account=account, administrator=administrator)
 
 
-async def tried(cluster: Cluster, seeds: Iterable[int], *, at_a_time: int = AT_A_TIME) -> AsyncIterator[Evidence]:
+async def tried(cluster: Cluster, seeds: Iterable[int]) -> AsyncIterator[Evidence]:
     """Yield what was seen of each schedule, as it ends."""
-    turn = asyncio.Semaphore(at_a_time)
+    turn = asyncio.Semaphore(AT_A_TIME)
 
     async def one(seed: int) -> Evidence:
         async with turn:

@@ -16,7 +16,7 @@ from cluster.shell import Progress
 from cluster.step_image import STEP
 from kfp_cluster.lab import Lab, lab_in, new_run
 from kfp_cluster.step_pod import Try
-from kfp_cluster.strike import AT_A_TIME, struck
+from kfp_cluster.strike import struck
 
 UNMET = 69  # EX_UNAVAILABLE
 SPAN = 10_000
@@ -32,13 +32,13 @@ def main() -> int:
     cluster = Cluster.of(Layout.of(os.environ))
     tell = Progress()
     with cluster.borrowed(tell), lab_in(cluster, STEP.ensure(cluster, tell)) as lab:
-        return timed(lab, arguments.time) if arguments.time else soaked(lab, _seeds(arguments), arguments.at_a_time)
+        return timed(lab, arguments.time) if arguments.time else soaked(lab, _seeds(arguments))
 
 
-def soaked(lab: Lab, seeds: list[int], at_a_time: int) -> int:
+def soaked(lab: Lab, seeds: list[int]) -> int:
     """Strike steps and say what came of each, and how many of those that were terminated did what they had time for."""
     outcomes = []
-    for outcome in struck(lab, seeds, at_a_time=at_a_time):
+    for outcome in struck(lab, seeds):
         outcomes.append(outcome)
         _say(str(outcome))
     failed = [outcome for outcome in outcomes if outcome.wrong]
@@ -92,7 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--soak", type=int, metavar="COUNT", help="strike so many steps at random moments")
     which.add_argument("--replay", type=int, metavar="SEED", help="one schedule of a soak again")
     which.add_argument("--time", type=int, metavar="COUNT", help="how long so many steps take to submit their jobs")
-    parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, help="how many run beside each other")
     return parser
 
 

@@ -96,13 +96,13 @@ class Outcome:
         return f"{self.schedule}: {how}"
 
 
-def struck(lab: Lab, seeds: Iterable[int], *, at_a_time: int = AT_A_TIME) -> Iterator[Outcome]:
+def struck(lab: Lab, seeds: Iterable[int]) -> Iterator[Outcome]:
     """Yield what came of each schedule, and look once more at the end of all.
 
     What a step that was struck had just asked for may be done after everything of its run seemed to be gone.
     """
     pipeline, outcomes = lab.waiting, []  # kfp compiles one pipeline at a time
-    with ThreadPoolExecutor(at_a_time) as pool:
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
         for outcome in pool.map(lambda seed: strike(lab, pipeline, Schedule.draw(seed)), seeds):
             outcomes.append(outcome)
             yield outcome
