@@ -107,19 +107,3 @@ def test_a_job_that_cannot_succeed_is_trained_once(lab: Lab, engine: EngineStand
 
     assert lab.start(again, pipeline).wait() == 1
     assert len(lab.ever_submitted(run)) == 1
-
-
-def test_a_run_that_is_retried_after_its_time_to_live_trains_anew(lab: Lab) -> None:
-    """Its jobs have gone with it, also one that has succeeded."""
-    run, pipeline = new_run("expired"), lab.pipeline(command=["echo", "trained"])
-    first = lab.start(Try(run=run), pipeline)
-    assert first.wait() == 0, first.log()
-
-    lab.delete_run(run)
-    lab.wait_until_gone(run)
-    until("the end of its pods", lambda: first.name not in [pod["metadata"]["name"] for pod in lab.objects("pods")])
-    second = lab.start(Try(run=run), pipeline)
-
-    assert second.wait() == 0, second.log()
-    assert "attempt 1" in second.log()
-    assert len(lab.ever_submitted(run)) == 2
