@@ -9,8 +9,9 @@ What it does was read in the source of Kubeflow Pipelines 2.17, `backend/src/v2/
     those as an input         `Container` (container.go)
     what the cache compares   `getFingerPrint` (cache.go)
 
-Tasks are those of the outermost graph. Left out: JSON forms of settings, config maps, secrets as files, ephemeral and
-empty volumes, image pull secrets, proxies, workspaces, model cars, the artifact `executor-logs`.
+Tasks are those of the outermost graph. Left out: JSON forms of settings, config maps, optional secrets and those as
+files, ephemeral and empty volumes, sub-paths, affinity that is preferred or for fields, image pull secrets, proxies,
+workspaces, model cars, the artifact `executor-logs`.
 """
 
 from __future__ import annotations
@@ -137,21 +138,14 @@ class Driven:
     def _secret_env(self) -> Iterator[dict[str, Any]]:
         for each in self._platform.get("secretAsEnv", ()):
             name = self._value(each["secretNameParameter"])
-            optional = {"optional": each["optional"]} if "optional" in each else {}
             for pair in each["keyToEnv"]:
-                reference = {"name": name, "key": pair["secretKey"], **optional}
+                reference = {"name": name, "key": pair["secretKey"]}
                 yield {"name": pair["envVar"], "valueFrom": {"secretKeyRef": reference}}
 
     def _affinity(self) -> dict[str, Any] | None:
-        terms = self._platform.get("nodeAffinity", ())
-        required = [_term(term) for term in terms if "weight" not in term]
-        preferred = [{"weight": int(term["weight"]), "preference": _term(term)} for term in terms if "weight" in term]
-        found: dict[str, Any] = {}
-        if required:
-            found["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
-        if preferred:
-            found["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
-        return {"nodeAffinity": found} if found else None
+        terms = [{"matchExpressions": term["matchExpressions"]} for term in self._platform.get("nodeAffinity", ())]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"nodeAffinity": required} if terms else None
 
     def _volumes(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return mounts and volumes: a volume for each mount, named for its claim even if another one is, too."""
@@ -160,8 +154,7 @@ class Driven:
             claim = self._value(each["pvcNameParameter"])
             if not isinstance(claim, str) or not claim:
                 raise ValueError(f"failed to resolve pvc name: expected a non-empty string: {claim!r}")
-            sub_path = {"subPath": each["subPath"]} if each.get("subPath") else {}
-            mounts.append({"name": claim, "mountPath": each["mountPath"], **sub_path})
+            mounts.append({"name": claim, "mountPath": each["mountPath"]})
             volumes.append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
         return mounts, volumes
 
@@ -228,10 +221,6 @@ def merged(lower: Iterable[Mapping[str, Any]], upper: Iterable[Mapping[str, Any]
     for item in (*lower, *upper):
         found[item[key]] = found.get(item[key], {}) | dict(item)
     return list(found.values())
-
-
-def _term(term: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: term[name] for name in ("matchExpressions", "matchFields") if name in term}
 
 
 def _whole(message: Mapping[str, Any]) -> dict[str, Any]:

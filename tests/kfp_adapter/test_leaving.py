@@ -16,31 +16,12 @@ from ptjob_provider.kfp.termination import Terminated, Termination
 from rows import each_row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ptjob_provider.core.identity import JobRef
 
 
 @pytest.fixture(autouse=True)
-def _short_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-
-
-class UnwatchableStandIn(ScriptedBackend):
-    """Keeps jobs that nobody may look at while they run."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-    async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
-        raise self.error
-        yield
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a step ask again at once."""
     monkeypatch.setattr(step, "PAUSES", (0.0, 0.0))
 
 
@@ -48,50 +29,32 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_row("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
 def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, retry: int | None) -> None:
     """Whatever its author has asked for: another try may come and adopt it; else it goes with the step's pod."""
-    trying = Try(backend=UnwatchableStandIn(error), retry=retry, api_error_timeout=0.05)
+    backend = ScriptedBackend()
+    backend.refusals["watch"] = [error] * 100
+    trying = Try(backend=backend, retry=retry, api_error_timeout=0.05)
 
     with pytest.raises((ClusterUnavailable, RuntimeError), match=str(error)):
         asyncio.run(trying.training.until_end())
 
-    assert trying.backend.created == 1
-    assert trying.backend.jobs
-    assert "was left running" in trying.said.getvalue()
+    assert backend.created == 1
+    assert backend.jobs
+    assert "was left running" in trying.output.getvalue()
 
 
 @each_row("unheard", ["list", "get"])
 def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a_moment(unheard: str) -> None:
     """The step asks again itself: a training of many hours is adopted then, and not deleted."""
-
-    class MomentarilyDeafStandIn(ScriptedBackend):
-        deaf = 0
-
-        def hear(self, what: str) -> None:
-            if what == unheard and self.deaf:
-                self.deaf -= 1
-                raise ClusterUnavailable("no answer")
-
-        async def list(self, *args: Any) -> Any:
-            self.hear("list")
-            return await super().list(*args)
-
-        async def get(self, *args: Any) -> Any:
-            self.hear("get")
-            return await super().get(*args)
-
-        async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
-            key = (ref.namespace, ref.name)
-            self.jobs[key] = finished(self.jobs[key])
-            yield Observation(job=self.jobs[key])
-
-    backend = MomentarilyDeafStandIn()
+    backend = ScriptedBackend()
     first = asyncio.run(Try(backend=backend).submit())
-    backend.deaf = 2
+    (job,) = backend.jobs.values()
+    backend.worlds = [Observation(job=finished(job))]
+    backend.refusals[unheard] = [ClusterUnavailable("no answer")] * 2
 
     second = Try(backend=backend, pod=SECOND)
     ref, _ = asyncio.run(second.training.until_end())
 
     assert (ref, backend.created, backend.deleted) == (first.ref, 1, [])
-    assert second.said.getvalue().count("trying again in 0 s: no answer") == 2
+    assert second.output.getvalue().count("trying again in 0 s: no answer") == 2
 
 
 def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
@@ -104,28 +67,7 @@ def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
     recalled = asyncio.run(second.training._earlier_tries())
 
     assert recalled.load() is not None
-    assert "answers again" in second.said.getvalue()
-
-
-def test_a_job_that_could_not_be_read_after_its_creation_runs_on() -> None:
-    """Its name was known before it was created."""
-
-    class ForgetfulStandIn(ScriptedBackend):
-        deaf = 3
-
-        async def get(self, kind: str, namespace: str, name: str) -> Any:
-            if self.created and self.deaf:
-                self.deaf -= 1
-                raise ClusterUnavailable("no answer")
-            return await super().get(kind, namespace, name)
-
-    trying = Try(backend=ForgetfulStandIn())
-
-    with pytest.raises(ClusterUnavailable):
-        asyncio.run(trying.training.until_end())
-
-    assert (trying.backend.created, len(trying.backend.jobs)) == (1, 1)
-    assert "was left running" in trying.said.getvalue()
+    assert "answers again" in second.output.getvalue()
 
 
 async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> None:
@@ -137,7 +79,7 @@ async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> Non
 
     assert (await second.submit()).adopted
 
-    assert "is deleted with the pod of an earlier try" in second.said.getvalue()
+    assert "is deleted with the pod of an earlier try" in second.output.getvalue()
 
 
 class StoppedBackend(ScriptedBackend):

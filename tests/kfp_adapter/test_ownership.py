@@ -72,8 +72,8 @@ async def ended(trying: Try) -> list[dict[str, Any]]:
     trying.backend.jobs[key] = finished(trying.backend.jobs[key])
     trying.backend.worlds = [Observation(job=trying.backend.jobs[key])]
     await trying.training.until_end()
-    told = [change["metadata"].get("ownerReferences") for change in trying.backend.patches]
-    return [owners for owners in told if owners][-1]
+    patched = [change["metadata"].get("ownerReferences") for change in trying.backend.patches]
+    return [owners for owners in patched if owners][-1]
 
 
 async def test_a_job_that_has_ended_is_its_runs() -> None:
@@ -90,11 +90,11 @@ async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: st
     trying = Try(backend=ScriptedBackend(), pod=own)
 
     assert [owner["kind"] for owner in await ended(trying)] == ["Pod"]
-    assert said in trying.said.getvalue()
+    assert said in trying.output.getvalue()
 
 
-async def told(backend: ScriptedBackend, *, knows: bool) -> Terminated:
-    """Tell a step to stop that waits for its job."""
+async def terminated(backend: ScriptedBackend, *, knows: bool) -> Terminated:
+    """Terminate a step that waits for its job."""
     stops = Termination(backend)
     if knows:
         stops.knows(REF)
@@ -108,7 +108,7 @@ async def test_the_deletion_is_the_first_thing() -> None:
     """And what was done with the job is said."""
     backend = ScriptedBackend()
 
-    stopped = await told(backend, knows=True)
+    stopped = await terminated(backend, knows=True)
 
     assert backend.deleted == [REF]
     assert str(stopped) == "team/digits-1 was deleted"
@@ -119,7 +119,7 @@ async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monk
     monkeypatch.setattr(termination, "_CREATE_GRACE", 0.05)  # half a second is long for a test
     backend = ScriptedBackend()
 
-    stopped = await told(backend, knows=False)
+    stopped = await terminated(backend, knows=False)
 
     assert backend.deleted == []
     assert "not known" in str(stopped)
@@ -127,12 +127,10 @@ async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monk
 
 async def test_a_deletion_that_is_refused_is_no_success() -> None:
     """It is said that nothing is known."""
+    backend = ScriptedBackend()
+    backend.refusals["delete"] = [ClusterUnavailable("no answer")]
 
-    class AwayStandIn(ScriptedBackend):
-        async def delete(self, ref: JobRef) -> None:
-            raise ClusterUnavailable(f"{ref}: no answer")
-
-    assert "not known" in str(await told(AwayStandIn(), knows=True))
+    assert "not known" in str(await terminated(backend, knows=True))
 
 
 async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kfp_adapter.conftest import IDS
 from kfp_adapter.pod_stand_in import RUN, pod
 from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.kfp.environment import StepEnvironment
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.run.submit import Submission
 
-IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
 FIRST, SECOND = pod("uid-a", run=RUN), pod("uid-b", run=RUN)
 
 
@@ -33,6 +33,7 @@ class Try:
         retry: which of the engine's retries it is. None: the task has none.
         fields: of the request.
         api_error_timeout: seconds for which requests about the job may be refused.
+        output: the step's log.
     """
 
     backend: ScriptedBackend
@@ -40,7 +41,7 @@ class Try:
     retry: int | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     api_error_timeout: float = 60.0
-    said: io.StringIO = field(default_factory=io.StringIO)
+    output: io.StringIO = field(default_factory=io.StringIO)
 
     @property
     def training(self) -> Training:
@@ -54,7 +55,7 @@ class Try:
             api_error_timeout=self.api_error_timeout,
         )
         request = Request.parse({**IDS, "image": "digits", **self.fields})
-        return Training(request=request, environment=environment, log=StepLog(Masking(()), self.said))
+        return Training(request=request, environment=environment, log=StepLog(Masking(()), self.output))
 
     async def submit_next(self) -> Submission:
         """Submit or adopt, as a step does that goes by what earlier tries have left."""
