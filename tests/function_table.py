@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import os
 import subprocess
@@ -198,14 +197,6 @@ class Case:
     kwargs: dict[str, Any]
     modules: Sequence[str]
     expected: Any
-
-    @property
-    def named_arguments(self) -> dict[str, Any] | None:
-        """The arguments by name; None if one has no name."""
-        code = inspect.unwrap(self.function).__code__
-        if code.co_posonlyargcount or len(self.args) > code.co_argcount:
-            return None
-        return {**dict(zip(code.co_varnames, self.args, strict=False)), **self.kwargs}
 
 
 def cases(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Case]:

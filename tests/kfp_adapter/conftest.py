@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kfp import dsl
+from kfp import dsl, local
 
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.kfp import step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ptjob_provider.kfp.artifacts import StepOutputs
@@ -50,9 +54,13 @@ class LocalStep:
         """Where the jobs are."""
         return LocalBackend(LocalConfig(root=self.folder / "jobs"))
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return all jobs."""
+        return list(asyncio.run(self.backend.list(PYTORCHJOB.KIND, "default", {})))
+
     def given(self, program: str, **inputs: Any) -> dict[str, Any]:
         """Return what the component is given to run a Python program as a job of one pod."""
-        asked = {"name": "digits", "image": "none", "command": ["python", "-c", program], "workers": "1"}
+        fields = {"name": "digits", "image": "none", "command": ["python", "-c", program], "workers": "1"}
         self.artifacts = {
             name: kind(name=name, uri=str(self.folder / "artifacts" / name))
             for name, kind in {
@@ -62,14 +70,33 @@ class LocalStep:
                 "report": dsl.Markdown,
             }.items()
         }
-        return {**IDS, **asked, **inputs, **self.artifacts}
+        return {**IDS, **fields, **inputs, **self.artifacts}
 
     def run(self, program: str, environ: Mapping[str, str] | None = None, **inputs: Any) -> StepOutputs:
         """Run one step to its end in this process."""
         return step.run(self.given(program, **inputs), {**self.environ, **(environ or {})})
+
+    def run_pipeline(self, define: Callable[..., Any]) -> None:
+        """Run a whole pipeline to its end, by kfp's own runner."""
+        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(self.folder / "artifacts"))
+        dsl.pipeline(name="local")(define)()
 
 
 @pytest.fixture
 def local_step(tmp_path: Path) -> LocalStep:
     """Return a pipeline that has not run a step yet."""
     return LocalStep(tmp_path)
+
+
+@pytest.fixture
+def local_pipelines(local_step: LocalStep, monkeypatch: pytest.MonkeyPatch) -> LocalStep:
+    """Have jobs be processes, and kfp's runner not take the folder `docker` for Docker's client.
+
+    The runner indents what loops print by another `print` in its place, and does not put it back where their threads
+    overlap (kfp.local.logging_utils, 2.17.0).
+    """
+    monkeypatch.setattr(builtins, "print", builtins.print)
+    monkeypatch.setenv("PTJOB_BACKEND", "local")
+    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(local_step.folder / "jobs"))
+    monkeypatch.setitem(sys.modules, "docker", None)
+    return local_step

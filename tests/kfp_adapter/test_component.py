@@ -1,18 +1,16 @@
 """What a pipeline's author writes, and what is compiled of it. kfp reads annotations as objects, not as texts."""
 
-import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import compiler, components, dsl
-from kubernetes import client
+from kfp import dsl
 
 from kfp_adapter.compiled import compile_pipeline, inputs, request
 from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import JOB_FIELDS, TensorBoard
-from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
+from ptjob_provider.core.spec import TensorBoard
+from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 from rows import each_row
 from same_fields import FIELDS, arguments, expected, rendered
 
@@ -71,35 +69,6 @@ def test_a_placeholder_that_nobody_replaces_is_refused(tmp_path: Path, given: di
         compiled(tmp_path, image="digits", **given)
 
     compiled(tmp_path, image="digits", working_dir=dsl.PIPELINE_JOB_NAME_PLACEHOLDER)
-
-
-def test_every_field_of_a_job_is_a_parameter_and_a_documented_input() -> None:
-    """The names are the operator's, and none was forgotten."""
-    parameters = inspect.signature(pytorchjob_op).parameters
-    described = component(STEP_IMAGE).component_spec.inputs
-
-    assert [name for name in JOB_FIELDS if name not in parameters] == []
-    assert [name for name, each in described.items() if not each.description and name != "task_config"] == []
-    compiled = {"step_image", "function", "function_arguments", "modules"}
-    assert set(parameters) - compiled <= set(described)
-
-
-def test_objects_of_the_kubernetes_client_are_taken(tmp_path: Path) -> None:
-    """Also where one of their parts is a pipeline's parameter."""
-
-    def pipeline(claim: str = "data") -> None:
-        source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
-        volume = client.V1Volume(name="data", persistent_volume_claim=source)
-        mount = client.V1VolumeMount(name="data", mount_path="/data")
-        variable = client.V1EnvVar(name="A", value="b")
-        pytorchjob_op(image="digits", volumes=[volume], volume_mounts=[mount], env=[variable])
-
-    found = inputs(compile_pipeline(pipeline, tmp_path))
-
-    mark = "<ptjob-value value-1>"
-    assert found["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": mark}}]
-    assert found["volume_mounts"] == [{"name": "data", "mountPath": "/data"}]
-    assert found["env_objects"] == [{"name": "A", "value": "b"}]
 
 
 def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> None:
@@ -272,15 +241,3 @@ def test_a_step_that_copies_the_model_mounts_its_claim(given: dict[str, Any], tm
 
     (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{TASK}"]["pvcMount"]
     assert (mount["constant"], mount["mountPath"]) == ("models", "/mnt/own-claim")
-
-
-def test_the_component_is_a_file_that_others_load(tmp_path: Path) -> None:
-    """Whoever writes no Python takes `component.yaml`; the three ids have to be given."""
-    file = tmp_path / "component.yaml"
-    compiler.Compiler().compile(component(STEP_IMAGE), str(file))
-
-    loaded = components.load_component_from_file(str(file))
-
-    required = {name for name, each in loaded.component_spec.inputs.items() if not each.optional}
-    assert required == {"pipeline_run_id", "pipeline_task_name", "pipeline_task_id"}
-    assert "description: Pods of the job, rank 0 included." in file.read_text()

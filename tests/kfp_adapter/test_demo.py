@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING
 import kfp
 import pytest
 
-from demo.kfp import without_inputs
 from installed import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 IS_OLDEST = kfp.__version__.startswith("2.16.")
-
-
-def test_the_runners_inputs_are_left_out() -> None:
-    """Two hundred lines that nobody gave; everything else is shown."""
-    lines = ["begins", "  Got executor_input:", "  {", '      "a": {', "      }", "  }", "", "  goes on", "}"]
-
-    assert list(without_inputs(lines)) == ["begins", "  goes on", "}"]
 
 
 @pytest.mark.skipif(IS_OLDEST, reason="the demonstration has the newest kfp")

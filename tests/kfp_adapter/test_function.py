@@ -4,21 +4,17 @@ kfp reads annotations as objects, not as texts.
 """
 
 import asyncio
-import builtins
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
 
 import pytest
-from kfp import dsl, local
+from kfp import dsl
 
-from function_table import FUNCTIONS, cases, check, returned_by
 from kfp_adapter.compiled import compile_pipeline, inputs
+from kfp_adapter.conftest import LocalStep
 from kfp_adapter.folders import sized, write_code, write_folder
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.request import Request
@@ -50,29 +46,22 @@ def pipeline(
     pytorchjob_op(function=fit, function_arguments={**arguments, "options": {"a": [1, None]}}, image="none", workers=1)
 
 
-@pytest.fixture
-def of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBackend:
-    """Let pipelines and jobs run here, and return where the jobs are."""
-    monkeypatch.setattr(builtins, "print", builtins.print)  # the runner replaces it
-    monkeypatch.setenv("PTJOB_BACKEND", "local")
-    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path / "jobs"))
-    monkeypatch.setitem(sys.modules, "docker", None)  # not the folder of this name
-    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "artifacts"))
-    return LocalBackend(LocalConfig(root=tmp_path / "jobs"))
+def results(machine: LocalStep) -> list[dict[str, Any]]:
+    """Return the result of each job."""
+    names = [job["metadata"]["name"] for job in machine.jobs()]
+    return [asyncio.run(look(machine.backend, "default", name)).to_dict() for name in names]
 
 
-def test_a_function_gets_the_pipelines_values(of_this_machine: LocalBackend) -> None:
+def test_a_function_gets_the_pipelines_values(local_pipelines: LocalStep) -> None:
     """With their types; its source is in the compiled pipeline."""
-    dsl.pipeline(name="functions")(pipeline)()
+    local_pipelines.run_pipeline(pipeline)
 
-    (job,) = asyncio.run(of_this_machine.list(PYTORCHJOB.KIND, "default", {}))
-    name = job["metadata"]["name"]
-    result = asyncio.run(look(of_this_machine, "default", name)).to_dict()
-    assert name.startswith("fit-")
+    (result,) = results(local_pipelines)
+    assert result["job"]["name"].startswith("fit-")
     assert result["return_value"] == [3, 2.0, f"of {NOTE}", [1.5], {"a": [1, None]}, True]
 
 
-def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, of_this_machine: LocalBackend) -> None:
+def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, local_pipelines: LocalStep) -> None:
     """Written by a step before, or imported: the function finds its modules there."""
     write_folder(tmp_path / "project")
     write = dsl.component(base_image="python:3.11", install_kfp_package=False)(write_code)
@@ -82,13 +71,12 @@ def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, of_this_machin
         pytorchjob_op(function=sized, image="none", code=write().output, name="made")
         pytorchjob_op(function=sized, image="none", code=imported.output, name="imported")
 
-    dsl.pipeline(name="folders")(define)()
+    local_pipelines.run_pipeline(define)
 
-    jobs = asyncio.run(of_this_machine.list(PYTORCHJOB.KIND, "default", {}))
-    results = [asyncio.run(look(of_this_machine, "default", job["metadata"]["name"])).to_dict() for job in jobs]
-    returned = {result["job"]["name"].partition("-")[0]: result["return_value"] for result in results}
+    found = results(local_pipelines)
+    returned = {result["job"]["name"].partition("-")[0]: result["return_value"] for result in found}
     assert returned == {"made": 3, "imported": 4}
-    assert {result["code_revision"]["digest"][:7] for result in results} == {"sha256:"}
+    assert {result["code_revision"]["digest"][:7] for result in found} == {"sha256:"}
 
 
 def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
@@ -147,21 +135,3 @@ def test_a_pipelines_value_inside_an_argument_is_refused(tmp_path: Path) -> None
         compile_pipeline(define, tmp_path)
     with pytest.raises(InvalidSpec, match=r"function_arguments\.to: "):
         compile_pipeline(of_the_run, tmp_path)
-
-
-def test_every_function_of_the_table_returns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its arguments by name; the programs in the compiled pipeline are run as processes."""
-    (tmp_path / "files").mkdir()
-    table = [case for case in cases(tmp_path / "files", monkeypatch) if case.named_arguments is not None]
-    names = [f"pytorchjob-{number}" for number in range(1, len(table) + 1)]
-    names[0] = "pytorchjob"
-
-    def define():  # noqa: ANN202 - as above
-        for case in table:
-            given = {"function_arguments": case.named_arguments, "modules": case.modules}
-            pytorchjob_op(function=case.function, image="none", **given)
-
-    compiled = compile_pipeline(define, tmp_path)
-
-    assert len(table) == len(FUNCTIONS) - 1
-    check((case, returned_by(inputs(compiled, name), tmp_path)) for case, name in zip(table, names, strict=True))

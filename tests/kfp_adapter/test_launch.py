@@ -3,7 +3,6 @@
 kfp reads annotations as objects, not as texts.
 """
 
-import asyncio
 import json
 import os
 import subprocess
@@ -11,14 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kfp import dsl, kubernetes
 
 from kfp_adapter.compiled import compile_pipeline
 from kfp_adapter.conftest import LocalStep
 from kfp_adapter.driver_stand_in import Driven
-from kfp_cluster.in_pod.launcher_stand_in import Refused, compiled, download, placeholders, with_defaults
-from ptjob_provider.core.kinds import PYTORCHJOB
+from kfp_cluster.in_pod.launcher_stand_in import compiled, with_defaults
 from ptjob_provider.kfp.component import pytorchjob_op
 
 SHOWS = """
@@ -92,28 +89,5 @@ def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Pat
     assert trained["uri"] == given["outputs"]["artifacts"]["trained_model"]["artifacts"][0]["uri"]
     assert trained["metadata"]["uri"] == "pvc://models/run-1/m.pt"
     assert (tmp_path / "report").is_file()
-    (job,) = asyncio.run(local_step.backend.list(PYTORCHJOB.KIND, "default", {}))
+    (job,) = local_step.jobs()
     assert job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
-
-
-def test_an_input_at_an_address_that_the_launcher_does_not_know_stops_a_step() -> None:
-    """Before its command: so no artifact of ours may be anywhere but in the store."""
-    inputs = {"model": {"artifacts": [{"uri": "pvc://models/m.pt"}]}}
-
-    with pytest.raises(Refused, match=r'unsupported Cloud bucket: "pvc://models/m\.pt"'):
-        download(inputs, {})
-
-
-def test_a_placeholder_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
-    """In the input that is handed over as a whole, too; a list or map is JSON as Go writes it."""
-    step = driven(tmp_path)
-    given = step.executor_input()
-    given["inputs"]["parameterValues"]["env"] = {"A": "<", "N": 2.0}
-
-    table = placeholders(given)
-
-    assert table["{{$.inputs.parameters['value-1']}}"] == "12"
-    assert table["{{$.inputs.parameters['env']}}"] == '{"A":"\\u003c","N":2}'
-    folder = f"/minio/mlpipeline/v2/artifacts/test/run-1/pytorchjob/{step.place}"
-    assert table["{{$.outputs.artifacts['report'].path}}"] == f"{folder}/report"
-    assert compiled(["{{$.inputs.parameters['name']}}"] * 2, given) == ["{{$.inputs.parameters['name']}}", "digits"]

@@ -3,24 +3,17 @@
 kfp.local of 2.16 runs no loops; with it the forms are compiled only.
 """
 
-import asyncio
-import builtins
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, List  # noqa: UP035 - kfp reads it
 
 import kfp
 import pytest
-from kfp import dsl, local
+from kfp import dsl
 from kubernetes import client
 
 from kfp_adapter.compiled import compile_pipeline
-from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from kfp_adapter.conftest import LocalStep
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 
 pytestmark = pytest.mark.filterwarnings("ignore:You may be attemping:RuntimeWarning")
@@ -111,40 +104,17 @@ def train(**fields: Any) -> dsl.PipelineTask:
     return pytorchjob_op(**{"name": "digits", "image": "none", "command": ["echo"], **fields})
 
 
-@dataclass(frozen=True)
-class Machine:
-    """This machine, on which a pipeline runs."""
-
-    folder: Path
-    runs: list[Any] = field(default_factory=list)
-
-    def jobs(self, define: Callable[[], Any]) -> list[Job]:
-        """Compile a pipeline, run it and return its jobs."""
-        compile_pipeline(define, self.folder)
-        if not RUNS_LOOPS:
-            pytest.skip("kfp.local of 2.16 runs no loops: compiled only")
-        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(self.folder / "artifacts"))
-        dsl.pipeline(name="loops")(define)()
-        backend = LocalBackend(LocalConfig(root=self.folder / "jobs"))
-        return list(asyncio.run(backend.list(PYTORCHJOB.KIND, "default", {})))
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Have jobs be processes, and the runner not take the folder `docker` for Docker's client.
-
-    The runner indents what loops print by another `print` in its place, and does not put it back where their threads
-    overlap (kfp.local.logging_utils, 2.17.0).
-    """
-    monkeypatch.setattr(builtins, "print", builtins.print)
-    monkeypatch.setenv("PTJOB_BACKEND", "local")
-    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path / "jobs"))
-    monkeypatch.setitem(sys.modules, "docker", None)
-    return Machine(tmp_path)
+def jobs(machine: LocalStep, define: Callable[[], Any]) -> list[Job]:
+    """Compile a pipeline, run it and return its jobs."""
+    compile_pipeline(define, machine.folder)
+    if not RUNS_LOOPS:
+        pytest.skip("kfp.local of 2.16 runs no loops: compiled only")
+    machine.run_pipeline(define)
+    return machine.jobs()
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_loops_item_is_taken(machine: Machine, name: str) -> None:
+def test_a_loops_item_is_taken(local_pipelines: LocalStep, name: str) -> None:
     """As a pipeline's parameter is, with its type."""
     items, fields, shown, expected = FORMS[name]
 
@@ -152,7 +122,7 @@ def test_a_loops_item_is_taken(machine: Machine, name: str) -> None:
         with dsl.ParallelFor(items) as item:
             train(**fields(item))
 
-    assert sorted(map(shown, machine.jobs(pipeline))) == expected
+    assert sorted(map(shown, jobs(local_pipelines, pipeline))) == expected
 
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
@@ -208,21 +178,10 @@ def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
         (said, [["--note", 'say "hi"\nand go \\', 'say "hi"\nand go \\!', '{"a": [1, "b"]}']]),
     ],
 )
-def test_every_kind_of_loop_is_taken(machine: Machine, define: Callable[..., Any], expected: list[Any]) -> None:
+def test_every_kind_of_loop_is_taken(
+    local_pipelines: LocalStep, define: Callable[..., Any], expected: list[Any]
+) -> None:
     """Whatever its items come from, in each other, and what it collects."""
-    jobs = machine.jobs(define)
+    made = [container(job).get("args") or () for job in jobs(local_pipelines, define)]
 
-    assert (
-        sorted([re.sub("-[0-9a-f]{12}$", "", word) for word in container(job).get("args") or ()] for job in jobs)
-        == expected
-    )
-
-
-def test_a_way_to_hand_on_the_model_that_only_a_run_knows_is_refused(tmp_path: Path) -> None:
-    """The step mounts the claim or does not, and that is compiled."""
-
-    def pipeline(way: str = "copy") -> None:
-        pytorchjob_op(image="digits", model="pvc://m/m.pt", model_artifact=way)
-
-    with pytest.raises(InvalidSpec, match=r"model_artifact: .*reference, copy"):
-        compile_pipeline(pipeline, tmp_path)
+    assert sorted([re.sub("-[0-9a-f]{12}$", "", word) for word in words] for words in made) == expected

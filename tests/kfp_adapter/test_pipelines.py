@@ -111,8 +111,9 @@ def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> Non
     subprocess.run(command, check=True, env={**os.environ, "PTJOB_STEP_IMAGE": ""})
 
     assert {file.stem for file in tmp_path.iterdir()} == {"component", *PIPELINES}
-    loaded = components.load_component_from_file(str(tmp_path / "digits.yaml"))
-    assert {"epochs", "lr", "workers", "champion", "image"} == set(loaded.component_spec.inputs)
+    loaded = components.load_component_from_file(str(tmp_path / "component.yaml"))
+    required = {name for name, each in loaded.component_spec.inputs.items() if not each.optional}
+    assert required == {"pipeline_run_id", "pipeline_task_name", "pipeline_task_id"}
     check_outline("component", tmp_path / "component.yaml")
 
 

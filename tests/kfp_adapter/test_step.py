@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kfp_adapter.conftest import CANARY
-from ptjob_provider.core.identity import JobRef, attempt_of
-from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.identity import attempt_of
 from ptjob_provider.kfp import step
 from rows import each_row
 
@@ -44,10 +40,6 @@ from ptjob_provider.kfp.step import run
 given = json.loads(sys.argv[1])
 run({**given, **{name: SimpleNamespace() for name in ("trained_model", "metrics", "curves", "report")}})
 """
-
-
-def jobs(local_step: LocalStep) -> list[dict[str, Any]]:
-    return list(asyncio.run(local_step.backend.list(PYTORCHJOB.KIND, "default", {})))
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -141,25 +133,7 @@ def test_a_wrong_request_starts_nothing(
 
     assert ended.value.code == step.EXIT_USAGE
     assert said in capsys.readouterr().out
-    wait_for(lambda: jobs(local_step) == [])
-
-
-def test_a_job_that_is_deleted_fails_the_step(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody else's deletion is no success and no reason to wait on."""
-
-    def delete() -> None:
-        wait_for(lambda: any(job.get("status") for job in jobs(local_step)))  # it is submitted, and followed
-        (job,) = jobs(local_step)
-        asyncio.run(local_step.backend.delete(JobRef.of(job)))
-
-    deleting = threading.Thread(target=delete)
-    deleting.start()
-    with pytest.raises(SystemExit) as ended:
-        local_step.run(HANGS)
-    deleting.join()
-
-    assert ended.value.code == step.EXIT_FAILED
-    assert "is gone: somebody deleted it" in capsys.readouterr().out
+    wait_for(lambda: local_step.jobs() == [])
 
 
 def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +143,7 @@ def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pyt
 
     assert ended.value.code == step.EXIT_TRY_AGAIN
     assert "timed out" in capsys.readouterr().out
-    wait_for(lambda: jobs(local_step) == [])
+    wait_for(lambda: local_step.jobs() == [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -183,7 +157,7 @@ def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, numb
 
     assert process.returncode == step.EXIT_STOPPED, said
     assert "was deleted" in said
-    wait_for(lambda: jobs(local_step) == [])
+    wait_for(lambda: local_step.jobs() == [])
 
 
 def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: LocalStep) -> None:
@@ -195,24 +169,7 @@ def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: L
     process.stdout.close()
 
     assert process.wait() != 0
-    wait_for(lambda: jobs(local_step) == [])
-
-
-def test_a_step_that_is_killed_and_started_again_adopts_the_job(local_step: LocalStep) -> None:
-    """One job, one training, whoever follows it."""
-    process = started(local_step, HANGS)
-    read_until(process, "waiting")
-    process.kill()
-    process.communicate()
-    (job,) = jobs(local_step)
-
-    again = started(local_step, HANGS)
-    said = read_until(again, "was adopted")
-    again.terminate()
-    again.communicate()
-
-    assert job["metadata"]["uid"] in said
-    wait_for(lambda: jobs(local_step) == [])
+    wait_for(lambda: local_step.jobs() == [])
 
 
 def test_steps_of_other_runs_tasks_and_iterations_have_jobs_of_their_own(local_step: LocalStep) -> None:
@@ -231,12 +188,12 @@ def test_a_repeated_step_does_not_train_again_what_cannot_succeed(
     for environ in ({}, {"KFP_RETRY_INDEX": "1"}):
         with pytest.raises(SystemExit):
             local_step.run(RAISES, environ)
-    assert [attempt_of(job) for job in jobs(local_step)] == [1]
+    assert [attempt_of(job) for job in local_step.jobs()] == [1]
     assert capsys.readouterr().out.count("failed: master-0 (rank 0) exited with code 1") == 2
 
     with pytest.raises(SystemExit):
         local_step.run(RAISES, {"KFP_RETRY_INDEX": "0"})
-    assert [attempt_of(job) for job in jobs(local_step)] == [2]
+    assert [attempt_of(job) for job in local_step.jobs()] == [2]
 
 
 def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep) -> None:
@@ -244,14 +201,7 @@ def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep)
     outputs = local_step.run(TRAINS, model=MODEL, on_finish_action="delete_job")
 
     assert outputs.model_uri == MODEL
-    wait_for(lambda: jobs(local_step) == [])
-
-
-def test_placeholders_inside_texts_are_the_runs(local_step: LocalStep) -> None:
-    """Kubeflow Pipelines replaces only those that are a whole input."""
-    outputs = local_step.run(TRAINS, model="pvc://models/{{$.pipeline_job_uuid}}/{{$.pipeline_task_name}}.pt")
-
-    assert outputs.model_uri == "pvc://models/run-1/train.pt"
+    wait_for(lambda: local_step.jobs() == [])
 
 
 @pytest.mark.parametrize("program", [TRAINS, RAISES])
@@ -271,13 +221,4 @@ def test_a_secret_is_nowhere_in_log_and_outputs(
     said = capsys.readouterr().out
     files = [file.read_text() for file in (local_step.folder / "artifacts").rglob("*") if file.is_file()]
     assert "token ***" in said
-    assert CANARY not in said + json.dumps(outputs) + "".join(files) + json.dumps(jobs(local_step))
-
-
-def test_neither_kfp_nor_airflow_is_needed(tmp_path: Path) -> None:
-    """The step's image may have any version of the one, and none of the other."""
-    program = "import sys, ptjob_provider.kfp.step; print(sorted({name.partition('.')[0] for name in sys.modules}))"
-
-    said = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ}, text=True)
-
-    assert not {"kfp", "airflow", "kubernetes"} & set(json.loads(said.replace("'", '"')))
+    assert CANARY not in said + json.dumps(outputs) + "".join(files) + json.dumps(local_step.jobs())
