@@ -20,11 +20,12 @@ import yaml
 from kfp import Client, components
 
 from installed import ROOT, install
-from kfp_adapter.api_stand_in import check_parameters
 from kfp_adapter.compiled import load_pipeline
 from kfp_adapter.outlines import outline
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from installed import Installed
 
 OUTLINES = Path(__file__).parent / "golden" / "outlines.yaml"
@@ -183,6 +184,28 @@ def test_the_pipeline_that_the_page_shows_is_compiled(author: Author) -> None:
     (author.folder / "shown.py").write_text(shown)
 
     author.compile("shown.py")
+
+
+PARAMETER_TYPES = {
+    "NUMBER_DOUBLE": (int, float),
+    "NUMBER_INTEGER": (int, float),
+    "STRING": (str,),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+
+
+def check_parameters(pipeline: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Hold a run's parameters against what the pipeline declares, as the API server does; a text is no number.
+
+    Read in `validatePipelineJobInputs` (`backend/src/apiserver/template/v2_template.go`) of version 2.17.
+    """
+    declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
+    required = {name for name, each in declared.items() if not each.get("isOptional") and "defaultValue" not in each}
+    assert required <= set(given) <= set(declared)
+    wrong = [name for name in given if type(given[name]) not in PARAMETER_TYPES[declared[name]["parameterType"]]]
+    assert wrong == []
 
 
 class ClientStandIn:
