@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -12,11 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom, TaskStatesResult, XComResult
 
+from fakes import finished
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.outcome import JobEvent
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.identity import OWNER_ANNOTATION
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.status import JobPhase, JobStatus
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from fakes import ScriptedBackend
     from ptjob_provider.core.identity import Manifest
+
+SOON = 60.0
+"""Seconds within which everything that a test waits for has happened."""
+
+OWNED = {OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
+"""Annotations of a job of this installation."""
 
 
 class FakeComms:
@@ -189,3 +208,62 @@ def job_object(name: str = "digits", condition: str | None = None, *, uid: str =
         "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
         "status": {"conditions": [{"type": kind, **said} for kind in kinds], **ended},
     }
+
+
+def pod_object(name: str, state: dict[str, Any], phase: str = "Failed") -> Manifest:
+    """Return a pod whose training container is in this state."""
+    return {
+        "metadata": {"name": name, "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"},
+        "status": {"phase": phase, "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": state}]},
+    }
+
+
+def log_line(number: int, text: str | None = None, *, at: str = "", continues: bool = False) -> LogLine:
+    """Return a line of rank 0, written in this second of a minute unless its time is given."""
+    at = at or f"2026-11-20T10:00:{number % 60:02d}Z"
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
+    return LogLine(text=f"line {number}" if text is None else text, timestamp=at, cursor=cursor, continues=continues)
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    """Return a task that waits for its job in the worker."""
+    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
+
+
+def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Submission:
+    """Return a job that this task has submitted."""
+    operator(wait_for_completion=False, **arguments).execute(given)
+    return Submission.of(list(backend.jobs.values())[-1])
+
+
+def end_job(backend: ScriptedBackend, condition: str = "Succeeded") -> None:
+    """Let the newest job end."""
+    key = list(backend.jobs)[-1]
+    backend.jobs[key] = finished(backend.jobs[key], condition)
+    backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
+
+
+def event_of(submission: Submission, outcome: Outcome, **fields: Any) -> dict[str, Any]:
+    """Return the trigger's event as it comes out of Airflow's database."""
+    has_failed = outcome not in {Outcome.SUCCEEDED, Outcome.UNVERIFIED}
+    status = JobStatus(phase=JobPhase.FAILED if has_failed else JobPhase.SUCCEEDED)
+    event = JobEvent(submission=submission, conclusion=JobOutcome(outcome=outcome, status=status, **fields))
+    return dict(json.loads(json.dumps(event.to_dict())))
+
+
+def trigger_of(job: Manifest, **arguments: Any) -> PyTorchJobTrigger:
+    """Return a job's trigger as a triggerer makes it."""
+    made = PyTorchJobTrigger(**{"submission": Submission.of(job).to_dict(), **arguments})
+    made.task_instance = StandInTaskInstance()
+    made._log = ListLogger()
+    return made
+
+
+async def until(holds: Callable[[], bool], what: str = "") -> None:
+    """Wait until something holds that nobody reports."""
+    for _ in range(round(SOON / 0.02)):
+        if holds():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"waited {SOON:.0f} s for {what}")

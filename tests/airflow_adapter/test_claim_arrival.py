@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_adapter.triggerer import SOON
-from airflow_adapter.watching import StandInState, confirm, fired, running
+from airflow_adapter.stand_ins import until
+from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer
 from airflow_versions import since
 from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection
 from ptjob_provider.core.backend import Claim
@@ -22,8 +22,6 @@ from ptjob_provider.retraining.triggers import ClaimArrivalTrigger
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
-
-    from airflow.jobs.triggerer_job_runner import TriggerRunner
 
 pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
@@ -50,29 +48,18 @@ def note(file: Path, **notes: Any) -> None:
     beside.replace(file)
 
 
-def made(store: StandInState | None = None, **arguments: Any) -> ClaimArrivalTrigger:
-    """Return a trigger as a triggerer makes it."""
-    trigger = ClaimArrivalTrigger("digits", **arguments)
-    trigger.asset_state_store = store or StandInState()  # type: ignore[assignment]
-    return trigger
+def watched(claim: str = "digits", store: StandInStore | None = None, **arguments: Any) -> Triggerer:
+    return Triggerer(ClaimArrivalTrigger(claim, **arguments), store or StandInStore())
 
 
-def uris(events: list[Any]) -> list[list[str]]:
-    return [[batch["uri"] for batch in each.event.payload["batches"]] for each in events]
+def uris(triggerer: Triggerer) -> list[list[str]]:
+    """Return the addresses of the batches of each event."""
+    return [[batch["uri"] for batch in event["batches"]] for event in triggerer.events]
 
 
-async def taken(runner: TriggerRunner, count: int) -> list[Any]:
-    """Return the first events, which are in the database now."""
-    events = await fired(runner, count)
-    confirm(runner, events)
-    return events
-
-
-async def remembered(store: StandInState, count: int) -> None:
-    """Return when the watermark has so many batches."""
-    async with asyncio.timeout(SOON):
-        while len(Watermark.from_pages([*store.values.values()])) != count:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+def stored(store: StandInStore) -> int:
+    """Return how many batches the watermark has."""
+    return len(Watermark.from_pages([*store[INCOMING].values.values()]))
 
 
 def test_another_triggerer_builds_the_same_trigger() -> None:
@@ -88,7 +75,6 @@ def test_another_triggerer_builds_the_same_trigger() -> None:
 
 @pytest.mark.parametrize("wrong", [{"claim": "Digits/1"}, {"events": "all"}])
 def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
-    """When the DAG file is parsed."""
     with pytest.raises(InvalidSpec, match=next(iter(wrong))):
         ClaimArrivalTrigger(**{"claim": "digits", **wrong})
 
@@ -96,53 +82,28 @@ def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) 
 async def test_what_is_noted_is_told_once(file: Path) -> None:
     """What lay there before, what came later; an event has the shape that every source's has."""
     note(file, a={"path": "incoming/a", "files": 2, "bytes": 10})
-    store = StandInState()
-    async with running(made(store)) as runner:
-        first = await taken(runner, 1)
+    store = StandInStore()
+    async with watched(store=store).running() as triggerer:
+        await triggerer.until(1)
         note(file, a={"path": "incoming/a", "files": 2, "bytes": 10}, b="incoming/b")
-        second = await taken(runner, 1)
-        await remembered(store, 2)
+        await triggerer.until(2)
+        await until(lambda: stored(store) == 2)
         await asyncio.sleep(0.1)
-        more = len(runner.events)
 
-    payload = first[0].event.payload
-    assert uris([*first, *second]) == [["pvc://digits/incoming/a"], ["pvc://digits/incoming/b"]]
+    payload = triggerer.events[0]
+    assert uris(triggerer) == [["pvc://digits/incoming/a"], ["pvc://digits/incoming/b"]]
     assert set(payload) == {"source", "version", "batches", "files", "bytes"}
     assert (payload["source"], payload["files"], payload["bytes"]) == ("pvc://digits", 2, 10)
     assert payload["version"] == payload["batches"][0]["id"]
-    assert more == 0
-
-
-async def test_a_triggerer_that_was_killed_tells_what_was_not_safe_again(file: Path) -> None:
-    """With the same id; what had been safe is not told again, and what came meanwhile is."""
-    note(file, a="a")
-    store = StandInState()
-    async with running(made(store)) as runner:
-        await taken(runner, 1)
-        await remembered(store, 1)
-        note(file, a="a", b="b")
-        first = await fired(runner, 1)
-    note(file, a="a", b="b", c="c")
-
-    async with running(made(store)) as runner:
-        again = await fired(runner, 2)
-        await asyncio.sleep(0.1)
-        more = len(runner.events)
-
-    assert uris(again) == [["pvc://digits/b"], ["pvc://digits/c"]]
-    assert again[0].event.payload == first[0].event.payload
-    assert more == 0
 
 
 async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
     """As many as an event holds; the next one has the rest."""
     note(file, **{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
-    store = StandInState()
-    async with running(made(store, events="together")) as runner:
-        events = await taken(runner, 2)
-        await remembered(store, 250)
+    async with watched(events="together").running() as triggerer:
+        await triggerer.until(250)
 
-    assert [len(each) for each in uris(events)] == [200, 50]
+    assert [len(each) for each in uris(triggerer)] == [200, 50]
 
 
 async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +111,11 @@ async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monk
     monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # longer in reality
     monkeypatch.setattr(watcher.Look, "conclude", _not_taken_once(watcher.Look.conclude))
     note(file, a="a")
-    async with running(made()) as runner:
-        first = await taken(runner, 1)
-        second = await fired(runner, 1)
+    async with watched().running() as triggerer:
+        await triggerer.until(2)
 
-    assert [each.event.payload for each in first] == [each.event.payload for each in second]
+    first, second = triggerer.events
+    assert first == second
 
 
 def _not_taken_once(conclude: Any) -> Any:
@@ -171,14 +132,14 @@ def _not_taken_once(conclude: Any) -> Any:
 async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It names the claim, the note, the value and what is allowed; when it is right it is told."""
     note(file, a="/a", b="b")
-    async with running(made()) as runner:
-        first = await taken(runner, 1)
+    async with watched().running() as triggerer:
+        await triggerer.until(1)
         note(file, a="/a", b="b", c="c")
-        second = await taken(runner, 1)
+        await triggerer.until(2)
         note(file, a="a", b="b", c="c")
-        third = await fired(runner, 1)
+        await triggerer.until(3)
 
-    assert uris([*first, *second, *third]) == [["pvc://digits/b"], ["pvc://digits/c"], ["pvc://digits/a"]]
+    assert uris(triggerer) == [["pvc://digits/b"], ["pvc://digits/c"], ["pvc://digits/a"]]
     said = [line for line in capsys.readouterr().out.splitlines() if "is not allowed" in line]
     assert len(said) == 1
     assert all(word in said[0] for word in ("pvc://digits", f"{NOTE}.a", "'/a'", "allowed: a path below the claim"))
@@ -189,16 +150,14 @@ async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(file: Pa
     other = claims.annotations_file(file.parent, "more")
     note(file, a="a")
     note(other, a="a")
-    store = StandInState()
-    async with running(made(store)) as runner:
-        await taken(runner, 1)
-        await remembered(store, 1)
-    beside = ClaimArrivalTrigger("more")
-    beside.asset_state_store = store  # type: ignore[assignment]
-    async with running(beside) as runner:
-        events = await fired(runner, 1)
+    store = StandInStore()
+    async with watched(store=store).running() as triggerer:
+        await triggerer.until(1)
+        await until(lambda: stored(store) == 1)
+    async with watched("more", store).running() as triggerer:
+        await triggerer.until(1)
 
-    assert uris(events) == [["pvc://more/a"]]
+    assert uris(triggerer) == [["pvc://more/a"]]
 
 
 class StandInCluster:
@@ -231,10 +190,10 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
     # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
     monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
     monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in reality
-    async with running(made()) as runner:
-        events = await fired(runner, 1)
+    async with watched().running() as triggerer:
+        await triggerer.until(1)
 
-    assert uris(events) == [["pvc://digits/a"]]
+    assert uris(triggerer) == [["pvc://digits/a"]]
     log = capsys.readouterr().out
     assert log.count('cannot watch resource "persistentvolumeclaims"') == 1
     assert log.count("the namespace team has no claim of this name") == 1

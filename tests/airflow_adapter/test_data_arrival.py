@@ -16,7 +16,8 @@ import pytest
 from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.sdk.definitions.asset import AssetNameRef
 
-from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
+from airflow_adapter.stand_ins import SOON, until
+from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer
 from airflow_versions import since
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.retraining import sources, triggers
@@ -189,32 +190,6 @@ async def test_a_trigger_that_is_stopped_before_its_event_is_queued_has_not_anno
     assert second.names == ["one"]
 
 
-async def test_a_batch_has_the_same_id_without_the_watermark(source: Path) -> None:
-    """Somebody has emptied Airflow's tables: everything is announced again, under the ids that the ledger knows."""
-    drop(source, "one")
-    drop(source, "two")
-    async with Triggerer(watcher(source), StandInStore()).running() as first:
-        await first.until(2)
-
-    async with Triggerer(watcher(source), None).running() as second:
-        await second.until(2)
-
-    assert second.ids == first.ids
-
-
-async def test_a_rewritten_batch_is_announced_again_when_it_has_settled(source: Path) -> None:
-    """Under its old address and a new id."""
-    drop(source, "one")
-    async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
-        await triggerer.until(1)
-        drop(source, "one", "other data")
-        await triggerer.until(2)
-
-    first, second = (event["batches"][0] for event in triggerer.events)
-    assert first["uri"] == second["uri"]
-    assert first["id"] != second["id"]
-
-
 async def test_a_file_that_still_grows_is_not_announced(source: Path) -> None:
     """Without a marker, size and time must have stayed the same for the settle time."""
     async with Triggerer(watcher(source, batch="file"), StandInStore()).running() as triggerer:
@@ -227,19 +202,6 @@ async def test_a_file_that_still_grows_is_not_announced(source: Path) -> None:
 
     assert triggerer.names == ["day.csv"]
     assert triggerer.events[0]["bytes"] == grow(source / "day.csv", by=0)
-
-
-async def test_all_that_has_come_may_be_one_event(source: Path) -> None:
-    """One training takes all of it then."""
-    for number in range(5):
-        drop(source, f"b{number}")
-
-    async with Triggerer(watcher(source, events="together"), StandInStore()).running() as triggerer:
-        await triggerer.until(5)
-
-    assert len(triggerer.events) == 1
-    assert triggerer.events[0]["version"].startswith("5-batches@")
-    assert triggerer.events[0]["files"] == 5
 
 
 async def test_many_batches_come_in_portions_over_one_listing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +254,6 @@ async def test_a_path_that_goes_away_is_said_once_and_what_came_meanwhile_is_ann
 async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up_nobody(
     source: Path, said: Callable[[], str]
 ) -> None:
-    """And that they were repaired."""
     drop(source, "good")
     (source / "odd" / "_SUCCESS").mkdir(parents=True)
     (source / "odd" / "part-0").write_text("data")
@@ -494,7 +455,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "said"), BAD)
 def test_a_wrong_argument_ends_the_parsing_of_its_dag(changes: dict[str, Any], said: str) -> None:
-    """Field, value, what is allowed."""
     with pytest.raises(InvalidSpec, match=said):
         DataArrivalTrigger(**{"source": "/incoming", **changes})
 
@@ -516,7 +476,6 @@ def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
 
 
 def test_an_object_storage_path_is_a_source() -> None:
-    """With its connection."""
     bucket = DataArrivalTrigger(ObjectStoragePath("s3://bucket/incoming", conn_id="store"))
     directory = DataArrivalTrigger(ObjectStoragePath("file:///incoming"))
 
@@ -541,7 +500,6 @@ async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is
 
 
 async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
-    """As if it had not been in a thread."""
 
     def fail() -> None:
         raise KeyError("x")

@@ -11,7 +11,8 @@ import pytest
 
 import faulty_s3
 import s3_server
-from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer, until
+from airflow_adapter.stand_ins import until
+from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer
 from airflow_versions import since
 from cluster.fixtures import skip_because
 from ptjob_provider.retraining import sources

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.sdk.definitions.asset import AssetNameRef
 
+from airflow_adapter.stand_ins import until
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from ptjob_provider.retraining.triggers import ArrivalTrigger
 
-SOON = 60.0
 INCOMING = AssetNameRef("incoming")
 ID = 7
 
@@ -99,10 +100,3 @@ class Triggerer:
                 if self._stores_events and entry.persist_seq is not None:
                     self._runner._shared_streams.confirm_persisted([entry.persist_seq])
             await asyncio.sleep(0.05)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Return once it has."""
-    async with asyncio.timeout(SOON):
-        while not happened():  # noqa: ASYNC110 - what is waited for knows no events
-            await asyncio.sleep(0.02)
