@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, job_object
+from airflow_adapter.stand_ins import log_line as line
 from fakes import ScriptedBackend
 from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.task_log import add_rest_of_log
 from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY
-from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.run.submit import Submission
-
-
-def line(number: int) -> LogLine:
-    at = f"2026-11-20T10:00:{number:02d}Z"
-    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
-    return LogLine(text=f"line {number}", timestamp=at, cursor=cursor)
 
 
 async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
@@ -42,13 +36,6 @@ async def test_what_the_trigger_has_vouched_for_is_not_added() -> None:
 async def test_a_trigger_that_has_read_no_line_leaves_all_of_them() -> None:
     """It knew that it was the first."""
     assert await added(knows_place=True) == ["line 1", "line 2", "line 3"]
-
-
-async def test_the_place_of_a_trigger_that_ended_in_order_is_gone_on_from() -> None:
-    """Its heir fired before Airflow told it where that was."""
-    kept = {"uid": "u-1", "cursor": line(2).cursor.to_dict(), "is_last": True}
-
-    assert await added(kept) == ["line 3"]
 
 
 async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked() -> None:

@@ -5,38 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+
+import pytest
 
 from airflow_adapter.stand_ins import ListLogger
+from airflow_adapter.stand_ins import log_line as line
 from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
 from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, OVERLAP, TaskLog
-from ptjob_provider.core.logs import LogCursor, LogLine
-
-if TYPE_CHECKING:
-    import pytest
 
 
-def line(number: int, text: str | None = None, *, at: str = "2026-11-20T10:00:00Z", continues: bool = False) -> LogLine:
-    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
-    return LogLine(text=f"line {number}" if text is None else text, timestamp=at, cursor=cursor, continues=continues)
+@pytest.fixture
+def logger() -> ListLogger:
+    return ListLogger()
 
 
-async def test_a_line_that_comes_alone_is_a_record_at_once() -> None:
-    """It can be read while the job runs."""
-    logger = ListLogger()
-    log = TaskLog(logger)
+@pytest.fixture
+def log(logger: ListLogger) -> TaskLog:
+    """The log that is written to the logger."""
+    return TaskLog(logger)
 
+
+async def test_a_line_that_comes_alone_is_a_record_at_once(logger: ListLogger, log: TaskLog) -> None:
     log.line(line(0))
 
     assert logger.records == ["line 0"]
     assert log.cursor == line(0).cursor
 
 
-async def test_lines_that_come_fast_are_all_there_once_in_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_that_come_fast_are_all_there_once_in_few_records(
+    logger: ListLogger, log: TaskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The logger stops the loop of all jobs with each record."""
     monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", "100")
-    logger = ListLogger()
-    log = TaskLog(logger)
 
     for number in range(10_000):
         log.line(line(number))
@@ -48,10 +48,8 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(monkeypatc
     assert max(len(record) for record in logger.records) <= MAX_RECORD
 
 
-async def test_after_its_end_a_log_takes_no_line() -> None:
+async def test_after_its_end_a_log_takes_no_line(logger: ListLogger, log: TaskLog) -> None:
     """Another triggerer tells the same lines then."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     log.line(line(0))
     log.close()
 
@@ -62,10 +60,8 @@ async def test_after_its_end_a_log_takes_no_line() -> None:
     assert log.cursor == line(0).cursor
 
 
-async def test_who_reads_too_fast_waits_until_there_is_room() -> None:
+async def test_who_reads_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:
     """A log of any size takes a bounded part of the memory."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     most, text = 0, "x" * 10_000
 
     for number in range(1000):
@@ -116,10 +112,8 @@ async def test_a_record_belongs_to_the_job_whose_line_it_is_whoever_wakes_it() -
     assert {(name, text) for name, record in written for text in record.split("\n")} == {(n, n) for n in "abc"}
 
 
-async def test_lines_do_not_wait_for_the_next_one() -> None:
+async def test_lines_do_not_wait_for_the_next_one(logger: ListLogger, log: TaskLog) -> None:
     """The last of a burst appears by itself."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     for number in range(3):
         log.line(line(number))
 
@@ -128,10 +122,10 @@ async def test_lines_do_not_wait_for_the_next_one() -> None:
     assert logger.text.split("\n") == ["line 0", "line 1", "line 2"]
 
 
-async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got() -> None:
+async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got(
+    logger: ListLogger, log: TaskLog
+) -> None:
     """Whoever goes on after it misses nothing."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     for number in range(200):
         log.line(line(number))
     before, said = log.cursor, len(logger.records)
@@ -143,10 +137,8 @@ async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got()
     assert log.cursor == line(199).cursor
 
 
-async def test_a_long_line_comes_in_pieces_that_can_be_put_together() -> None:
+async def test_a_long_line_comes_in_pieces_that_can_be_put_together(logger: ListLogger, log: TaskLog) -> None:
     """Each says that it goes on, and none is longer than a record."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     text = "".join(chr(ord("a") + number % 26) for number in range(3 * MAX_RECORD + 5))
 
     log.line(line(0, text[: 2 * MAX_RECORD], continues=True))
@@ -159,11 +151,7 @@ async def test_a_long_line_comes_in_pieces_that_can_be_put_together() -> None:
     assert max(len(record) for record in logger.records) <= MAX_RECORD + len(CONTINUES)
 
 
-async def test_an_empty_line_is_a_line() -> None:
-    """The log looks as the program wrote it."""
-    logger = ListLogger()
-    log = TaskLog(logger)
-
+async def test_an_empty_line_is_a_line(logger: ListLogger, log: TaskLog) -> None:
     for number, text in enumerate(["a", "", "b"]):
         log.line(line(number, text))
     log.flush()
@@ -171,10 +159,7 @@ async def test_an_empty_line_is_a_line() -> None:
     assert logger.text.split("\n") == ["a", "", "b"]
 
 
-async def test_a_notice_keeps_its_place_between_the_lines() -> None:
-    """Also of lines that wait for their turn."""
-    logger = ListLogger()
-    log = TaskLog(logger)
+async def test_a_notice_keeps_its_place_between_the_lines(logger: ListLogger, log: TaskLog) -> None:
     for number in range(200):
         log.line(line(number))
 
@@ -185,11 +170,9 @@ async def test_a_notice_keeps_its_place_between_the_lines() -> None:
     assert logger.text.split("\n")[199:] == ["line 199", "the job is Running", "line 200"]
 
 
-async def test_percent_signs_are_text() -> None:
+async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
     """A progress bar is no format string."""
-    logger = ListLogger()
-
-    TaskLog(logger).line(line(0, "100% %s %d"))
+    log.line(line(0, "100% %s %d"))
 
     assert logger.records == ["100% %s %d"]
 
@@ -198,10 +181,8 @@ def seconds_from_now(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-async def test_lines_that_may_be_repeated_are_marked() -> None:
+async def test_lines_that_may_be_repeated_are_marked(logger: ListLogger, log: TaskLog) -> None:
     """The block ends with the first line that nobody but this reader can have told."""
-    logger = ListLogger()
-    log = TaskLog(logger)
     log.resume_after(None, why_repeated="their last reader was killed")
 
     log.line(line(0, at=seconds_from_now(-5)))

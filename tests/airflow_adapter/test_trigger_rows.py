@@ -24,8 +24,9 @@ def test_every_argument_of_a_trigger_reaches_the_next_triggerer() -> None:
     }
     parameters = inspect.signature(PyTorchJobTrigger).parameters.values()
 
-    _, row = PyTorchJobTrigger(**given).serialize()
+    path, row = PyTorchJobTrigger(**given).serialize()
 
+    assert path == "ptjob_provider.airflow.triggers.PyTorchJobTrigger"
     assert json.loads(json.dumps(row)).items() >= given.items()
     assert [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in row] == []
 
