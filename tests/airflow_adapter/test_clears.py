@@ -8,11 +8,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_adapter.stand_ins import StandInTaskInstance, context
+from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, operator
 from airflow_versions import since
-from fakes import finished
-from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.core.backend import Observation
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
@@ -20,25 +17,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("comms")
 
 
-def operator(**arguments: Any) -> PyTorchJobOperator:
-    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
-
-
 def delivered(backend: ScriptedBackend, **arguments: Any) -> dict[str, Any]:
     """Let the first of three tries succeed, and return what Airflow gives to the next one."""
     given = context(StandInTaskInstance(max_tries=2))
     operator(wait_for_completion=False, **arguments).execute(given)
-    end(backend)
+    end_job(backend)
     operator(**arguments).execute(given)
     given["ti"].try_number = 2
     return given
-
-
-def end(backend: ScriptedBackend) -> None:
-    """Let the newest job succeed."""
-    key = list(backend.jobs)[-1]
-    backend.jobs[key] = finished(backend.jobs[key])
-    backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
 
 
 def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
@@ -69,14 +55,11 @@ def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBac
     assert (backend.created, len(backend.deleted)) == (2, 1)
 
 
-@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
-def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(
-    backend: ScriptedBackend, action: str
-) -> None:
+def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(backend: ScriptedBackend) -> None:
     """The worker died before it could report: nothing is trained again."""
-    given = delivered(backend, on_finish_action=action)
+    given = delivered(backend)
 
-    assert operator(on_finish_action=action).execute(given)["attempt"] == 1
+    assert operator().execute(given)["attempt"] == 1
     assert backend.created == 1
 
 
@@ -87,7 +70,7 @@ def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: Scrip
     cleared_with_fewer_retries(given)
     operator(wait_for_completion=False, on_finish_action=action).execute(given)
     given["ti"].try_number = 3
-    end(backend)
+    end_job(backend)
 
     assert operator(on_finish_action=action).execute(given)["attempt"] == 2
     assert backend.created == 2
@@ -123,7 +106,7 @@ def test_a_success_that_cannot_be_noted_is_a_success(backend: ScriptedBackend, m
     """The job has succeeded and its result is told; only a clear with fewer retries would miss the note."""
     given = context()
     operator(wait_for_completion=False).execute(given)
-    end(backend)
+    end_job(backend)
     store, keep = given["task_state_store"], given["task_state_store"].set
 
     def refuses(key: str, value: Any, **how: Any) -> None:

@@ -14,10 +14,9 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import TimeoutPosix
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, end_job
 from airflow_versions import since
-from fakes import ScriptedBackend, finished
-from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
+from fakes import ScriptedBackend
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore
 from ptjob_provider.airflow.task_session import (
     JobExecution,
@@ -122,13 +121,8 @@ class Try:
         ("running", 4, 3, False),
         ("running", 1, 0, False),
         ("failed", 1, 3, False),
-        ("success", 1, 3, False),
-        ("removed", 1, 3, False),
         ("restarting", 1, 3, False),
         ("up_for_retry", 1, 3, True),
-        ("scheduled", 1, 3, True),
-        ("queued", 1, 3, True),
-        ("deferred", 1, 3, True),
         pytest.param(None, 1, 0, True, marks=since(3, 2, "questions to Airflow that may be given up")),
     ],
 )
@@ -225,7 +219,6 @@ def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
 
 
 def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None:
-    """The job of the first try is decided about, too."""
     comms.state = "failed"
     trying = Try()
     trying.submit()
@@ -239,12 +232,11 @@ def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None
 
 
 def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> None:
-    """There is nothing to stop, and its story may be wanted."""
+    """There is nothing to stop, and its history may be wanted."""
     comms.state = "failed"
     trying = Try()
     trying.submit()
-    (key,) = trying.backend.jobs
-    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
+    end_job(trying.backend)
 
     with pytest.raises(AirflowException, match="already ended"), trying.execution.leaving_nothing():
         raise StopRequested
@@ -266,7 +258,6 @@ def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None
 
 
 def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms) -> None:
-    """Where it raises before our deadline could."""
     trying = Try(StandInTaskInstance(max_tries=2))
     submission = trying.submit()
 
@@ -304,24 +295,10 @@ def test_a_job_that_cannot_be_followed_runs_on(
     assert ("was left running" in str(raised.value)) is (marked and isinstance(error, PTJobError))
 
 
-def test_a_failed_trigger_does_not_end_a_running_job_on_the_first_of_four_tries(comms: FakeComms) -> None:
-    """Whatever the event says of retries, nothing is wrong with the job."""
-    trying = Try(StandInTaskInstance(max_tries=3))
-    told = JobEvent(submission=trying.submit(), error="read pods in team: forbidden (403)", retryable=False)
-
-    with pytest.raises(TriggerFailed, match="forbidden"), trying.execution.leaving_nothing(told.submission):
-        told.concluded()
-
-    assert trying.backend.jobs
-    assert trying.marks
-
-
 def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -> None:
-    """There is nothing to look after."""
     trying = Try()
     submission = trying.submit()
-    (key,) = trying.backend.jobs
-    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
+    end_job(trying.backend)
 
     with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing(submission):
         raise ClusterUnavailable("no answer")
@@ -389,37 +366,6 @@ def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
     assert not trying.submit().adopted
 
 
-def test_a_job_that_succeeds_gives_its_result(comms: FakeComms) -> None:
-    """And the log says so; the attempt stays open for a try that only verifies."""
-    trying = Try()
-    submission = trying.submit()
-    (key,) = trying.backend.jobs
-    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
-    trying.backend.worlds, trying.backend.log_hangs = [Observation(job=trying.backend.jobs[key])], False
-
-    conclusion = trying.execution.wait(submission, limits=Limits(), keep_running_pods=False)
-
-    assert trying.execution.finish(submission, conclusion)["phase"] == "Succeeded"
-    assert "was submitted" in trying.log.text
-    assert not trying.record.ended
-
-
-def test_a_job_that_fails_ends_its_attempt(comms: FakeComms) -> None:
-    """The next try, if there is one, starts a new attempt."""
-    trying = Try()
-    submission = trying.submit()
-    (key,) = trying.backend.jobs
-    trying.backend.jobs[key] = finished(trying.backend.jobs[key], "Failed")
-    trying.backend.worlds, trying.backend.log_hangs = [Observation(job=trying.backend.jobs[key])], False
-
-    with pytest.raises(AirflowException, match="team/digits"), airflow_errors():
-        trying.execution.finish(
-            submission, trying.execution.wait(submission, limits=Limits(), keep_running_pods=False)
-        )  # fmt: skip
-
-    assert trying.record.ended
-
-
 def test_an_adopted_job_is_told_as_such(comms: FakeComms) -> None:
     """The log tells what each try saw; another specification is warned about."""
     trying = Try()
@@ -451,7 +397,6 @@ def test_errors_are_retried_only_where_that_can_help(error: PTJobError, *, retri
 
 
 def test_waiting_returns_what_the_coroutine_returns() -> None:
-    """Nobody told it to stop."""
     assert Waiting().run(asyncio.sleep(0, "done")) == "done"
 
 
@@ -488,7 +433,6 @@ def test_what_does_not_end_within_the_grace_is_cancelled() -> None:
 
 
 def test_an_error_of_the_coroutine_is_raised_as_it_is() -> None:
-    """Stopping and failing are two things."""
 
     async def fails() -> None:
         raise ClusterUnavailable("no answer")

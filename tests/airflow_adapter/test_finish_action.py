@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
-from airflow_adapter.stand_ins import StandInTaskInstance, context
-from fakes import finished
-from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.outcome import JobEvent
-from ptjob_provider.core.backend import Observation
+from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, operator, submitted
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
     from fakes import ScriptedBackend
-    from ptjob_provider.core.identity import Manifest
 
 MANIFEST = {
     "apiVersion": "kubeflow.org/v1",
@@ -38,23 +32,10 @@ WEEK = {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7 * 24 * 3600}}}
 pytestmark = pytest.mark.usefixtures("comms")
 
 
-def operator(**arguments: Any) -> PyTorchJobOperator:
-    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
-
-
-def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Manifest:
-    """Return the object of a job that this task has submitted."""
-    operator(wait_for_completion=False, **arguments).execute(given)
-    (job,) = backend.jobs.values()
-    return job
-
-
 def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> None:
     """Submit a job and let it end."""
-    job = finished(submitted(backend, given, **arguments), condition)
-    ((key, _),) = backend.jobs.items()
-    backend.jobs[key] = job
-    backend.worlds = [Observation(job=job)]
+    submitted(backend, given, **arguments)
+    end_job(backend, condition)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +72,9 @@ def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action
     given = context()
     ended(backend, given, "Succeeded")
     (job,) = backend.jobs.values()
-    status = JobStatus(phase=JobPhase.SUCCEEDED)
-    conclusion = JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
+    event = event_of(Submission.of(job), Outcome.SUCCEEDED, result={"phase": "Succeeded"})
 
-    operator(on_finish_action=action).execute_complete(
-        given, JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
-    )
+    operator(on_finish_action=action).execute_complete(given, event)
 
     assert bool(backend.jobs) is (action == "keep_job")
 
@@ -127,20 +105,6 @@ def test_a_tensorboard_that_a_task_leaves_for_good_is_said_to_stay(
     assert (stays in capsys.readouterr().out) is is_said
 
 
-def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBackend) -> None:
-    """The next try only verifies; without the job it would train again."""
-    given = context()
-    (job,) = [submitted(backend, given)]
-    conclusion = JobOutcome(outcome=Outcome.UNVERIFIED, status=JobStatus(phase=JobPhase.SUCCEEDED), detail="no probe")
-
-    with pytest.raises(AirflowException, match="no probe"):
-        operator(on_finish_action="delete_job").execute_complete(
-            given, JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
-        )
-
-    assert backend.jobs
-
-
 def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> None:
     """In an instance of a mapped task, too, which is not checked before; the error names the words that there are."""
     task = operator()
@@ -159,9 +123,7 @@ def test_a_retry_after_a_failed_job_was_deleted_is_the_next_attempt(backend: Scr
     with pytest.raises(AirflowException):
         operator(on_finish_action="delete_job").execute(given)
 
-    job = submitted(backend, given)
-
-    assert job["metadata"]["labels"]["ptjob-provider/attempt"] == "2"
+    assert submitted(backend, given).attempt == 2
     assert backend.created == 2
 
 
@@ -178,7 +140,6 @@ def test_a_try_after_a_succeeded_job_was_deleted_does_not_train_again(backend: S
 
 
 def test_a_cleared_task_trains_again_although_its_job_had_succeeded(backend: ScriptedBackend) -> None:
-    """Clearing asks for a new training."""
     given = context()
     ended(backend, given, "Succeeded")
     operator(on_finish_action="delete_job").execute(given)
@@ -201,7 +162,6 @@ def test_a_kept_job_of_a_manifest_without_a_time_to_live_is_given_a_week(backend
 
 
 def test_a_time_to_live_that_was_chosen_is_left_as_it_is(backend: ScriptedBackend) -> None:
-    """Whoever wrote it meant it."""
     given = context()
     ended(backend, given, "Succeeded", ttl_seconds_after_finished=60)
 
@@ -232,7 +192,6 @@ def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(
 def test_what_may_run_on_without_a_task_says_so_on_its_object(
     backend: ScriptedBackend, comms: FakeComms, arguments: dict[str, Any], mark: str | None
 ) -> None:
-    """The maintenance leaves it alone."""
     given = context()
     task = operator(deferrable=True, annotations={"team": "vision"}, **arguments)
     if arguments.get("wait_for_completion", True):

@@ -10,18 +10,22 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.sdk.execution_time import comms
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
-from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context
+from airflow_adapter.stand_ins import (
+    FakeComms,
+    StandInTaskInstance,
+    context,
+    end_job,
+    event_of,
+    operator,
+    submitted,
+    trigger_of,
+)
 from airflow_versions import since
-from fakes import finished
 from ptjob_provider.airflow import config, maintenance
-from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent
-from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.identity import Instance, owner_in
 from ptjob_provider.core.installation_id import KEY_PREFIX
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.run.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,27 +79,6 @@ def airflow() -> Iterator[AirflowThatKeepsVariables]:
         yield fake
 
 
-def operator(**arguments: Any) -> PyTorchJobOperator:
-    return PyTorchJobOperator(
-        **{"task_id": "train", "image": "digits", "deferrable": False, "wait_for_completion": False, **arguments}
-    )
-
-
-def trigger_of(job: Any) -> PyTorchJobTrigger:
-    made = PyTorchJobTrigger(submission=Submission.of(job).to_dict())
-    made.task_instance = StandInTaskInstance()
-    made._log = ListLogger()
-    return made
-
-
-def succeeded(job: Any) -> dict[str, Any]:
-    """Return the event of a trigger that has seen the job succeed."""
-    conclusion = JobOutcome(
-        outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"phase": "Succeeded"}
-    )
-    return JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
-
-
 def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: AirflowThatKeepsVariables) -> None:
     """The Variable says in its key which it is, and in its value where it was made."""
     first = config.read()
@@ -130,12 +113,12 @@ def test_two_workers_that_make_the_id_at_the_same_moment_lose_no_job(
 ) -> None:
     """One has its job before the other's id is there, which comes first from then on: its next try adopts the job."""
     given = context(StandInTaskInstance(max_tries=1))
-    operator().execute(given)
+    submitted(backend, given)
     airflow.variables[f"{KEY_PREFIX}0"] = "here"
     given["ti"].try_number = 2
 
-    operator().execute(given)
-    operator(task_id="other").execute(context(StandInTaskInstance(task_id="other")))
+    submitted(backend, given)
+    submitted(backend, context(StandInTaskInstance(task_id="other")), task_id="other")
 
     assert backend.created == 2
     assert [owner_in(job).instance for job in backend.jobs.values()][1] == "0"
@@ -155,7 +138,7 @@ def test_two_installations_that_are_configured_alike_do_not_have_each_others_job
     """The same DAG, run and task in the same namespace: two trainings."""
     for _ in range(2):
         with set_supervisor_comms(AirflowThatKeepsVariables()):
-            operator().execute(context())
+            submitted(backend, context())
 
     assert (backend.created, backend.deleted) == (2, [])
 
@@ -165,11 +148,11 @@ def test_a_copy_with_an_id_of_its_own_leaves_the_jobs_of_the_original_alone(
 ) -> None:
     """Its copied records name them: a try in the copy trains its own."""
     given = context(StandInTaskInstance(max_tries=1))
-    operator().execute(given)
+    submitted(backend, given)
     airflow.variables = {}
     given["ti"].try_number = 2
 
-    operator().execute(given)
+    submitted(backend, given)
 
     assert (backend.created, backend.deleted) == (2, [])
 
@@ -179,7 +162,7 @@ def test_a_copys_trigger_deletes_no_job_of_the_original(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, *, is_renewed: bool, kept: bool
 ) -> None:
     """Somebody marks the copied task as failed."""
-    operator().execute(context())
+    submitted(backend, context())
     (job,) = backend.jobs.values()
     airflow.state = "failed"
     if is_renewed:
@@ -194,7 +177,7 @@ def test_a_trigger_that_cannot_learn_whose_job_it_is_keeps_it(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told of its task's state, and then Airflow's API was gone; with a name of its own nothing is asked."""
-    operator().execute(context())
+    submitted(backend, context())
     (job,) = backend.jobs.values()
     airflow.state = "failed"
 
@@ -216,13 +199,11 @@ def test_a_copys_task_hands_on_the_originals_success_and_touches_nothing(
 ) -> None:
     """The copied trigger has seen it; the original's own task needs the job's object."""
     given = context()
-    operator().execute(given)
-    ((key, job),) = backend.jobs.items()
-    backend.jobs[key] = finished(job)
+    event = event_of(submitted(backend, given), Outcome.SUCCEEDED, result={"phase": "Succeeded"})
+    end_job(backend)
     airflow.variables = {f"{KEY_PREFIX}copy": "here"}
 
-    task = operator(on_finish_action="delete_job", wait_for_completion=True)
-    result = task.execute_complete(given, succeeded(job))
+    result = operator(on_finish_action="delete_job").execute_complete(given, event)
 
     assert result["phase"] == "Succeeded"
     assert (backend.deleted, backend.patches) == ([], [])
@@ -233,10 +214,9 @@ def test_a_copys_task_whose_trigger_has_failed_leaves_the_originals_job_alone(
 ) -> None:
     """Nobody else would wait for it, were it the copy's."""
     given = context()
-    operator().execute(given)
-    (job,) = backend.jobs.values()
+    submission = submitted(backend, given)
     airflow.variables = {f"{KEY_PREFIX}copy": "here"}
-    event = JobEvent(submission=Submission.of(job), error="no connection", retryable=False).to_dict()
+    event = JobEvent(submission=submission, error="no connection", retryable=False).to_dict()
 
     with pytest.raises(AirflowFailException, match="no connection"):
         operator().execute_complete(given, event)
@@ -249,7 +229,7 @@ def test_the_maintenance_of_a_copied_database_looks_at_no_job(
 ) -> None:
     """The original's jobs would look as if nobody waited for them."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
-    operator().execute(context())
+    submitted(backend, context())
     airflow.state = "failed"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://staging.example.com")
 

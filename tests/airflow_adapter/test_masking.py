@@ -10,17 +10,26 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.sdk import PokeReturnValue
 from airflow.sdk.log import mask_secret, redact
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
+from airflow_adapter.stand_ins import (
+    OWNED,
+    ListLogger,
+    StandInTaskInstance,
+    context,
+    event_of,
+    job_object,
+    log_line,
+    operator,
+    pod_object,
+    submitted,
+)
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, failure_reported, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION
-from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
 
 SECRET = "train-12345"  # noqa: S105 - of nobody
+SENSOR = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
 
 
 @pytest.fixture(autouse=True)
@@ -77,25 +87,21 @@ def test_a_sensor_in_a_worker_fails_without_the_secret(backend: ScriptedBackend)
     """Its error quotes the last lines of a job that somebody else submitted."""
     job = job_object("digits", "Failed")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
-    at = "2026-11-20T10:00:00Z"
-    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=1)
-    backend.lines = [LogLine(text=f"ValueError: the token is {SECRET}", timestamp=at, cursor=cursor)]
-    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+    backend.lines = [log_line(1, f"ValueError: the token is {SECRET}")]
 
     with pytest.raises(AirflowFailException, match="the token is \\*\\*\\*"):
-        sensor.poke(context())
+        SENSOR.poke(context())
 
 
 def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: ScriptedBackend) -> None:
     """Whoever declared them chose their names."""
     model = {"uri": f"pvc://c/{SECRET}", "claim": "c", "path": SECRET, "container_path": "/data/m.pt"}
-    owner = {OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
-    job = job_object("digits", "Succeeded", annotations={**owner, OUTPUTS_ANNOTATION: json.dumps({"model": model})})
+    job = job_object("digits", "Succeeded", annotations={**OWNED, OUTPUTS_ANNOTATION: json.dumps({"model": model})})
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
     backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
 
     with pytest.raises(AirflowFailException, match="pvc://c/\\*\\*\\*") as raised:
-        PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False).poke(context())
+        SENSOR.poke(context())
 
     assert SECRET not in str(raised.value)
 
@@ -104,14 +110,10 @@ def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: Scr
     """It reads the last lines of the pods of a job that somebody else submitted."""
     job = job_object("digits", "Succeeded")
     ended = {"exitCode": 1, "reason": "Error", "message": f"no token {SECRET}", "finishedAt": "2026-11-20T10:05:00Z"}
-    meta = {"name": "digits-worker-0", "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"}
-    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]}
-    spec = {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"}
     backend.jobs = {("team", "digits"): job}
-    backend.worlds = [Observation(job=job, pods=[{"metadata": meta, "spec": spec, "status": status}])]
-    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+    backend.worlds = [Observation(job=job, pods=[pod_object("digits-worker-0", {"terminated": ended})])]
 
-    seen = sensor.poke(context())
+    seen = SENSOR.poke(context())
 
     assert isinstance(seen, PokeReturnValue)
     (failed,) = seen.xcom_value["failed_replicas"]
@@ -126,24 +128,19 @@ def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
     """A notifier posts it where everybody reads."""
     ti = StandInTaskInstance()
     given = context(ti)
-    PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False).execute(given)
+    submission = submitted(backend, given)
     ((key, job),) = backend.jobs.items()
     backend.jobs[key] = job | {"status": job_object(condition="Failed")["status"]}
-    at = "2026-11-20T10:00:00Z"
-    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=1)
-    backend.lines = [LogLine(text=f"ValueError: the token is {SECRET}", timestamp=at, cursor=cursor)]
-    ended = {"exitCode": 1, "reason": "Error", "message": f"Traceback\nno: {SECRET}", "finishedAt": at}
-    meta = {"name": f"{job['metadata']['name']}-master-0", "uid": "p", "creationTimestamp": at}
-    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]}
-    pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]}, "status": status}
+    message = f"Traceback\nno: {SECRET}"
+    ended = {"exitCode": 1, "reason": "Error", "message": message, "finishedAt": "2026-11-20T10:00:00Z"}
+    pod = pod_object(f"{submission.ref.name}-master-0", {"terminated": ended})
+    backend.lines = [log_line(1, f"ValueError: the token is {SECRET}")]
     backend.worlds = [Observation(job=backend.jobs[key], pods=[pod])]
     why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", resolution=f"do not say {SECRET}")
-    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why, result={})
-    event = JobEvent(submission=Submission.of(job), conclusion=conclusion)
-    task = PyTorchJobOperator(task_id="train", image="digits", deferrable=False)
+    event = event_of(submission, Outcome.FAILED, diagnosis=why, result={})
 
     with pytest.raises(AirflowException):
-        task.execute_complete(given, event.to_dict()) if deferred else task.execute(given)
+        operator().execute_complete(given, event) if deferred else operator().execute(given)
 
     assert "***" in ti.pushed["diagnosis"]["message"]
     assert SECRET not in json.dumps(ti.pushed)
@@ -174,9 +171,8 @@ def test_a_password_for_the_code_is_masked_from_then_on(where: str) -> None:
     """A name that fits everybody is not: half of a log would be stars."""
     env = {"GIT_SYNC_USERNAME": "annalena", "GIT_SYNC_PASSWORD": "tops3cret", "LR": "0.12345"}
     given = {"env": env} if where == "env" else {"worker": {"env": env}}
-    operator = PyTorchJobOperator(task_id="train", image="digits:1", code="https://git.example/x.git", **given)
 
-    operator._job()
+    operator(code="https://git.example/x.git", **given)._job()
 
     assert masked("annalena tops3cret 0.12345") == "annalena *** 0.12345"
     assert "tops3cret" not in str(redact({"env": env}))  # as it is shown among the rendered fields

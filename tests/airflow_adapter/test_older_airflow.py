@@ -14,15 +14,19 @@ from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable, PutVariable, VariableResult
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
-from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context, job_object
-from fakes import finished
+from airflow_adapter.stand_ins import (
+    OWNED,
+    FakeComms,
+    StandInTaskInstance,
+    context,
+    end_job,
+    job_object,
+    operator,
+    trigger_of,
+)
 from ptjob_provider.airflow import compat, config
-from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.triggers import PyTorchJobTrigger
-from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.installation_id import KEY_PREFIX
-from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,16 +47,8 @@ def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool 
     """Run one try of a task in a process of its own: nothing of the earlier ones is left in Airflow."""
     given = context(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     given["task"].retries = retries
-    operator = PyTorchJobOperator(task_id="train", image="digits", deferrable=False, wait_for_completion=waits)
-    result: dict[str, Any] = operator.execute(given)
+    result: dict[str, Any] = operator(wait_for_completion=waits).execute(given)
     return result
-
-
-def end(backend: ScriptedBackend, condition: str) -> None:
-    """Let the newest job end."""
-    key = list(backend.jobs)[-1]
-    backend.jobs[key] = finished(backend.jobs[key], condition)
-    backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
 
 
 @pytest.mark.usefixtures("comms")
@@ -66,7 +62,7 @@ def test_a_retry_adopts_the_job_that_still_runs(backend: ScriptedBackend) -> Non
 @pytest.mark.usefixtures("comms")
 def test_a_retry_after_a_failed_job_is_the_next_attempt(backend: ScriptedBackend) -> None:
     train(1)
-    end(backend, "Failed")
+    end_job(backend, "Failed")
 
     assert train(2)["attempt"] == 2
 
@@ -74,7 +70,7 @@ def test_a_retry_after_a_failed_job_is_the_next_attempt(backend: ScriptedBackend
 @pytest.mark.usefixtures("comms")
 def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: ScriptedBackend) -> None:
     train(1)
-    end(backend, "Succeeded")
+    end_job(backend, "Succeeded")
 
     assert train(2, waits=True)["attempt"] == 1
     assert backend.created == 1
@@ -97,7 +93,7 @@ def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | N
     """The job has the number of the try that created it, and Airflow that of the last try before the clear."""
     train(1)
     if condition:
-        end(backend, condition)
+        end_job(backend, condition)
 
     assert train(2, max_tries=3)["attempt"] == 2
 
@@ -117,7 +113,7 @@ async def test_cleanup_deletes_the_job_only_on_a_plain_answer(
     backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
 ) -> None:
     """It also runs when a triggerer stops, and nothing tells it why."""
-    job = job_object("digits")
+    job = job_object("digits", annotations=OWNED)
     backend.jobs["team", "digits"] = job
     comms.state = state
 
@@ -127,21 +123,13 @@ async def test_cleanup_deletes_the_job_only_on_a_plain_answer(
 
 
 async def test_cleanup_of_a_sensors_trigger_changes_no_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    job = job_object("digits")
+    job = job_object("digits", annotations=OWNED)
     backend.jobs["team", "digits"] = job
     comms.state = "failed"
 
     await trigger_of(job, hands_off=True).cleanup()
 
     assert backend.jobs
-
-
-def trigger_of(job: Any, **arguments: Any) -> PyTorchJobTrigger:
-    submission = {**Submission.of(job).to_dict(), "instance": "tests"}
-    made = PyTorchJobTrigger(submission=submission, **arguments)
-    made.task_instance = StandInTaskInstance()
-    made._log = ListLogger()
-    return made
 
 
 class AirflowWithoutListing(FakeComms):

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
+from airflow_adapter.stand_ins import (
+    ListLogger,
+    StandInTaskInstance,
+    context,
+    event_of,
+    job_object,
+    operator,
+    pod_object,
+    submitted,
+)
 from ptjob_provider.airflow import outcome
 from ptjob_provider.airflow.compat import HAS_STATE_STORE, TaskDeferralError
-from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import (
     MOST_METRICS,
     JobEvent,
@@ -27,14 +35,14 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
     from fakes import ScriptedBackend
 
+SENSOR = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
 FAILED = {
     "replica": "digits-worker-0",
@@ -62,38 +70,15 @@ OUT_OF_MEMORY = {
 }
 
 
-def operator(**arguments: Any) -> PyTorchJobOperator:
-    return PyTorchJobOperator(
-        **{"task_id": "train", "name": "digits", "image": "digits", "workers": 2, "deferrable": False, **arguments}
-    )
-
-
-def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Submission:
-    """Return a job that this task has submitted."""
-    operator(wait_for_completion=False, **arguments).execute(given)
-    (job,) = backend.jobs.values()
-    return Submission.of(job)
-
-
 def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> Submission:
     """Return a job of this task that has ended; a failed one's worker ran out of memory."""
-    submission = submitted(backend, given, **arguments)
+    submission = submitted(backend, given, workers=2, **arguments)
     ((key, job),) = backend.jobs.items()
     backend.jobs[key] = job | {"status": job_object(condition=condition)["status"]}
     name = next(name for name, rank in submission.ranks.items() if rank == 1)
-    meta = {"name": name, "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"}
-    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": OUT_OF_MEMORY}}]}
-    pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]}, "status": status}
-    backend.worlds = [Observation(job=backend.jobs[key], pods=[pod] if condition == "Failed" else [])]
+    pods = [pod_object(name, {"terminated": OUT_OF_MEMORY})] if condition == "Failed" else []
+    backend.worlds = [Observation(job=backend.jobs[key], pods=pods)]
     return submission
-
-
-def concluded(submission: Submission, outcome: Outcome, **result: Any) -> dict[str, Any]:
-    """Return the trigger's event as it comes out of Airflow's database."""
-    status = JobStatus(phase=JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED)
-    why = WHY if outcome is Outcome.FAILED else None
-    conclusion = JobOutcome(outcome=outcome, status=status, result=result, diagnosis=why)
-    return dict(json.loads(json.dumps(JobEvent(submission=submission, conclusion=conclusion).to_dict())))
 
 
 # --- a failure
@@ -101,32 +86,30 @@ def concluded(submission: Submission, outcome: Outcome, **result: Any) -> dict[s
 
 def test_a_task_whose_job_failed_while_it_waited_tells_why_for_programs(backend: ScriptedBackend) -> None:
     """And what the job used until then, measured or not."""
-    ti = StandInTaskInstance()
-    given = context(ti)
+    given = context()
     submission = ended(backend, given, "Failed")
     name = next(name for name, rank in submission.ranks.items() if rank == 1)
 
     with pytest.raises(AirflowException):
-        operator().execute(given)
+        operator(workers=2).execute(given)
 
-    told = ti.pushed["diagnosis"]
+    told = given["ti"].pushed["diagnosis"]
     assert told == TOLD | {"replica": name, "message": told["message"]}
     assert told["message"].startswith(f"{name} (rank 1) ran out of memory (OOMKilled")
     assert json.loads(json.dumps(told)) == told
-    assert (ti.pushed["usage"]["run_seconds"], ti.pushed["usage"]["replicas"]) == (240.0, {})
+    assert (given["ti"].pushed["usage"]["run_seconds"], given["ti"].pushed["usage"]["replicas"]) == (240.0, {})
 
 
 def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(backend: ScriptedBackend) -> None:
-    """The event is all that it has."""
-    ti = StandInTaskInstance()
-    given = context(ti)
-    event = concluded(submitted(backend, given), Outcome.FAILED, **SECONDS, usage=PEAKS)
+    given = context()
+    submission = submitted(backend, given)
+    event = event_of(submission, Outcome.FAILED, diagnosis=WHY, result={**SECONDS, "usage": PEAKS})
 
     with pytest.raises(AirflowException):
         operator().execute_complete(given, event)
 
-    assert ti.pushed["diagnosis"] == TOLD
-    assert ti.pushed["usage"] == {**SECONDS, **PEAKS}
+    assert given["ti"].pushed["diagnosis"] == TOLD
+    assert given["ti"].pushed["usage"] == {**SECONDS, **PEAKS}
 
 
 @pytest.mark.parametrize(
@@ -141,22 +124,21 @@ def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
     backend: ScriptedBackend, fields: dict[str, Any], cause: str, message: str
 ) -> None:
     """The job may have succeeded; what it used is not known."""
-    ti = StandInTaskInstance()
-    given = context(ti)
+    given = context()
     submission = submitted(backend, given)
     event: dict[str, Any] | None = None
     if "outcome" in fields:
-        event = concluded(submission, fields["outcome"])
+        event = event_of(submission, fields["outcome"], result={})
     elif fields:
         event = JobEvent(submission=submission, **fields).to_dict()
 
     with pytest.raises(AirflowException):
         operator().execute_complete(given, event)
 
-    told = ti.pushed["diagnosis"]
+    told = given["ti"].pushed["diagnosis"]
     assert (told["cause"], told["attempt"], told["replica"]) == (cause, 1 if event else None, "")
     assert message in told["message"]
-    assert "usage" not in ti.pushed
+    assert "usage" not in given["ti"].pushed
 
 
 @pytest.mark.parametrize(
@@ -281,16 +263,15 @@ def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> 
 
 def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(backend: ScriptedBackend) -> None:
     """A template pulls one value by one key."""
-    ti = StandInTaskInstance()
-    given = context(ti)
+    given = context()
     outputs = {"model": "pvc://c/m.pt", "tfevents": "pvc://c/logs"}
     ended(backend, given, "Succeeded", **outputs)
     facts = OutputFacts(exists=True, bytes=9, modified_at=4e9, files=1, scalars={"eval/loss": 0.5, "accuracy": 0.98})
     backend.report = OutputReport(model=facts, tfevents=facts)
 
-    operator(**outputs).execute(given)
+    operator(workers=2, **outputs).execute(given)
 
-    found = {key: value for key, value in ti.pushed.items() if not key.startswith("job_")}
+    found = {key: value for key, value in given["ti"].pushed.items() if not key.startswith("job_")}
     assert found.pop("usage")["queue_seconds"] == 299.0
     if not HAS_STATE_STORE:
         assert found.pop("ptjob_attempt")["attempt"] == 1
@@ -304,14 +285,14 @@ def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(
 
 def test_a_task_that_is_resumed_tells_them_as_well(backend: ScriptedBackend) -> None:
     """What the job has not declared has no key."""
-    ti = StandInTaskInstance()
-    given = context(ti)
-    event = concluded(submitted(backend, given), Outcome.SUCCEEDED, model={"uri": "pvc://c/m.pt"}, tfevents=None)
+    given = context()
+    result = {"model": {"uri": "pvc://c/m.pt"}, "tfevents": None}
+    event = event_of(submitted(backend, given), Outcome.SUCCEEDED, result=result)
 
     operator().execute_complete(given, event)
 
-    assert ti.pushed["model_uri"] == "pvc://c/m.pt"
-    assert not {"tfevents_uri", "diagnosis"} & set(ti.pushed)
+    assert given["ti"].pushed["model_uri"] == "pvc://c/m.pt"
+    assert not {"tfevents_uri", "diagnosis"} & set(given["ti"].pushed)
 
 
 def test_a_training_with_many_scalars_pushes_some_and_says_so() -> None:
@@ -328,7 +309,6 @@ def test_a_training_with_many_scalars_pushes_some_and_says_so() -> None:
 
 @pytest.mark.parametrize("failed", [[], [FAILED]])
 def test_the_log_warns_of_a_success_with_a_replica_that_failed(failed: list[dict[str, object]]) -> None:
-    """And of no other one."""
     log = ListLogger()
 
     log_success(log, REF, {"failed_replicas": failed})
@@ -344,16 +324,15 @@ def test_the_log_warns_of_a_success_with_a_replica_that_failed(failed: list[dict
 def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
     """Of one that failed, and of one that succeeded."""
     lost, done = StandInTaskInstance(), StandInTaskInstance()
-    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
     job = job_object("digits", "Failed")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
     with pytest.raises(AirflowException):
-        sensor.poke(context(lost))
+        SENSOR.poke(context(lost))
     submission = Submission.of(job)
     job = job_object("digits", "Succeeded")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
 
-    sensor.execute_complete(context(done), concluded(submission, Outcome.SUCCEEDED, **SECONDS))
+    SENSOR.execute_complete(context(done), event_of(submission, Outcome.SUCCEEDED, result=SECONDS))
 
     assert (lost.pushed["diagnosis"]["cause"], lost.pushed["diagnosis"]["retryable"]) == ("unknown", False)
     assert lost.pushed["usage"]["queue_seconds"] == done.pushed["usage"]["queue_seconds"] == 300.0
@@ -361,17 +340,16 @@ def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedB
 
 def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBackend) -> None:
     """Another one has its name by now."""
-    ti = StandInTaskInstance()
-    given = context(ti)
-    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+    given = context()
     backend.jobs = {("team", "digits"): job_object("digits")}
-    sensor.poke(given)
+    SENSOR.poke(given)
     backend.jobs = {("team", "digits"): job_object("digits", uid="another")}
 
     with pytest.raises(AirflowException):
-        sensor.poke(given)
+        SENSOR.poke(given)
 
-    assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["retryable"]) == ("deleted", False)
+    told = given["ti"].pushed["diagnosis"]
+    assert (told["cause"], told["retryable"]) == ("deleted", False)
 
 
 # --- the words

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import (
-    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -17,19 +16,17 @@ from airflow.providers.common.compat.sdk import (
 )
 from airflow.sdk import PokeReturnValue
 
-from airflow_adapter.stand_ins import StandInTaskInstance, context, job_object
+from airflow_adapter.stand_ins import OWNED, StandInTaskInstance, context, event_of, job_object
 from airflow_versions import since
-from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
@@ -38,7 +35,9 @@ if TYPE_CHECKING:
 KEY = ("team", "digits")
 MODEL = {"uri": "pvc://c/m.pt", "claim": "c", "path": "m.pt", "container_path": "/data/m.pt"}
 DECLARED = {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL})}
-OURS = {**DECLARED, OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
+OURS = {**DECLARED, **OWNED}
+SUBMISSION = Submission.of(job_object())
+SUCCEEDED = event_of(SUBMISSION, Outcome.SUCCEEDED, result={"phase": "Succeeded"})
 FOUND = OutputReport(model=OutputFacts(exists=True, bytes=10, sha256="ab", modified_at=2e9))
 
 
@@ -51,13 +50,6 @@ def show(backend: ScriptedBackend, job: Manifest | None) -> None:
     """Let this be the job from now on."""
     backend.jobs = {KEY: job} if job else {}
     backend.worlds = [Observation(job=job)]
-
-
-def event(outcome: Outcome, **fields: Any) -> dict[str, Any]:
-    """Return what the trigger fires."""
-    phase = JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED
-    conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=phase), **fields)
-    return JobEvent(submission=Submission.of(job_object()), conclusion=conclusion).to_dict()
 
 
 def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> None:
@@ -130,7 +122,6 @@ def test_on_this_machine_anybodys_outputs_are_looked_at(backend: ScriptedBackend
 
 
 def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBackend) -> None:
-    """It will not succeed by being looked at again."""
     show(backend, job_object("digits", "Failed"))
 
     with pytest.raises(AirflowFailException, match="team/digits"):
@@ -138,7 +129,6 @@ def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBacke
 
 
 def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBackend) -> None:
-    """A success without its model is none."""
     show(backend, job_object("digits", "Succeeded", annotations=OURS))
     backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
 
@@ -232,16 +222,6 @@ def test_a_job_that_may_not_be_looked_for_is_an_error_at_once(backend: ScriptedB
         sensor().poke(context())
 
 
-def test_a_back_end_that_does_not_answer_can_be_asked_again(backend: ScriptedBackend) -> None:
-    """The error is one that Airflow retries."""
-    backend.get_error = ClusterUnavailable("no answer")
-
-    with pytest.raises(AirflowException) as error:
-        sensor().poke(context())
-
-    assert not isinstance(error.value, AirflowFailException)
-
-
 def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None:
     """A job that never comes does not block for ever; soft_fail skips instead."""
     with pytest.raises(AirflowSensorTimeout):
@@ -259,56 +239,50 @@ def test_a_failed_job_skips_the_task_with_soft_fail(backend: ScriptedBackend) ->
 
 
 def test_a_deferrable_sensor_waits_in_the_triggerer_once_the_job_exists(backend: ScriptedBackend) -> None:
-    """The trigger is told to keep its hands off, and has the time that is left."""
-    began = datetime.now(UTC) - timedelta(seconds=100)
+    """The trigger is told to keep its hands off."""
     show(backend, job_object("digits"))
 
     with pytest.raises(TaskDeferred) as deferred:
-        sensor(deferrable=True, timeout=300).execute(context(StandInTaskInstance(start_date=began)))
+        sensor(deferrable=True).execute(context())
 
     trigger = deferred.value.trigger
     assert isinstance(trigger, PyTorchJobTrigger)
     assert trigger.hands_off
     assert trigger.submission["ref"]["uid"] == "u-1"
-    assert deferred.value.timeout is not None
-    assert 190 < deferred.value.timeout.total_seconds() <= 200
 
 
-def test_time_spent_between_reschedules_counts(backend: ScriptedBackend) -> None:
-    """`timeout` is counted from the first look, in whichever process it was."""
-    ti = StandInTaskInstance(first_reschedule=datetime.now(UTC) - timedelta(seconds=250))
+@pytest.mark.parametrize(
+    ("began", "arguments", "left"),
+    [
+        ("start_date", {}, 200),
+        ("first_reschedule", {"mode": "reschedule"}, 200),
+        ("start_date", {"execution_timeout": timedelta(seconds=120)}, 20),
+    ],
+)
+def test_the_trigger_has_the_time_that_is_left(
+    backend: ScriptedBackend, began: str, arguments: dict[str, Any], left: int
+) -> None:
+    """`timeout` counts from the first look, in whichever process it was; the shorter of two limits ends the wait."""
+    ti = StandInTaskInstance(**{began: datetime.now(UTC) - timedelta(seconds=100)})  # type: ignore[arg-type]
     show(backend, job_object("digits"))
 
     with pytest.raises(TaskDeferred) as deferred:
-        sensor(deferrable=True, timeout=300, mode="reschedule").poke(context(ti))
+        sensor(deferrable=True, timeout=300, **arguments).poke(context(ti))
 
     assert deferred.value.timeout is not None
-    assert 40 < deferred.value.timeout.total_seconds() <= 50
-
-
-def test_execution_timeout_holds_while_deferred(backend: ScriptedBackend) -> None:
-    """The shorter of the two ends the wait."""
-    show(backend, job_object("digits"))
-
-    with pytest.raises(TaskDeferred) as deferred:
-        sensor(deferrable=True, timeout=300, execution_timeout=timedelta(seconds=20)).poke(context())
-
-    assert deferred.value.timeout is not None
-    assert deferred.value.timeout.total_seconds() <= 20
+    assert left - 10 < deferred.value.timeout.total_seconds() <= left
 
 
 def test_a_deferrable_sensor_does_not_defer_for_a_job_that_has_ended(backend: ScriptedBackend) -> None:
-    """There is nothing to wait for."""
     show(backend, job_object("digits", "Succeeded"))
 
     assert sensor(deferrable=True).execute(context())["phase"] == "Succeeded"
 
 
 def test_the_resumed_sensor_returns_the_result(backend: ScriptedBackend) -> None:
-    """From the event and another look at the job."""
     show(backend, job_object("digits", "Succeeded"))
 
-    result = sensor().execute_complete(context(), event(Outcome.SUCCEEDED, result={"phase": "Succeeded"}))
+    result = sensor().execute_complete(context(), SUCCEEDED)
 
     assert (result["phase"], result["replicas"][0]["rank"]) == ("Succeeded", 0)
 
@@ -320,7 +294,7 @@ def test_a_success_that_was_seen_stays_one_if_the_job_is_gone_a_moment_later(
     """A short TTL may remove it before the task is resumed."""
     show(backend, instead)
 
-    result = sensor().execute_complete(context(), event(Outcome.SUCCEEDED, result={"phase": "Succeeded"}))
+    result = sensor().execute_complete(context(), SUCCEEDED)
 
     assert result == {"phase": "Succeeded"}
 
@@ -328,15 +302,5 @@ def test_a_success_that_was_seen_stays_one_if_the_job_is_gone_a_moment_later(
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DELETED])
 def test_the_resumed_sensor_fails_with_the_diagnosis(backend: ScriptedBackend, outcome: Outcome) -> None:
     """A retry would only see the same job; not even a retryable diagnosis makes one."""
-    why = Diagnosis.unknown()
-
     with pytest.raises(AirflowFailException, match="team/digits"):
-        sensor().execute_complete(context(), event(outcome, diagnosis=why))
-
-    assert why.cause is Cause.UNKNOWN
-
-
-def test_its_fields_can_be_templates() -> None:
-    """Job name, namespace and connection come from upstream tasks."""
-    way = ("kubernetes_conn_id", "config_file", "cluster_context")
-    assert PyTorchJobSensor.template_fields == ("job_name", "namespace", *way)
+        sensor().execute_complete(context(), event_of(SUBMISSION, outcome, diagnosis=Diagnosis.unknown()))
