@@ -11,6 +11,7 @@ from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 from airflow.sdk._shared.secrets_masker import redact
 
+from ptjob_provider.airflow import config
 from ptjob_provider.airflow import connection as reaching
 from ptjob_provider.airflow.connection import ConnectionArgs, ConnectionMissing
 from ptjob_provider.airflow.hooks import PyTorchJobHook
@@ -109,15 +110,6 @@ def test_the_installation_says_how_often_use_is_measured(
     assert PyTorchJobHook(None).cluster_config().usage_interval == seconds
 
 
-@pytest.mark.parametrize("text", ["-1", "often", "inf"])
-def test_an_interval_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The error names the option."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__USAGE_INTERVAL", text)
-
-    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] usage_interval: .* seconds, or 0 for never"):
-        PyTorchJobHook(None).cluster_config()
-
-
 def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of an hour if it says nothing; it is read before a job is made."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
@@ -126,18 +118,26 @@ def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pyt
     monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "60")
     assert ConnectionArgs().resolve().api_error_timeout == 60
 
-    monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "soon")
-    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] api_error_timeout: 'soon' .* seconds, 0 or more"):
-        ConnectionArgs().resolve()
 
+@pytest.mark.parametrize(
+    ("option", "texts", "allowed"),
+    [
+        ("usage_interval", ["-1", "often", "inf"], "seconds, or 0 for never"),
+        ("api_error_timeout", ["soon"], "seconds, 0 or more"),
+        ("max_log_streams", ["0", "-1", "many", "1.5"], "a whole number above 0"),
+        ("max_log_records_per_second", ["0", "-1", "many", "nan", "inf", ""], "a number above 0"),
+    ],
+)
+def test_an_option_that_is_no_such_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, option: str, texts: list[str], allowed: str
+) -> None:
+    """By its name, and with what is allowed."""
+    read = getattr(config, option, None) or getattr(config.SECTION_OPTIONS, option)
+    for text in texts:
+        monkeypatch.setenv(f"AIRFLOW__PTJOB__{option.upper()}", text)
 
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
-def test_a_number_of_logs_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The error names the option."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_STREAMS", text)
-
-    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] max_log_streams: .* a whole number above 0"):
-        PyTorchJobHook(None).cluster_config()
+        with pytest.raises(InvalidSpec, match=rf"^\[ptjob\] {option}: '{text}' is not allowed; .*{allowed}"):
+            read()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,6 @@ def test_any_other_connection_has_to_be_defined() -> None:
 
 
 def test_the_connections_namespace_is_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For jobs that name none."""
     define(monkeypatch, namespace="team", kube_config_path="/p")
 
     assert ConnectionArgs().resolve().namespace == "team"
@@ -224,7 +223,6 @@ def test_what_leads_a_trigger_to_the_cluster_holds_no_secret(monkeypatch: pytest
 
 
 def test_a_claim_of_a_cluster_is_no_directory_here() -> None:
-    """Said by the option's name."""
     with pytest.raises(UnsupportedByBackend, match=r"\[ptjob\] backend = kubernetes"):
         PyTorchJobHook().local_path("pvc://models/m.pt")
 

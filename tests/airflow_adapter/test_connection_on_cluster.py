@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 NOWHERE = {"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}
 WAYS: dict[str, Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "kube_config_path": lambda path: ({"kube_config_path": str(path)}, {}),
     "kube_config as text": lambda path: ({"kube_config": path.read_text()}, {}),
-    "kube_config as JSON": lambda path: ({"kube_config": yaml.safe_load(path.read_text())}, {}),
-    "config_file": lambda path: ({}, {"config_file": str(path)}),
     "cluster_context": lambda path: (
         {"kube_config_path": str(two_contexts(path)), "cluster_context": "nowhere"},
         {"cluster_context": yaml.safe_load(path.read_text())["current-context"]},

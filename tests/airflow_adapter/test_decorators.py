@@ -77,7 +77,6 @@ def test_a_dry_run_shows_torchrun_where_trainjobs_are_preferred(
 
 @pytest.mark.parametrize("name", ["command", "args", "cmds", "arguments"])
 def test_a_command_is_refused(name: str) -> None:
-    """The function is what runs."""
     with pytest.raises(InvalidSpec, match=f"@task.pytorch_job: {name}: .* is not allowed"):
         made(rated, CONFIG, **{name: ["python"]})
 
@@ -98,7 +97,6 @@ def test_what_cannot_travel_is_refused_when_the_dag_is_parsed() -> None:
 
 
 def test_a_mapped_task_has_the_arguments_of_each() -> None:
-    """They are checked when they are known."""
     with DAG("mapped", schedule=None) as dag:
         pytorch_job_task(rated, image="digits").expand(config=[CONFIG, CONFIG])
 

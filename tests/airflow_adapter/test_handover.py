@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -124,16 +122,3 @@ def test_a_job_mounts_the_output_by_the_short_form() -> None:
     (mount,) = job.volumes or ()
     assert (mount.claim, mount.mount_path, mount.read_only) == ("digits", "/mnt/outputs/train-model", True)
     assert job.args == ("/mnt/outputs/train-model/models/run 1/model.pt",)
-
-
-def test_a_dag_file_pays_for_the_models_only_when_it_mounts_something() -> None:
-    """Importing the module and describing an output load no Kubernetes client."""
-    program = """
-import sys
-from ptjob_provider.airflow.handover import OutputVolume
-print(OutputVolume.of_task("train").short, "kubernetes" in sys.modules)
-"""
-
-    said = subprocess.check_output([sys.executable, "-c", program], text=True)
-
-    assert said.splitlines()[-1].endswith("/mnt/outputs/train-model:ro False")

@@ -44,7 +44,6 @@ def test_local_is_this_machine(local: Path) -> None:
 def test_a_wrong_option_is_named(
     monkeypatch: pytest.MonkeyPatch, local: Path, option: str, value: str, said: str
 ) -> None:
-    """With what is allowed."""
     monkeypatch.setenv(f"AIRFLOW__PTJOB__{option.upper()}", value)
 
     with pytest.raises(InvalidSpec, match=f"{option.removeprefix('local_')}.*({said})"):
@@ -74,7 +73,6 @@ def test_the_options_become_the_back_ends_configuration(
 
 
 def test_secrets_are_masked_in_airflows_logs(monkeypatch: pytest.MonkeyPatch, local: Path) -> None:
-    """From the moment on that a job could print them."""
     monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_SECRETS", json.dumps({"wandb": {"token": CANARY}}))
 
     PyTorchJobHook().backend()

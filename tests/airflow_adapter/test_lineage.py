@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
@@ -38,7 +35,6 @@ def test_an_address_is_a_place(uri: str, expected: tuple[str, str]) -> None:
 
 
 def test_inputs_are_inlets_and_what_was_claimed_each_once() -> None:
-    """With the version of the data."""
     inlets = [Asset("in", uri="s3://bucket/in"), AssetAlias("any"), "text"]
 
     found = data_of(inlets, ["s3://bucket/in", "pvc://data/more"], "5-0f")
@@ -66,12 +62,3 @@ def test_what_was_not_declared_is_no_output() -> None:
 
     assert (only.version, len(only.fields)) == ("", MAX_FIELDS)
     assert outputs_of(model_extra({**RESULT, "model": None, "tfevents": None})) == []
-
-
-def test_nothing_of_the_openlineage_provider_is_imported_with_the_operator() -> None:
-    """Neither where it is installed nor where it is not."""
-    seen = "import sys, ptjob_provider.airflow.operators; print(*sys.modules)"
-
-    modules = subprocess.check_output([sys.executable, "-c", seen], text=True).split()
-
-    assert not [name for name in modules if "openlineage" in name and not name.startswith("airflow.providers.common")]

@@ -95,7 +95,6 @@ def test_an_asset_gets_it_and_an_alias_gets_the_model_as_an_asset() -> None:
 
 @pytest.mark.parametrize("model", [None, {**MODEL, "uri": "airflow://models/7.pt"}])
 def test_a_model_that_cannot_be_an_asset_fails_no_training(model: dict[str, Any] | None) -> None:
-    """It is said instead."""
     alias, events, log = AssetAlias("digits-models"), OutletEventAccessors(), ListLogger()
 
     publish({"outlet_events": events}, [alias], model_extra({**RESULT, "model": model}), log)
@@ -108,10 +107,8 @@ def test_a_model_that_cannot_be_an_asset_fails_no_training(model: dict[str, Any]
     ("version", "expected"), [(REVISION, REVISION), ("f" * 64, "f" * 64), (None, None), ("v1.2", None), ("", None)]
 )
 def test_the_revision_is_that_of_the_bundle_if_it_is_a_commit(version: str | None, expected: str | None) -> None:
-    """Other bundles have other versions."""
     assert revision_of(SimpleNamespace(bundle_instance=SimpleNamespace(version=version))) == expected
 
 
 def test_a_task_without_a_bundle_has_no_revision() -> None:
-    """As in tests."""
     assert revision_of(SimpleNamespace()) is None

@@ -50,14 +50,12 @@ def test_what_is_explained_is_theirs_and_not_ours() -> None:
 
 @pytest.mark.parametrize("alias", VALUES)
 def test_an_alias_sets_the_field(alias: str) -> None:
-    """With the value as it was given."""
     task: Any = PyTorchJobOperator(task_id="train", image="digits", **{alias: VALUES[alias]})
 
     assert getattr(task, ALIASES[alias]) is VALUES[alias]
 
 
 def test_their_start_up_limits_are_ours() -> None:
-    """The same clocks."""
     task = PyTorchJobOperator(task_id="train", image="digits", startup_timeout_seconds=5, schedule_timeout_seconds=6)
 
     assert task.limits == {"start_timeout": 5, "queue_timeout": 6}
@@ -97,16 +95,7 @@ def test_what_happens_anyway_may_be_asked_for(name: str) -> None:
         PyTorchJobOperator(task_id="train", image="digits", **{name: "else"})
 
 
-def test_an_unknown_argument_is_a_type_error() -> None:
-    """As with every operator, and with the name that was meant."""
-    with pytest.raises(
-        TypeError, match=r"imagee: 'digits'.* PyTorchJobOperator has no such argument; did you mean image"
-    ):
-        PyTorchJobOperator(task_id="train", imagee="digits")
-
-
 def test_their_names_work_in_default_args(backend: ScriptedBackend) -> None:
-    """Where a whole DAG's tasks have them."""
     with DAG("training", schedule=None, default_args={"env_vars": {"LEVEL": "debug"}, "namespace": "team"}):
         task = PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False)
 

@@ -28,21 +28,15 @@ KINDS = ("operators", "sensors", "hooks", "triggers")
 
 
 def test_airflow_finds_and_accepts_the_provider() -> None:
-    """Its own manager has read the entry point, against its own schema."""
+    """Its own manager has read the entry point, and leaves out what its schema does not allow."""
     found = ProvidersManager().providers["ptjob-provider"]
 
     assert found.version == ptjob_provider.__version__
     assert found.data["config"]["ptjob"]["options"].keys() == OPTIONS.keys()
 
 
-def test_it_is_valid_by_airflows_schema() -> None:
-    """Airflow only warns about a provider that is not, and leaves it out."""
-    ProvidersManager()._provider_schema_validator.validate(INFO)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_module_that_it_lists_exists(kind: str) -> None:
-    """Each can be imported."""
     modules = [importlib.import_module(name) for entry in INFO[kind] for name in entry["python-modules"]]
 
     assert modules
@@ -50,7 +44,6 @@ def test_every_module_that_it_lists_exists(kind: str) -> None:
 
 @pytest.mark.parametrize("path", [*INFO["integrations"][0]["how-to-guide"], INFO["integrations"][0]["logo"]])
 def test_every_page_and_picture_that_it_lists_exists(path: str) -> None:
-    """In the repository, as in a community provider's."""
     assert (ROOT / path.removeprefix("/")).is_file()
 
 
@@ -131,7 +124,6 @@ def test_every_option_is_documented(name: str) -> None:
 
 
 def test_every_option_that_is_read_is_listed() -> None:
-    """And none is listed that nobody reads."""
     files = [*Path(config.__file__).parent.glob("*.py"), Path(options.__file__)]
     source = "\n".join(path.read_text() for path in files)
 
