@@ -42,9 +42,7 @@ with DAG("arrive", schedule=None):
     drop()
 
 with DAG("retrain", schedule=[ARRIVED], max_active_runs=1):
-    claim = ClaimBatchesOperator(
-        task_id="claim", ledger=LEDGER, inlets=[ARRIVED], manifest=f"{SEEN}/{{{{ run_id }}}}.manifest"
-    )
+    claim = ClaimBatchesOperator(task_id="claim", ledger=LEDGER, inlets=[ARRIVED])
     train = PyTorchJobOperator(
         task_id="train",
         image="digits",
@@ -99,7 +97,6 @@ def main() -> None:
     arrive("b5")
     retrain("after")
     dags["consume"].test()
-    retrain("last")
 
 
 if __name__ == "__main__":

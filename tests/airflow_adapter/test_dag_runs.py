@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from airflow_adapter.own_home import make_home
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DAGS = ("plain", "deferred", "mapped", "failing", "sensed", "sensed_deferred", "objects")
+DAGS = ("plain", "deferred", "sensed", "sensed_deferred", "objects")
 LOCAL_SETTINGS = """
 def pod_mutation_hook(pod):
     if pod.metadata.labels["dag_id"] == "objects":
@@ -66,20 +65,6 @@ def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
     assert [ran.log(dag_id).count(f"rank 0 line {number}") for number in range(3)] == [1, 1, 1]
 
 
-def test_mapped_tasks_have_a_job_each(ran: Ran) -> None:
-    """Names differ by the map index, and so do the outputs."""
-    results = ran.result("mapped")
-
-    assert [result["model"]["bytes"] for result in results] == [7, 8]
-    assert len({result["job"]["name"] for result in results}) == 2
-
-
-def test_a_failure_is_diagnosed_in_its_first_line(ran: Ran) -> None:
-    """Which replica, why, what to do next."""
-    assert ran.state("failing") == "failed"
-    assert "rank 0) exited with code 1: ValueError: the learning rate is not a number." in ran.log("failing")
-
-
 @pytest.mark.parametrize("dag_id", ["sensed", "sensed_deferred"])
 def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, dag_id: str) -> None:
     """Of exactly that job, and with its model."""
@@ -96,11 +81,3 @@ def test_objects_and_hooks_reach_the_program(ran: Ran) -> None:
     assert ran.state("objects") == "success"
     assert "DAY=day 7 PLAIN=5 HOOKED=train-it-" in ran.log("objects")
     assert "-master-0 BELOW=train_it" in ran.log("objects")
-
-
-def test_a_dry_run_prints_the_manifest(ran: Ran) -> None:
-    """As YAML, and nothing is started."""
-    manifest = yaml.safe_load(ran.log("dry"))
-
-    assert manifest["kind"] == "PyTorchJob"
-    assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 1

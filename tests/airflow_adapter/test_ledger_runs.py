@@ -39,11 +39,6 @@ class Story:
         """What the training that succeeded had been given, and of which version."""
         return list(json.loads(self.seen.joinpath(f"{self.run_id(name)}.read").read_text()))
 
-    def manifest(self, name: str) -> list[dict[str, Any]]:
-        """What the manifest says."""
-        text = self.seen.joinpath(f"{self.run_id(name)}.manifest").read_text()
-        return [json.loads(line) for line in text.splitlines()]
-
     def log(self, name: str) -> str:
         return self.output.partition(f"=== {name}\n")[2].partition("=== ")[0]
 
@@ -60,7 +55,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return Story(seen=home.seen, output=home.run("ledger_dags.py"))
 
 
-@pytest.mark.parametrize("name", ["nothing", "again", "last"])
+@pytest.mark.parametrize("name", ["nothing", "again"])
 def test_a_run_without_new_batches_is_skipped(story: Story, name: str) -> None:
     """Before anything has arrived; after a training has had everything; and no training begins."""
     assert story.states(name) == ["skipped", "skipped"]
@@ -87,17 +82,6 @@ def test_batches_of_a_training_that_failed_are_new_again(story: Story) -> None:
     assert story.told("after")["new"] == ["b3", "b4", "b5"]
     assert story.read("after")[0] == ["b1", "b2", "b3", "b4", "b5"]
     assert "2 batches of the run" in story.log("after")
-
-
-def test_the_manifest_says_which_are_new(story: Story) -> None:
-    """For each batch that the training reads."""
-    lines = story.manifest("after")
-
-    assert [(line["uri"], line["new"]) for line in lines] == [
-        *(("b1", False), ("b2", False)),
-        *(("b3", True), ("b4", True), ("b5", True)),
-    ]
-    assert story.told("after")["manifest"].endswith(".manifest")
 
 
 def test_a_consumer_reads_the_model_from_the_outlets_event(story: Story) -> None:

@@ -257,12 +257,3 @@ def trained_on(airflow: Airflow, said: str) -> dict[str, Any]:
     """Return what lies beside the model of a run."""
     (path,) = set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\); model: (\S+)", said))
     return dict(json.loads(Path(path).with_name("trained_on.json").read_text()))
-
-
-def test_a_retraining_for_which_nothing_is_new_is_skipped(airflow: Airflow, retrained: list[str]) -> None:
-    """Whoever starts it by hand, or hears of a batch twice, trains nothing."""
-    ended = airflow.run("digits_retraining")
-
-    assert ended.returncode == 0, ended.stdout
-    assert "No new batches" in ended.stdout
-    assert "was submitted" not in ended.stdout

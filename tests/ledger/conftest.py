@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ptjob_provider.retraining.ledger import LedgerStore
+
 if importlib.util.find_spec("sqlalchemy") is None:
     collect_ignore_glob = ["*"]
 
@@ -51,3 +53,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def name(request: pytest.FixtureRequest) -> str:
     """Return the name of the test's own ledger."""
     return request.node.name[:200]
+
+
+@pytest.fixture
+def store(url: str, name: str) -> Iterator[LedgerStore]:
+    """An empty ledger."""
+    from ptjob_provider.retraining.ledger import LedgerStore  # noqa: PLC0415 - not without Airflow
+
+    with LedgerStore(url, name) as store:
+        yield store

@@ -47,71 +47,64 @@ def earlier(claimed: Claimed) -> list[str]:
     return [each.id for each in claimed.handover.earlier]
 
 
-def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(url: str, name: str) -> None:
-    """With everything that was told of it."""
+def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(store: LedgerStore) -> None:
     told = [batch("b2"), batch("b1"), Batch(id="b3@1", uri="pvc://data/b3", modified="2026-11-22T00:00:00Z")]
-    with LedgerStore(url, name) as store:
-        store.record(told[:2])
-        store.record(told[2:])
+    store.record(told[:2])
+    store.record(told[2:])
 
-        claimed = claim(store, "first")
+    claimed = claim(store, "first")
 
     assert list(claimed.handover.new) == told
     assert earlier(claimed) == []
 
 
-def test_a_batch_is_known_once(url: str, name: str) -> None:
+def test_a_batch_is_known_once(store: LedgerStore) -> None:
     """However often it is told of, in one event or in several."""
-    with LedgerStore(url, name) as store:
-        assert store.record([batch("b1"), batch("b1"), batch("b2")]) == 2
-        assert store.record([batch("b2"), batch("b3")]) == 1
-        assert store.record([]) == 0
+    assert store.record([batch("b1"), batch("b1"), batch("b2")]) == 2
+    assert store.record([batch("b2"), batch("b3")]) == 1
+    assert store.record([]) == 0
 
-        assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
+    assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
 
 
-def test_whatever_is_a_batch_can_be_kept(url: str, name: str) -> None:
+def test_whatever_is_a_batch_can_be_kept(store: LedgerStore) -> None:
     """The longest texts and the greatest numbers, as far as a batch may have them."""
     fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**53 - 1, "bytes": 2**53 - 1, "modified": "m" * 40}
-    with LedgerStore(url, name) as store:
-        store.record([Batch.from_dict(fields)])
+    store.record([Batch.from_dict(fields)])
 
-        assert [each.to_dict() for each in claim(store, "first").handover.new] == [fields]
+    assert [each.to_dict() for each in claim(store, "first").handover.new] == [fields]
 
 
-def test_what_one_run_has_claimed_another_does_not_get(url: str, name: str) -> None:
+def test_what_one_run_has_claimed_another_does_not_get(store: LedgerStore) -> None:
     """While the first may still train; what arrives meanwhile is the second's, all together."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.record([batch("b2")])
-        store.record([batch("b3")])
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b2")])
+    store.record([batch("b3")])
 
-        assert new(claim(store, "second")) == ["b2@1", "b3@1"]
-        assert new(claim(store, "third")) == []
+    assert new(claim(store, "second")) == ["b2@1", "b3@1"]
+    assert new(claim(store, "third")) == []
 
 
-def test_what_a_training_has_had_is_had_by_later_ones(url: str, name: str) -> None:
+def test_what_a_training_has_had_is_had_by_later_ones(store: LedgerStore) -> None:
     """It is in every later training, and never new again."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.record([batch("b2")])
-        second = claim(store, "second", ReservationState.HAD)
-        third = claim(store, "third", ReservationState.HAD)
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b2")])
+    second = claim(store, "second", ReservationState.HAD)
+    third = claim(store, "third", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b2@1"])
     assert (earlier(third), new(third)) == (["b1@1", "b2@1"], [])
 
 
-def test_the_batches_of_a_run_that_failed_are_new_again(url: str, name: str) -> None:
+def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> None:
     """In the order in which they came, before those that came later."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.record([batch("b2")])
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b2")])
 
-        second = claim(store, "second", ReservationState.FREE)
+    second = claim(store, "second", ReservationState.FREE)
 
     assert (earlier(second), new(second)) == ([], ["b1@1", "b2@1"])
     assert [(each.claimant.run_id, each.batches, state) for each, state in second.settled] == [
@@ -119,119 +112,109 @@ def test_the_batches_of_a_run_that_failed_are_new_again(url: str, name: str) -> 
     ]
 
 
-def test_the_same_run_gets_its_own_again(url: str, name: str) -> None:
+def test_the_same_run_gets_its_own_again(store: LedgerStore) -> None:
     """A retry of its claim, also if others have claimed meanwhile; with what is new unless it has trained."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.record([batch("b2")])
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b2")])
 
-        assert new(claim(store, "first", more=False)) == ["b1@1"]
-        assert new(claim(store, "first")) == ["b1@1", "b2@1"]
-        assert new(claim(store, "second")) == []
+    assert new(claim(store, "first", more=False)) == ["b1@1"]
+    assert new(claim(store, "first")) == ["b1@1", "b2@1"]
+    assert new(claim(store, "second")) == []
 
 
-def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(url: str, name: str) -> None:
+def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(store: LedgerStore) -> None:
     """They stay its own; what is new besides is a claim for itself, and new again if this training fails."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        claim(store, "second", ReservationState.HAD)
-        store.record([batch("b2")])
+    store.record([batch("b1")])
+    claim(store, "first")
+    claim(store, "second", ReservationState.HAD)
+    store.record([batch("b2")])
 
-        again = claim(store, "first")
-        after = claim(store, "second", ReservationState.FREE)
+    again = claim(store, "first")
+    after = claim(store, "second", ReservationState.FREE)
 
     assert (earlier(again), new(again)) == ([], ["b1@1", "b2@1"])
     assert (earlier(after), new(after)) == (["b1@1"], ["b2@1"])
 
 
-def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(url: str, name: str) -> None:
-    """Cleared as a whole."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        claim(store, "second", ReservationState.FREE)
+def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(store: LedgerStore) -> None:
+    store.record([batch("b1")])
+    claim(store, "first")
+    claim(store, "second", ReservationState.FREE)
 
-        assert new(claim(store, "first")) == []
-        store.record([batch("b2")])
-        assert new(claim(store, "first")) == ["b2@1"]
-        store.check(run("first"))
+    assert new(claim(store, "first")) == []
+    store.record([batch("b2")])
+    assert new(claim(store, "first")) == ["b2@1"]
+    store.check(run("first"))
 
 
-def test_a_training_may_only_begin_with_batches_of_its_own(url: str, name: str) -> None:
+def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -> None:
     """Cleared alone, after its run had failed: the text says who has them now, and what to do."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.check(run("first"))
+    claim(store, "second", ReservationState.FREE)
+
+    with pytest.raises(ClaimLost, match=r"given to run second after it had failed.*Clear its claim as well"):
         store.check(run("first"))
-        claim(store, "second", ReservationState.FREE)
-
-        with pytest.raises(ClaimLost, match=r"given to run second after it had failed.*Clear its claim as well"):
-            store.check(run("first"))
-        store.check(run("second"))
-        with pytest.raises(ClaimLost, match="run third of retrain has claimed no batches in the ledger"):
-            store.check(run("third"))
-        with pytest.raises(ClaimLost, match="of another has claimed no batches"):
-            store.check(run("second", dag_id="another"))
+    store.check(run("second"))
+    with pytest.raises(ClaimLost, match="run third of retrain has claimed no batches in the ledger"):
+        store.check(run("third"))
+    with pytest.raises(ClaimLost, match="of another has claimed no batches"):
+        store.check(run("second", dag_id="another"))
 
 
-def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(url: str, name: str) -> None:
+def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(store: LedgerStore) -> None:
     """Airflow was asked before it was cleared, and the answer is used after it has begun: it does not hold any more."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        stale = [(each, ReservationState.FREE) for each in store.open_claims()]
-        store.check(run("first"))
+    store.record([batch("b1")])
+    claim(store, "first")
+    stale = [(each, ReservationState.FREE) for each in store.open_claims()]
+    store.check(run("first"))
 
-        second = store.claim(run("second"), stale, may_claim_more=True)
+    second = store.claim(run("second"), stale, may_claim_more=True)
 
-        assert new(second) == []
-        assert [state for _, state in second.settled] == [ReservationState.TAKEN]
-        store.check(run("first"))
-        assert [each.claimant.run_id for each in store.open_claims()] == ["first"]
+    assert new(second) == []
+    assert [state for _, state in second.settled] == [ReservationState.TAKEN]
+    store.check(run("first"))
+    assert [each.claimant.run_id for each in store.open_claims()] == ["first"]
 
 
-def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(url: str, name: str) -> None:
+def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(store: LedgerStore) -> None:
     """The same for a run that was cleared as a whole."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        stale = [(each, ReservationState.FREE) for each in store.open_claims()]
-        claim(store, "first")
+    store.record([batch("b1")])
+    claim(store, "first")
+    stale = [(each, ReservationState.FREE) for each in store.open_claims()]
+    claim(store, "first")
 
-        assert new(store.claim(run("second"), stale, may_claim_more=True)) == []
+    assert new(store.claim(run("second"), stale, may_claim_more=True)) == []
 
 
-def test_a_success_is_reported_until_the_training_begins_again(url: str, name: str) -> None:
+def test_a_success_is_reported_until_the_training_begins_again(store: LedgerStore) -> None:
     """For a run that Airflow forgets; nothing is noted for a run that has claimed nothing."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.report(run("first"))
-        store.report(run("second"))
-        reported = [each.reported for each in store.open_claims()]
-        store.check(run("first"))
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.report(run("first"))
+    store.report(run("second"))
+    reported = [each.reported for each in store.open_claims()]
+    store.check(run("first"))
 
-        assert reported == [True]
-        assert [each.reported for each in store.open_claims()] == [False]
+    assert reported == [True]
+    assert [each.reported for each in store.open_claims()] == [False]
 
 
-def test_a_batch_that_is_written_anew_is_a_new_one(url: str, name: str) -> None:
+def test_a_batch_that_is_written_anew_is_a_new_one(store: LedgerStore) -> None:
     """While the first version is being trained on."""
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        claim(store, "first")
-        store.record([batch("b1", "2")])
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b1", "2")])
 
-        second = claim(store, "second", ReservationState.HAD)
+    second = claim(store, "second", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b1@2"])
     assert second.handover.to_dict()["all"] == ["s3://in/b1"]
 
 
 def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
-    """Each series of models has its own."""
     with LedgerStore(url, f"{name}-a") as one, LedgerStore(url, f"{name}-b") as other:
         one.record([batch("b1")], source="drop", until="1")
         other.record([batch("b1")])
@@ -241,15 +224,14 @@ def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
         assert (one.read_until("drop"), other.read_until("drop")) == ("1", None)
 
 
-def test_how_far_events_were_read_only_grows(url: str, name: str) -> None:
+def test_how_far_events_were_read_only_grows(store: LedgerStore) -> None:
     """A page that is read again, or by two, takes nothing back."""
-    with LedgerStore(url, name) as store:
-        store.record([], source="drop", until="2026-11-22T02")
-        store.record([], source="drop", until="2026-11-22T01")
-        store.record([], source="other", until="2026-11-22T00")
+    store.record([], source="drop", until="2026-11-22T02")
+    store.record([], source="drop", until="2026-11-22T01")
+    store.record([], source="other", until="2026-11-22T00")
 
-        assert store.read_until("drop") == "2026-11-22T02"
-        assert store.read_until("other") == "2026-11-22T00"
+    assert store.read_until("drop") == "2026-11-22T02"
+    assert store.read_until("other") == "2026-11-22T00"
 
 
 def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
@@ -262,28 +244,24 @@ def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
         assert [each.claimant for each in store.open_claims()] == [run("first")]
 
 
-def test_a_change_that_fails_changes_nothing(url: str, name: str) -> None:
+def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
     """The second row cannot be written, so the first is not, and how far was read stays."""
     too_long = Batch(id="b2", uri="s3://in/b2", modified="m" * 50, bytes=2**80)
-    with LedgerStore(url, name) as store:
-        with pytest.raises((LedgerUnavailable, OverflowError)):
-            store.record([batch("b1"), too_long], source="drop", until="1")
+    with pytest.raises((LedgerUnavailable, OverflowError)):
+        store.record([batch("b1"), too_long], source="drop", until="1")
 
-        assert new(claim(store, "first")) == []
-        assert store.read_until("drop") is None
-
-
-def started(url: str, name: str, run_id: str, moment: float, known: list[str]) -> subprocess.Popen[str]:
-    """Start a process that claims at that moment."""
-    arguments = [url, name, run_id, str(moment), json.dumps(known)]
-    return subprocess.Popen([sys.executable, HERE / "claimants.py", *arguments], stdout=subprocess.PIPE, text=True)
+    assert new(claim(store, "first")) == []
+    assert store.read_until("drop") is None
 
 
-def answers(processes: list[subprocess.Popen[str]]) -> list[dict[str, list[str]]]:
-    """Return what they got, once all have ended."""
-    told = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return [json.loads(each) for each in told]
+def test_what_a_failed_run_leaves_goes_to_the_first_that_claims_it(store: LedgerStore) -> None:
+    """Two have seen that it is over; the answer of the second one does not hold any more."""
+    store.record([batch("b1")])
+    claim(store, "failed")
+    over = [(each, ReservationState.FREE) for each in store.open_claims()]
+
+    assert new(store.claim(run("first"), over, may_claim_more=True)) == ["b1@1"]
+    assert new(store.claim(run("second"), over, may_claim_more=True)) == []
 
 
 def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
@@ -291,27 +269,15 @@ def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
     everything = [f"b{number:03}" for number in range(200)]
     moment = time.time() + 3
 
-    processes = [
-        started(url, name, f"run-{n}", moment, everything[n * 5 :: -1] + everything[n * 20 :]) for n in range(8)
-    ]
-    got = [each for answer in answers(processes) for each in answer["new"]]
+    processes = []
+    for n in range(8):
+        known = json.dumps(everything[n * 5 :: -1] + everything[n * 20 :])
+        command = [sys.executable, HERE / "claimants.py", url, name, f"run-{n}", str(moment), known]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    answers = [process.communicate(timeout=120)[0] for process in processes]
 
-    assert sorted(got) == everything
-
-
-def test_what_a_failed_run_leaves_goes_to_one_of_those_that_race_for_it(url: str, name: str) -> None:
-    """All see that it is over; one settles it, and has all of its batches."""
-    everything = [f"b{number}" for number in range(50)]
-    with LedgerStore(url, name) as store:
-        store.record([Batch(id=each, uri=f"s3://in/{each}") for each in everything])
-        claim(store, "failed-before")
-    moment = time.time() + 3
-
-    told = answers([started(url, name, f"run-{n}", moment, []) for n in range(6)])
-
-    assert sorted(len(answer["new"]) for answer in told) == [0, 0, 0, 0, 0, 50]
-    assert [answer["released"] for answer in told if answer["new"]] == [["failed-before"]]
-    assert [answer["released"] for answer in told if not answer["new"]] == [[]] * 5
+    assert [process.returncode for process in processes] == [0] * 8
+    assert sorted(each for answer in answers for each in json.loads(answer)) == everything
 
 
 def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) -> None:
@@ -343,7 +309,6 @@ def test_an_address_that_can_hold_no_ledger_is_refused(url: str, said: str) -> N
 
 
 def test_an_address_needs_no_driver(database: str, name: str) -> None:
-    """The one that is installed is taken."""
     with LedgerStore(database.replace("+psycopg2", ""), name) as store:
         assert store.record([batch("b1")]) == 1
 
