@@ -28,30 +28,6 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
         ["worker-0 (rank 1)", "NameError: name 'optimiser' is not defined", "Fix the training code"],
         "NameError: name 'optimiser' is not defined",
     ),
-    "an exit code": (
-        ["exit_with", "7", "1"],
-        {"workers": 2},
-        ["worker-0 (rank 1)", "code 7: its last line is “giving up”", "See its log"],
-        "",
-    ),
-    "kill -9": (
-        ["killed", "1"],
-        {"workers": 2},
-        ["worker-0 (rank 1)", "SIGKILL", "whether the node ran out of memory"],
-        "allocating",
-    ),
-    "a missing program": (
-        [],
-        {"command": ["trian.py"]},
-        ["master-0 (rank 0)", '"trian.py"', "Correct the command or the image"],
-        "",
-    ),
-    "a hang past the job's deadline": (
-        ["hang"],
-        {"workers": 2, "active_deadline_seconds": 12},
-        ["master-0 (rank 0)", "its active deadline", "Give it more time (active_deadline_seconds"],
-        "rank 0 waits for its peers",
-    ),
     "a missing output": (
         ["no_output"],
         {"model": "pvc://runs/missing/model.pt"},
@@ -59,16 +35,14 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
         "forgot to save",
     ),
 }
-RETRIED = {"an exit code", "kill -9"}
-"""Of these nobody knows that they would come again: their tasks have no retries."""
 
 
 @pytest.fixture(scope="module")
 def failed(lab: Lab) -> dict[str, TaskRun]:
-    """Start all of them at once, alternately deferred and in a worker; only those of `RETRIED` may be retried."""
+    """Start all of them at once, alternately deferred and in a worker; other ways to fail are in tests/contract."""
     modes = ("defer_3", "wait_3")
     tasks = {
-        name: lab.start("defer_0" if name in RETRIED else modes[number % 2], *args, **conf)
+        name: lab.start(modes[number % 2], *args, **conf)
         for number, (name, (args, conf, _, _)) in enumerate(FAILURES.items())
     }
     for task in tasks.values():
@@ -78,10 +52,7 @@ def failed(lab: Lab) -> dict[str, TaskRun]:
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_the_first_line_says_which_replica_why_and_what_to_do(failed: dict[str, TaskRun], name: str) -> None:
-    """Nobody has to search: replica, cause and advice come first, then that replica's last lines.
-
-    One last line alone stands in the first line, and is not repeated.
-    """
+    """Nobody has to search: replica, cause and advice come first, then that replica's last lines."""
     task = failed[name]
     _, _, wanted, tail = FAILURES[name]
 
@@ -95,7 +66,7 @@ def test_the_first_line_says_which_replica_why_and_what_to_do(failed: dict[str, 
     assert not runs(task.ref)
 
 
-@pytest.mark.parametrize("name", [name for name in FAILURES if name not in RETRIED])
+@pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_that_a_retry_cannot_help_is_tried_once(failed: dict[str, TaskRun], name: str) -> None:
     """retries=3 is for what may pass, not for what is there again each time."""
     assert failed[name].now["try_number"] == 1

@@ -41,24 +41,6 @@ def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab
     assert found == []
 
 
-def test_a_secret_in_a_programs_last_words_is_told_to_nobody(lab: Lab) -> None:
-    """The diagnosis quotes them, in the task's log, in the trigger's event and on the job: without the secret.
-
-    What the program's pod says of its own end is a part of its log.
-    """
-    failing = [lab.start(f"{mode}_secret", "fail_with_secret") for mode in ("wait", "defer")]
-
-    states = [task.wait() for task in failing]
-    jobs = [lab.root / "jobs" / task.ref.namespace / task.ref.name / "object.json" for task in failing]
-
-    assert states == ["failed", "failed"]
-    for task in failing:
-        assert "ValueError: the token *** is refused" in task.errors()[0]
-    assert [CANARY in job.read_text() for job in jobs] == [False, False]
-    assert files_with(lab.stack.config.home, CANARY) == []
-    assert tables_with(lab.stack.database_url, CANARY) == []
-
-
 def kept_files_with(folder: Path, text: str) -> list[Path]:
     """Return the files below the folder that contain the text; what a program itself prints is in its own log."""
     printed = set(folder.glob("jobs/*/*/logs/**/*"))

@@ -82,28 +82,6 @@ def raise_on(rank: str) -> None:
     time.sleep(3600)
 
 
-def exit_with(code: str, rank: str = "0") -> None:
-    """End one rank with an exit code; the others wait until they are stopped."""
-    if int(rank) == RANK:
-        say("giving up")
-        sys.exit(int(code))
-    time.sleep(3600)
-
-
-def killed(rank: str = "0") -> None:
-    """End one rank as the kernel ends a process that took too much; the others wait until they are stopped."""
-    if int(rank) == RANK:
-        say("allocating")
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(3600)
-
-
-def hang() -> None:
-    """Get nowhere."""
-    say(f"rank {RANK} waits for its peers")
-    time.sleep(3600)
-
-
 def no_output() -> None:
     """End well without the model."""
     say("forgot to save")
@@ -129,11 +107,6 @@ def secret(name: str) -> None:
     say(f"token of {len(value)} characters")
     wait_for(name)
     say(f"the token is {value}")
-
-
-def fail_with_secret() -> None:
-    """Tell a secret in the last words."""
-    raise ValueError(f"the token {os.environ['TOKEN']} is refused")
 
 
 if __name__ == "__main__":
