@@ -55,6 +55,11 @@ def told(path: Path) -> dict[str, Any]:
     return {"path": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+def read_files(batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a training has noted of the files of a batch."""
+    return [{name: file[name] for name in ("path", "bytes", "sha256")} for file in batch["files"]]
+
+
 def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(incoming: Path, tmp_path: Path) -> None:
     """A batch that is given twice, by address and by manifest, is read once; each file is named by its hash."""
     manifest = tmp_path / "manifest.txt"
@@ -73,8 +78,7 @@ def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(in
         f"{incoming}/002",
         f"file://{incoming}/001",
     ]
-    read = [{name: file[name] for name in ("path", "bytes", "sha256")} for file in found["batches"][1]["files"]]
-    assert read == [told(incoming / "002" / f"part-00{number}.npz") for number in (0, 1)]
+    assert read_files(found["batches"][1]) == [told(incoming / "002" / f"part-00{number}.npz") for number in (0, 1)]
     assert [file["images"] for file in found["batches"][1]["files"]] == [45, 45]
     assert found["parameters"] == ranks[0].find(r"parameters agree on 2 ranks: (\w+)")
     assert sorted(path.name for path in model.parent.iterdir()) == ["model.pt", "trained_on.json"]
@@ -98,8 +102,7 @@ def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(inco
     assert trained.code == 0, trained.output
     (found,) = json.loads(model.with_name("trained_on.json").read_text())["batches"]
     assert found["uri"] == batch
-    read = [{name: file[name] for name in ("path", "bytes", "sha256")} for file in found["files"]]
-    assert read == [told(path) for path in sorted((incoming / "001").glob("*.npz"))]
+    assert read_files(found) == [told(path) for path in sorted((incoming / "001").glob("*.npz"))]
 
 
 def test_the_data_version_of_the_environment_is_written_down(incoming: Path, tmp_path: Path) -> None:
@@ -174,22 +177,11 @@ def test_only_data_files_are_read_by_name_wherever_they_lie(arrived: ModuleType,
 
 
 def test_a_batch_may_be_one_file(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
-    """Its address is the file's."""
     write(tmp_path / "one.npz", [[[1] * 8] * 8], [1])
 
     found = arrived.read([f"file://{tmp_path}/one.npz"], held_out)
 
     assert found.batches[0]["files"][0]["path"] == "one.npz"
-
-
-def test_a_batch_that_was_written_again_is_other_data(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
-    """The digest is that of what was read."""
-    digests = []
-    for label in (1, 2, 1):
-        write(tmp_path / "one.npz", [[[1] * 8] * 8], [label])
-        digests.append(arrived.read([str(tmp_path)], held_out).digest)
-
-    assert digests[0] == digests[2] != digests[1]
 
 
 def test_a_batch_is_taken_away_by_delivering_it_empty(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
@@ -210,10 +202,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: (path.mkdir(), (path / "_SUCCESS").touch()),
         r"no file in it ends with \.npz",
     ),
-    "something else": (
-        lambda path: (path.mkdir(), (path / "a.npz").write_text("no")),
-        r"a\.npz: it is no \.npz file with `images` and `labels`",
-    ),
     "half a file": (
         lambda path: (
             write(path / "a.npz", PIXELS, [1]),
@@ -222,10 +210,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         r"a\.npz: it is no \.npz file with",
     ),
     "objects": (lambda path: write(path / "a.npz", PIXELS, [{}]), r"a\.npz: it is no \.npz file .*allow_pickle"),
-    "fewer labels": (
-        lambda path: write(path / "a.npz", PIXELS, []),
-        r"images have the shape \(1, 8, 8\), labels \(0,\)",
-    ),
     "one number": (lambda path: write(path / "a.npz", 1, 1), r"images have the shape \(\), labels \(\); allowed are"),
     "broken labels": (
         lambda path: write(path / "a.npz", PIXELS, [1.5]),
@@ -234,10 +218,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a label too many": (
         lambda path: write(path / "a.npz", PIXELS, [11]),
         "image 0 has the label 11; allowed are 0 to 9",
-    ),
-    "a pixel too bright": (
-        lambda path: write(path / "a.npz", [[[17] * 8] * 8], [1]),
-        "a pixel is not between 0 and 16",
     ),
     "no number": (
         lambda path: write(path / "a.npz", [[[float("nan")] * 8] * 8], [1]),

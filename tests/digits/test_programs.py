@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from digits.programs import DIGITS, NEEDED, TRAIN, end, points, run, run_ranks, started_ranks
+from digits.programs import NEEDED, TRAIN, end, points, run, run_ranks, started_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,13 +126,3 @@ def test_a_number_that_cannot_be_is_refused() -> None:
 
     assert ended.code == 2
     assert "argument --epochs: 0 is not allowed; allowed: above 0" in ended.output
-
-
-def test_the_evaluation_finds_the_accuracy_that_the_training_saw(trained: Trained, tmp_path: Path) -> None:
-    """It is printed, and comes back as a scalar."""
-    ended = run(DIGITS / "evaluate.py", "--model_path", trained.model, "--log_dir", tmp_path)
-
-    assert ended.code == 0
-    seen = points(trained.log_dir, "held_out/accuracy")[EPOCHS]
-    assert points(tmp_path, "held_out/accuracy") == {0: seen}
-    assert f"held-out accuracy {seen:.4f}" in ended.output
