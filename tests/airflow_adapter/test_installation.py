@@ -101,8 +101,6 @@ def test_a_template_is_read_from_a_file(
     ("template", "said"),
     [
         ('{"labls": {}}', r"\[ptjob\] job_template.labls: there is no such field; did you mean labels"),
-        ('{"manifest": {}}', r"\[ptjob\] job_template.manifest: .*leave it to each job"),
-        ('{"node_selector": "gpu"}', r"\[ptjob\] job_template.node_selector: .*a map"),
         ("/nowhere.yaml", r"\[ptjob\] job_template: No such file or directory; give JSON"),
     ],
 )

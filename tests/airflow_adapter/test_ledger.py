@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -131,12 +130,6 @@ def names(told: dict[str, Any]) -> list[str]:
     return [uri.rpartition("/")[2] for uri in told["new"]]
 
 
-@contextmanager
-def kept(url: str, name: str = "default") -> Iterator[LedgerStore]:
-    with LedgerStore(url, name) as store:
-        yield store
-
-
 @pytest.mark.parametrize(
     ("run", "states", "expected"),
     [
@@ -203,7 +196,7 @@ def test_without_an_answer_from_airflow_nothing_is_claimed(airflow: StandInAirfl
         claim(url, inlets=[ARRIVED] if when == "events" else [])
 
     assert not isinstance(error.value, AirflowFailException)
-    with kept(url) as store:
+    with LedgerStore(url, "default") as store:
         assert [each.claimant.run_id for each in store.open_claims()] == ["before"]
 
 
@@ -294,7 +287,7 @@ def test_ten_thousand_batches_are_handed_over_by_a_manifest(
     airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The XCom stays small; without a manifest it is said that one is missing."""
-    with kept(url) as store:
+    with LedgerStore(url, "default") as store:
         store.record([Batch(id=f"b{number}@1", uri=f"s3://in/b{number}", bytes=1) for number in range(10_000)])
 
     attach("memory", fs=MemoryFileSystem())  # a scheme that no provider registers
@@ -379,7 +372,7 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
         Mock(spec=JobExecution), {"phase": "Succeeded"}, {**given(map_index=map_index), "outlet_events": {}}
     )
 
-    with kept(url) as store:
+    with LedgerStore(url, "default") as store:
         assert [each.reported for each in store.open_claims()] == [reported]
 
 
