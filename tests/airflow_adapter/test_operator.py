@@ -14,7 +14,7 @@ import yaml
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import DAG
 
-from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, operator, submitted
+from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, job_object, operator, submitted
 from ptjob_provider.airflow.connection import ConnectionArgs
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent
@@ -23,9 +23,8 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.history import PodHistory
-from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
 from ptjob_provider.core.manifest import KINDS
-from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.outputs.result import JobResult, build_result
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
@@ -106,19 +105,9 @@ def test_the_types_have_the_words_that_are_allowed() -> None:
 
 def test_all_that_the_result_has_is_documented() -> None:
     """Whoever writes the next task reads it in the operator's docstring."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    submission = Submission(
-        ref=JobRef(kind="PyTorchJob", namespace="n", name="j", uid="u"),
-        attempt=1,
-        adopted=False,
-        spec_changed=False,
-        ranks={"j-master-0": 0},
-        gpus_of={},
-        outputs=ResolvedOutputs(),
-        first_started_at=at.isoformat(),
-    )
-    status = JobStatus(phase=JobPhase.SUCCEEDED)
-    result = build_result(submission, status=status, history=PodHistory(), report=None, diagnosis=None, now=at)
+    submission, status = Submission.of(job_object()), JobStatus(phase=JobPhase.SUCCEEDED)
+    now = datetime.now(UTC)
+    result = build_result(submission, status=status, history=PodHistory(), report=None, diagnosis=None, now=now)
 
     assert {name for name in result if f"`{name}`" not in str(PyTorchJobOperator.__doc__)} == set()
     assert set(result) | {"return_value"} == set(JobResult.__annotations__)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 HERE = Path(__file__).parent
+WAITS = {"wait": "running", "defer": "deferred"}
+"""The first word of a DAG's id, and the state of its task while the job runs."""
+
 CANARY = "canary-8f14e45fceea167a"
 """A secret that no log, XCom, rendered field, trigger row or state file may ever show."""
 
@@ -45,6 +48,14 @@ class Lab:
     def release(self, name: str) -> None:
         """Let the jobs go on that wait for this file."""
         (self.work / name).touch()
+
+
+def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
+    """Start a job that waits for a file, and return once its log is there."""
+    task = lab.start(dag_id, "wait_for", name, workers=2)
+    task.wait(WAITS[dag_id.split("_", maxsplit=1)[0]])
+    task.wait_for_line("tick 0001")
+    return task
 
 
 @pytest.fixture(scope="session")

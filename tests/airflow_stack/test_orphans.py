@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_stack.conftest import started
 from task_run import TaskRun, runs, until
 
 if TYPE_CHECKING:
@@ -15,17 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_stack.conftest import Lab
 
-WAITS = {"wait_0": "running", "defer_0": "deferred"}
-
 pytestmark = pytest.mark.timeout(900)
-
-
-def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
-    """Start a job that waits for a file, and return once its log is there."""
-    task = lab.start(dag_id, "wait_for", name, workers=2)
-    task.wait(WAITS[dag_id])
-    task.wait_for_line("tick 0001")
-    return task
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -62,7 +53,7 @@ def abandoned(lab: Lab) -> TaskRun:
 @pytest.mark.usefixtures("_triggerer")
 def test_a_job_that_its_task_has_left_behind_is_found_and_stopped(lab: Lab) -> None:
     """With its owner told; jobs whose tasks wait go on, and the claims are as they were, byte for byte."""
-    wanted = [started(lab, dag_id, "wanted") for dag_id in WAITS]
+    wanted = [started(lab, dag_id, "wanted") for dag_id in ("wait_0", "defer_0")]
     task = abandoned(lab)
     ref = task.ref
     (lab.work / "weights").write_bytes(bytes(range(256)) * 999)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_stack.conftest import WAITS, started
 from airflow_versions import HANDS_SIGTERM_ON, KEEPS_ATTEMPTS, SAYS_WHY_TRIGGERS_END
 from task_run import TaskRun, runs, until
 
@@ -18,19 +19,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAITS = {"wait": "running", "defer": "deferred"}
 DECIDED = ("Server indicated the task shouldn't be running anymore", "Trigger cancelled by user action")
 GONE_WITHIN = 5.0
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
-    """Start a job that waits for a file, and return once its log is there."""
-    task = lab.start(dag_id, "wait_for", name, workers=2)
-    task.wait(WAITS[dag_id.split("_", maxsplit=1)[0]])
-    task.wait_for_line("tick 0001")
-    return task
 
 
 def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
