@@ -71,7 +71,7 @@ def lab_in(root: Path, *, database_url: str, **more: str) -> Iterator[Lab]:
     """Have a stack on this database, with these further options; nothing of it or of its jobs runs afterwards."""
     try:
         with Stack(_config(root, database_url, more)) as stack:
-            for dag_id in ("defer_secret", "ptjob_maintenance"):  # the last one of each file
+            for dag_id in ("defer_secret", "deleted_retrain", "ptjob_maintenance"):  # the last one of each file
                 stack.api.wait_for_dag(dag_id)
             stack.api.unpause("ptjob_maintenance")
             lab = Lab(stack, root / "jobs")
