@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
-from contract.kinded import Kinded
 from local_world import environment
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.local.backend import annotations_file
-from rbac import rules, rules_of_kinds
+from rbac import rules
 from worlds import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 
@@ -31,16 +28,6 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     made = _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
     yield made
     await made.clear()
-
-
-@pytest.fixture(params=[pytest.param("TrainJob", marks=pytest.mark.cluster)])
-async def kinded(request: pytest.FixtureRequest) -> AsyncIterator[Kinded]:
-    """Return the cluster's back-end, which has no jobs, and a kind that no other test of the contract runs."""
-    request.getfixturevalue("trained")
-    made = _on_cluster(request, rights=rules_of_kinds(), image=INIT_IMAGE)
-    world = replace(made, prepare=lambda manifest: manifest)
-    yield Kinded(world=world, kind=request.param)
-    await world.clear()
 
 
 def _on_this_machine(folder: Path) -> World:
@@ -64,13 +51,13 @@ def _annotate_file(claims: Path, name: str, notes: Mapping[str, str | None]) -> 
     beside.replace(file)
 
 
-def _on_cluster(request: pytest.FixtureRequest, *, rights: Sequence[Mapping[str, Any]] = (), image: str = "") -> World:
+def _on_cluster(request: pytest.FixtureRequest) -> World:
     """Return a namespace, reached by a service account that may do what the documentation says and nothing else."""
     cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
-    account = service_account(cluster, namespace, rights or rules())
+    account = service_account(cluster, namespace, rules())
     return World(
         backend=KubernetesBackend(config_of(account)),
-        image=image or request.getfixturevalue("digits_image"),
+        image=request.getfixturevalue("digits_image"),
         namespace=namespace,
         claim=partial(cluster.volume, namespace=namespace),
         annotate=Tenant(cluster, namespace).annotate,
