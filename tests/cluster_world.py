@@ -18,6 +18,12 @@ GRACE = 2
 
 PATIENCE = 240.0
 
+RESTRICTED: dict[str, Any] = {
+    "security_context": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+"""Fields of a job whose pods pass PodSecurity `restricted`."""
+
 
 def config_of(kubeconfig: Path) -> ClusterConfig:
     """Return how a test reaches its cluster."""

@@ -15,19 +15,18 @@ import pytest
 import code_servers
 from cluster.sync_image import SYNC
 from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
+from cluster_world import PATIENCE, RESTRICTED, config_of
 from code_servers import PASSWORD, USER, Net
 from fakes import ListSink, MemoryStore
 from local_world import environment
-from ptjob_provider.core.errors import PermissionDenied
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import Installation, TrainingJob
-from rbac import rules, rules_of
+from rbac import rules_of
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.outcome import JobOutcome
 
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 PROGRAM = """
 import os, pathlib, sys
 sys.path.insert(0, "code/mnist/part")
@@ -118,13 +116,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> Place:
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     tell = request.getfixturevalue("tell")
-    may = rules_of("code")
-    context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-    hardened = {
-        "image": request.getfixturevalue("digits_image"),
-        "security_context": context,
-        "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
+    hardened = {"image": request.getfixturevalue("digits_image"), **RESTRICTED}
 
     def secret(name: str, values: dict[str, str]) -> None:
         meta = {"name": name, "namespace": namespace}
@@ -134,7 +126,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> Place:
         items: list[Manifest] = json.loads(cluster.kubectl("get", "secrets", "-o", "json", "-n", namespace))["items"]
         return [each for each in items if each["metadata"].get("ownerReferences")]
 
-    backend = KubernetesBackend(config_of(service_account(cluster, namespace, may)))
+    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of("code"))))
     return Place(backend, Net.of(cluster), namespace, hardened, secret, left, SYNC.ensure(cluster, tell))
 
 
@@ -206,20 +198,3 @@ async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> Non
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["by rsync"]
     assert (conclusion.result or {})["git_revision"] is None
-
-
-@pytest.mark.cluster
-async def test_who_may_create_no_secret_is_told_before_anything_runs(
-    cluster: Cluster, namespace: str, digits_image: str
-) -> None:
-    """No job is left behind; the error says what to do."""
-    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
-    env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
-    job = TrainingJob.parse(name="code", namespace=namespace, image=digits_image, code="git@h:x.git", env=env, **WORK)
-
-    with pytest.raises(PermissionDenied, match="deploy/components/code"):
-        await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
-
-    async with asyncio.timeout(PATIENCE):
-        while await backend.list("PyTorchJob", namespace, {}):  # noqa: ASYNC110 - it goes with its pods
-            await asyncio.sleep(0.2)

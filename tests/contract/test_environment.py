@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -89,23 +88,6 @@ async def test_the_users_variables_are_expanded_and_the_operators_win(world: Wor
     assert await world.text(ref, "expand-master-0") == ["/x/y $(UNKNOWN) $(BASE)|0|expand-master-0|/x|0-$(NOPE)"]
 
 
-async def test_two_jobs_at_once_do_not_meet(world: World) -> None:
-    """Each has a port of its own on which its master can listen."""
-    listen = """
-        import os, socket, time
-        server = socket.socket()
-        server.bind(("", int(os.environ["MASTER_PORT"])))
-        server.listen()
-        print("listening", flush=True)
-        time.sleep(600)
-    """
-    refs = [await world.submit(world.job(name, listen)) for name in ("left", "right", "middle")]
-
-    lines = await asyncio.gather(*(world.line(ref, f"{ref.name}-master-0", "listening") for ref in refs))
-
-    assert [line.text for line in lines] == ["listening"] * 3
-
-
 async def test_a_claim_is_where_the_mounts_say(world: World) -> None:
     """Two jobs that mount a claim at other paths and sub-paths see the same files, in every kind of argument."""
     volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]}
@@ -157,13 +139,6 @@ async def test_a_relative_path_is_the_containers(world: World) -> None:
     ref, _ = await world.run(world.job("absolute", ["cat", "/job/out/file"], container=container, pod=pod))
 
     assert await world.text(ref, "absolute-master-0") == ["here"]
-
-
-async def test_an_interpreter_is_found_inside_a_shell(world: World) -> None:
-    """Arena's form: a shell with a command line."""
-    ref, _ = await world.run(world.job("shell", ["sh", "-c", "python -c 'import sys; print(sys.version_info[0])'"]))
-
-    assert await world.text(ref, "shell-master-0") == ["3"]
 
 
 async def test_sidecars_run_beside_the_training(world: World) -> None:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
+from cluster_world import PATIENCE, RESTRICTED, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import prepared_volume
 from local_world import environment
 from ptjob_provider.core.code.folder import with_packed_folder
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.run.follow import follow
@@ -26,13 +25,13 @@ from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules_of
+from recorded import OWNER
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.run.outcome import JobOutcome
 
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 TRAIN = """
 import pathlib
 from net import SIZE
@@ -74,15 +73,7 @@ def on_cluster(request: pytest.FixtureRequest, *components: str) -> Place:
     """Return the cluster, with the rights of these components of deploy/."""
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
-    hardened = {
-        "image": request.getfixturevalue("digits_image"),
-        "security_context": {
-            "runAsNonRoot": True,
-            "runAsUser": 1000,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
+    hardened = {"image": request.getfixturevalue("digits_image"), **RESTRICTED}
     account = service_account(cluster, namespace, rules_of(*components))
     # The operator's own init container of further workers is refused there; two pods: test_trainjob_code.py.
     return Place(KubernetesBackend(config_of(account)), namespace, hardened, workers=1)

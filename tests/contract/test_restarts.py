@@ -49,15 +49,6 @@ async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> 
     assert seen[-1].pods[0]["status"]["phase"] == "Running"
 
 
-async def test_a_program_that_is_missing_is_waited_for_with_the_reason(world: World) -> None:
-    """With OnFailure the container waits as RunContainerError."""
-    ref = await world.submit(world.job("absent", ["nosuch"], policy="OnFailure"))
-
-    seen = await world.observe(ref, lambda one: _waiting(one) == "RunContainerError")
-
-    assert "executable file not found" in _state(seen[-1])["waiting"]["message"]
-
-
 async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
     """So many restarts, then Failed, with the operator's words."""
     program = held("raise SystemExit(4)")

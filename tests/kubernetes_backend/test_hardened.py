@@ -9,7 +9,7 @@ import pytest
 from cluster.images import INIT_IMAGE
 from cluster.operators import restrict_init_containers
 from cluster.tenants import hardened_namespace_in
-from cluster_world import config_of
+from cluster_world import RESTRICTED, config_of
 from kubernetes_backend.finished import followed, prepared_volume
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import KubernetesBackend
@@ -18,12 +18,7 @@ from ptjob_provider.core.run.outcome import Outcome
 if TYPE_CHECKING:
     from cluster.boot import Cluster
 
-HARDENED: dict[str, Any] = {
-    "memory": "256Mi",
-    "cpu": "0.5",
-    "security_context": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
-    "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-}
+HARDENED: dict[str, Any] = {"memory": "256Mi", "cpu": "0.5", **RESTRICTED}
 TRAIN = "import os, time; time.sleep(2); open(os.environ['PTJOB_MODEL_PATH'], 'wb').write(b'weights'); print('done')"
 
 
