@@ -190,7 +190,6 @@ def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None
 @each_row(
     ("words", "code", "message"),
     [
-        (["data", "cp", "pvc://none/x", "y"], 3, "name a claim of namespace default: ptjob data list"),
         (["data", "ls", "pvc://Wrong/x"], 2, "allowed: pvc://CLAIM/PATH"),
         (["data", "ls", "pvc://there/../x"], 2, "leads out of the claim"),
         (["data", "ls", "pvc://there/x"], 2, "there is no x"),

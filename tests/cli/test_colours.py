@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,11 +33,3 @@ def test_a_terminal_with_no_color_gets_none(ended: Machine) -> None:
 
     assert "Succeeded" in sent
     assert "\x1b[3" not in sent
-
-
-def test_what_is_no_terminal_gets_no_colours(ended: Machine) -> None:
-    """Not one escape, whatever TERM says."""
-    done = subprocess.run(ended.command("list"), env=environment(), capture_output=True, text=True, check=True)
-
-    assert "Succeeded" in done.stdout
-    assert ESCAPE not in done.stdout

@@ -48,14 +48,6 @@ def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: s
     assert (command.help or "").splitlines()[0] == line
 
 
-def test_a_misspelt_command_is_answered_with_what_is_alike() -> None:
-    """As git's users are used to."""
-    result = CliRunner().invoke(main, ["lgos"])
-
-    assert result.exit_code == 2
-    assert "Did you mean 'logs'?" in result.output
-
-
 @each_row(
     ("words", "instead"),
     [
