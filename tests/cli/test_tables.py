@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fakes import ScriptedBackend, finished
 from ptjob_provider.cli import tables
@@ -17,6 +17,12 @@ from ptjob_provider.core.run.snapshot import look
 from recorded import recorded
 from rows import each_row
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.snapshot import Snapshot
+
 NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
 
 
@@ -26,36 +32,43 @@ def column(table: tables.Table, name: str) -> list[str]:
     return [cell if isinstance(cell, str) else cell.text for cell in cells]
 
 
-def pod(index: int, phase: str) -> dict[str, Any]:
+async def snapshot_of(job: Manifest, *, pods: Sequence[Manifest] = ()) -> Snapshot:
+    """Return what can be read of a job."""
+    backend, meta = ScriptedBackend(), job["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]] = job
+    backend.worlds = [Observation(job=job, pods=pods)]
+    return await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+
+
+def rows_of(snapshot: Snapshot) -> dict[Any, Any]:
+    """Return what `ptjob get` shows of the job itself."""
+    return dict(tables.job(snapshot).rows)
+
+
+def train_job(nodes: int = 1, **status: Any) -> Manifest:
+    """Return a TrainJob."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": nodes}},
+        "status": status,
+    }
+
+
+def pod(index: int, phase: str) -> Manifest:
     """Return a pod of the TrainJob, as JobSet labels and names it."""
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": "digits",
-        "batch.kubernetes.io/job-completion-index": str(index),
-    }
-    meta = {
-        "name": f"digits-node-0-{index}-x7kqp",
-        "namespace": "team",
-        "uid": f"p-{index}",
-        "labels": labels,
-        "creationTimestamp": "2026-11-20T10:01:00Z",
-    }
+    labels = {"jobset.sigs.k8s.io/jobset-name": "digits", "batch.kubernetes.io/job-completion-index": str(index)}
+    name = {"name": f"digits-node-0-{index}-x7kqp", "namespace": "team", "uid": f"p-{index}"}
+    meta = {**name, "labels": labels, "creationTimestamp": "2026-11-20T10:01:00Z"}
     return {"metadata": meta, "spec": {"nodeName": f"gpu-{index}", "containers": []}, "status": {"phase": phase}}
 
 
 async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -> None:
     """One without a pod is nowhere; it is gone only if it was ever there."""
-    backend = ScriptedBackend()
-    job = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 3}},
-        "status": {"jobsStatus": [{"name": "node", "active": 2, "failed": 0}]},
-    }
-    backend.jobs["team", "digits"] = job
-    backend.worlds = [Observation(job=job, pods=[pod(0, "Running"), pod(1, "Pending")])]
+    job = train_job(nodes=3, jobsStatus=[{"name": "node", "active": 2, "failed": 0}])
 
-    snapshot = await look(backend, "team", "digits", inspect=False, now=datetime(2026, 11, 20, 10, 10, tzinfo=UTC))
+    snapshot = await snapshot_of(job, pods=[pod(0, "Running"), pod(1, "Pending")])
 
     shown = tables.replicas(snapshot)
     assert [column(shown, name) for name in ("REPLICA", "PHASE", "AGE", "NODE")] == [
@@ -65,8 +78,8 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
         ["gpu-0", "gpu-1", ""],
     ]
     fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))
-    told = dict(tables.job(fetched).rows)
-    assert (told["kind"], told["code"], "replicas" in told) == ("TrainJob", "0a1b2c", False)  # it counts batch Jobs
+    rows = rows_of(fetched)
+    assert (rows["kind"], rows["code"], "replicas" in rows) == ("TrainJob", "0a1b2c", False)  # it counts batch Jobs
 
 
 @each_row(
@@ -79,38 +92,24 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
 )
 async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state: dict[str, Any], shown: str) -> None:
     """In the place of a commit that was fetched."""
-    job, backend = recorded("pytorchjob-failed"), ScriptedBackend()
-    revision = {"digest": "sha256:d99c", **state}
-    meta = {**job["metadata"], "annotations": {CODE_ANNOTATION: json.dumps(revision)}}
-    backend.jobs[meta["namespace"], meta["name"]] = {**job, "metadata": meta}
-    backend.worlds = [Observation(job={**job, "metadata": meta})]
+    job = recorded("pytorchjob-failed")
+    job["metadata"]["annotations"] = {CODE_ANNOTATION: json.dumps({"digest": "sha256:d99c", **state})}
 
-    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
-
-    told = dict(tables.job(snapshot).rows)
-    assert told["code"] == shown
+    assert rows_of(await snapshot_of(job))["code"] == shown
 
 
 @each_row(
     ("condition", "shown"),
-    [("Succeeded", "digits-worker-0 (rank 1) exited with code 1: its last line is “no data”"), ("Failed", None)],
+    [("Succeeded", "digits-failed-worker-0 (rank 1) exited with code 1: its last line is “no data”"), ("Failed", None)],
 )
 async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition: str, shown: str | None) -> None:
     """Of a job that failed the diagnosis says more."""
-    backend = ScriptedBackend()
-    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}
-    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
-    spec = {"pytorchReplicaSpecs": {"Master": role, "Worker": role}}
-    job = finished({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}, condition)
-    end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=1, message="no data")
-    backend.jobs["team", "digits"] = job
-    backend.worlds = [Observation(job=job)]
+    snapshot = await snapshot_of(finished(recorded("pytorchjob-failed"), condition))
+    end = Termination(replica="digits-failed-worker-0", key="k", container="pytorch", exit_code=1, message="no data")
 
-    snapshot = await look(backend, "team", "digits", inspect=False)
-    snapshot = replace(snapshot, record=PodHistory(terminations=(end,)))
+    rows = rows_of(replace(snapshot, record=PodHistory(terminations=(end,))))
 
-    told = dict(tables.job(snapshot).rows)
-    assert told.get("failed") == shown
+    assert rows.get("failed") == shown
 
 
 def end(**fields: Any) -> Termination:
@@ -121,18 +120,13 @@ def end(**fields: Any) -> Termination:
 @each_row(("condition", "shown"), [("Running", "Master 1 active, Worker 1 failed"), ("Failed", None)])
 async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: str, shown: str | None) -> None:
     """Nobody corrects it after the end: pods that are gone stay counted as active; programs get it as it is."""
-    told = recorded("pytorchjob-failed")
     counts = {"Master": {"active": 1}, "Worker": {"failed": 1}}
-    ended = finished(told, condition)
-    job = {**ended, "status": {**ended["status"], "replicaStatuses": counts}}
-    backend, meta = ScriptedBackend(), job["metadata"]
-    backend.jobs[meta["namespace"], meta["name"]] = job
-    backend.worlds = [Observation(job=job)]
+    job = finished(recorded("pytorchjob-failed"), condition)
+    job["status"] = {**job["status"], "replicaStatuses": counts}
 
-    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+    snapshot = await snapshot_of(job)
 
-    told = dict(tables.job(snapshot).rows)
-    assert told.get("replicas") == shown
+    assert rows_of(snapshot).get("replicas") == shown
     assert snapshot.to_dict()["replica_statuses"] == counts
 
 
@@ -156,17 +150,9 @@ async def test_the_progress_that_a_trainjob_reports_is_shown(
     reported: dict[str, Any] | None, shown: str | None
 ) -> None:
     """As Trainer's types have it; programs get it as it is."""
-    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
-    status = {"conditions": [], **({"trainerStatus": reported} if reported else {})}
-    job = {"kind": "TrainJob", "metadata": meta, "spec": {"runtimeRef": {"name": "t"}}, "status": status}
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job
-    backend.worlds = [Observation(job=job)]
+    snapshot = await snapshot_of(train_job(conditions=[], **({"trainerStatus": reported} if reported else {})))
 
-    snapshot = await look(backend, "team", "digits", inspect=False, now=NOW)
-
-    told = dict(tables.job(snapshot).rows)
-    assert told.get("progress") == shown
+    assert rows_of(snapshot).get("progress") == shown
     assert snapshot.to_dict()["trainer_status"] == reported
 
 
@@ -208,15 +194,11 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
 
 async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_that_nobody_knows() -> None:
     """JobSet has deleted its pods, and its object says neither that they were made nor when they ran."""
-    backend, job = ScriptedBackend(), recorded("trainjob-failed-node")["job"]
-    meta = job["metadata"]
-    backend.jobs[meta["namespace"], meta["name"]], backend.worlds = job, [Observation(job=job)]
+    snapshot = await snapshot_of(recorded("trainjob-failed-node")["job"])
 
-    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
-
-    told = dict(tables.job(snapshot).rows)
-    assert (told["waited"], told["ran"]) == ("not known", "not known")
-    assert told["reason"].startswith("nobody followed the job, so it is unknown how its replicas ended; the job says: ")
+    rows = rows_of(snapshot)
+    assert (rows["waited"], rows["ran"]) == ("not known", "not known")
+    assert rows["reason"].startswith("nobody followed the job, so it is unknown how its replicas ended; the job says: ")
     assert set(column(tables.replicas(snapshot), "PHASE")) == {"not seen"}
 
 
@@ -238,9 +220,7 @@ async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_wha
     fields: dict[str, Any], ran_at: datetime | None, shown: str
 ) -> None:
     """137 beside a replica reads as out of memory, also where the kubelet writes it for want of any other."""
-    backend, job = ScriptedBackend(), recorded("pytorchjob-failed")
-    backend.jobs["ml", "digits-failed"], backend.worlds = job, [Observation(job=job)]
-    snapshot = await look(backend, "ml", "digits-failed", inspect=False, now=NOW)
+    snapshot = await snapshot_of(recorded("pytorchjob-failed"))
     known = {"key": "k", "container": "pytorch", "pod_uid": "u", "exit_code": 137}
     killed = Termination(replica="digits-failed-worker-0", **{**known, **fields})
 
@@ -251,10 +231,9 @@ async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_wha
 
 async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
     """An init container that has done its work is no end."""
-    backend, job = ScriptedBackend(), recorded("pytorchjob-failed")
+    job = recorded("pytorchjob-failed")
     job["metadata"]["labels"] = {}
-    backend.jobs["ml", "digits-failed"], backend.worlds = job, [Observation(job=job)]
-    snapshot = await look(backend, "ml", "digits-failed", inspect=False, now=NOW)
+    snapshot = await snapshot_of(job)
     init = end(key="a", container="init-code", kind=ContainerKind.INIT)
     proxy = replace(init, key="b", container="proxy", kind=ContainerKind.SIDECAR, exit_code=137, reason="Error")
     seen = replace(snapshot.record, terminations=(init, proxy, end(key="c", container="pytorch")))
