@@ -66,11 +66,6 @@ def set_fields(value: Any, schema: Mapping[str, Any], path: Field = ()) -> Itera
             yield from set_fields(each, inner, (*path, step))
 
 
-def shown(field: Field) -> str:
-    """Return a field's path as people write it."""
-    return ".".join(field).replace(".[]", "[]").replace(".{}", "{}")
-
-
 def _inside(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(step, schema[key]) for step, key in ((ITEM, "items"), (VALUE, "additionalProperties")) if schema.get(key)]
 

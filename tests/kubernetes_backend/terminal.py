@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__1"}
+SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
+"""Words of a command line for a job that takes little and ends soon after it is told to."""
+
 OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "2"})
 
 

@@ -90,15 +90,6 @@ async def test_a_plugin_runs_once_while_its_token_is_good(door: Door) -> None:
     assert door.count() == 1
 
 
-async def test_a_token_without_an_end_is_kept_until_it_is_refused(door: Door) -> None:
-    """A refused one is asked for anew, once, and the request goes on."""
-    config = door.config(user=door.plugin("worn-out", door.token))
-
-    await ask(config, door.namespace, times=3)
-
-    assert door.count() == 2
-
-
 async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door: Door) -> None:
     """Without a 401 in between, and not for each request: the plugin's clock may be wrong, and the token still do."""
     config = door.config(user=door.plugin(door.token, door.token, expires=PAST))

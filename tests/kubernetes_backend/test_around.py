@@ -13,7 +13,7 @@ from cluster.layout import NODE
 from cluster.shell import wait_until
 from cluster.tenants import rules_everywhere
 from cluster_world import PATIENCE
-from kubernetes_backend.terminal import Terminal, person
+from kubernetes_backend.terminal import SMALL, Terminal, person
 from rbac import cluster_rules, optional_rules, rules
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
-
-SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.shell import wait_until
 from cluster_world import PATIENCE
 from kubernetes_backend.terminal import Terminal, terminal_of
 
@@ -88,17 +87,3 @@ def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Termina
     assert worker.exit_code == 0
     assert worker.stdout.splitlines()[-1] == "rank 1 ends as worker"
     assert "rank 1 line 1" not in worker.stdout
-
-
-def test_live_jobs_are_listed_with_their_owners_and_deleted_by_name(terminal: Terminal) -> None:
-    """A person who has no Airflow at hand decides; deleting returns when nothing runs any more."""
-    submission = terminal.submit("runs", "sleep 600")
-    name = submission.ref.name
-
-    live = terminal.ptjob("orphans", "--older-than", "0s")
-    deleted = terminal.ptjob("delete", name)
-
-    assert "production  digits.train manual__1" in live.output
-    assert deleted.output == f"{terminal.namespace}/{name} is deleted; its claims are as they were\n"
-    wait_until("the object to be gone", lambda: terminal.ptjob("get", name).exit_code == 3, timeout=PATIENCE)
-    assert terminal.ptjob("list").stderr == f"no jobs in namespace {terminal.namespace} of the cluster\n"

@@ -12,13 +12,11 @@ from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import Terminal, person
+from kubernetes_backend.terminal import SMALL, Terminal, person
 from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-
-SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 

@@ -14,12 +14,10 @@ from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cluster.boot import Cluster
 
 IDS = {"dag_id": "d", "task_id": "t", "run_id": "manual__2026-11-21T00:00:00+00:00", "map_index": "-1"}
@@ -45,29 +43,17 @@ class Site:
         self.namespace = namespace
         self.store = MemoryStore()
 
-    async def submit(self, script: str = "sleep 300", **how: Any) -> Submission:
+    async def submit(self, **how: Any) -> Submission:
         """Submit or adopt, as a task's try does."""
         backend = how.pop("backend", self.backend)
         how = {"owner": OWNER, "store": self.store, **how}
         async with asyncio.timeout(PATIENCE):
-            return await ensure_submitted(backend, self.job(script), **how)
+            return await ensure_submitted(backend, self.job(), **how)
 
-    def job(self, script: str) -> TrainingJob:
-        """Describe a job of one pod that runs a shell command."""
-        command, grace = ["sh", "-c", script], {"termination_grace_period_seconds": 1}
+    def job(self) -> TrainingJob:
+        """Describe a job of one pod that runs on."""
+        command, grace = ["sleep", "300"], {"termination_grace_period_seconds": 1}
         return TrainingJob.parse(name="row", namespace=self.namespace, image=INIT_IMAGE, command=command, **grace)
-
-    async def end_of(self, ref: JobRef) -> None:
-        """Wait until the job has ended."""
-        await self.until(ref, lambda job: job is None or PYTORCHJOB.read_status(job).phase.is_terminal)
-
-    async def until(self, ref: JobRef, holds: Callable[[dict[str, Any] | None], bool]) -> None:
-        """Wait until something holds of the job's object."""
-        async with asyncio.timeout(PATIENCE):
-            async for seen in self.backend.watch(ref):
-                if holds(seen.job):
-                    return
-        raise AssertionError(f"{ref}: the watch ended before what was waited for")
 
     async def live(self) -> list[str]:
         """Return the uids of the jobs that have not ended."""
@@ -104,15 +90,3 @@ async def test_two_installations_share_a_namespace(site: Site) -> None:
 
     assert ours.ref.name != theirs.ref.name
     assert set(await site.live()) == {ours.ref.uid, theirs.ref.uid}
-
-
-async def test_an_exact_name_is_used_again_after_the_old_pods_have_gone(site: Site) -> None:
-    """A job made under a name whose old pods still die would inherit their state."""
-    first = await site.submit("false", exact_name=True)
-    await site.end_of(first.ref)
-    conclude_attempt(site.store)
-
-    second = await site.submit("sleep 300", exact_name=True)
-
-    assert (second.ref.name, second.attempt) == (first.ref.name, 2)
-    assert second.ref.uid != first.ref.uid

@@ -147,29 +147,6 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
     wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
-def test_a_tensorboard_stands_beside_a_trainjob(trained: Cluster, namespace: str, digits_image: str) -> None:
-    """Where Trainer's pod is, with its URL in `get`; it goes when the training ends, for nothing deletes a TrainJob."""
-    terminal = permitted(trained, namespace, kind="TrainJob")
-    words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
-    train = ("--kind", "TrainJob", *words, "--", "python3", "-c", WRITES_AND_WAITS)
-    submitted = terminal.ptjob("submit", "--name", "curves", *train)
-    assert submitted.exit_code == 0, submitted.output
-    wait_until("its events", lambda: "written" in terminal.ptjob("logs", "curves").output, timeout=PATIENCE)
-
-    assert address(terminal, "curves")
-    with Looking(terminal, "curves") as looking:
-        seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
-
-    assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
-    assert (ended[0], beside) == (0, []), ended
-    (rank0,) = [name for name in names(terminal, "pods") if name.startswith("curves-node-0-0-")]
-    terminal.cluster.kubectl.let_end(rank0, "sh", "-c", "kill 1", namespace=namespace)
-    followed = terminal.ptjob("follow", "curves")
-    assert followed.exit_code == 0, followed.output
-    assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
-    assert "curves-tensorboard" not in names(terminal, "services") + names(terminal, "deployments")
-
-
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
 def test_what_stands_beside_a_job_goes_with_it(kind: str, trained: Cluster, hardened_namespace: str) -> None:
     """Also of a job that never ran, where pods are restricted, counted and limited.

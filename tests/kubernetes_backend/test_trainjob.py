@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,18 +101,6 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
     assert any("the disk is full" in text for text in told)
     await stop_and_wait(lab.backend, submission.ref)
     assert await lab.backend.pods_gone(submission.ref)
-
-
-async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """Trainer's webhook says so where the cluster's runtimes may not be looked up, which one line of the log says."""
-    caplog.set_level(logging.INFO)
-
-    with pytest.raises(InvalidSpec, match="nosuch"):
-        await lab.submit("true", runtime="nosuch")
-
-    [line] = [text for text in caplog.messages if "cannot check for" in text]
-    assert "cannot check for a ClusterTrainingRuntime nosuch" in line
-    assert 'cannot list resource "clustertrainingruntimes"' in line
 
 
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
-from kubernetes_backend.terminal import Terminal, person
+from kubernetes_backend.terminal import SMALL, Terminal, person
 from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def test_every_command_handles_it(terminal: Terminal) -> None:
     """Submitted, suspended, resumed, listed, shown, followed, read, deleted; it runs where it may run."""
     [node] = terminal.cluster.kubectl.list("nodes")
     selector = f"kubernetes.io/hostname={node['metadata']['name']}"
-    small = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
-    words = ("--kind", "TrainJob", "--name", "digits", "--image", INIT_IMAGE, "--workers", "2", *small)
+    words = ("--kind", "TrainJob", "--name", "digits", "--image", INIT_IMAGE, "--workers", "2", *SMALL)
 
     said = [terminal.ptjob("submit", *words, "--node-selector", selector, "--toleration", "gpu", SPEAKS)]
     until_there_are(2, terminal)

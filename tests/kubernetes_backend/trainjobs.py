@@ -11,7 +11,6 @@ from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
-    from ptjob_provider.core.status import JobPhase
 
 
 class Lab:
@@ -59,13 +57,3 @@ class Lab:
     def lines(self) -> list[str]:
         """What rank 0 wrote."""
         return self.sink.lines
-
-    async def until(self, submission: Submission, phase: JobPhase) -> None:
-        """Wait until the job has this phase."""
-        ref = submission.ref
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                job = await self.backend.get(ref.kind, ref.namespace, ref.name)
-                if kinds.read_status(job).phase is phase:
-                    return
-                await asyncio.sleep(0.2)
