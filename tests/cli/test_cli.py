@@ -172,13 +172,6 @@ def test_wide_is_a_format_of_every_table(ended: Machine) -> None:
     assert ended.ptjob("events", "good", "-o", "wide").output == ended.ptjob("events", "good").output != ""
 
 
-def test_the_log_of_a_failed_job_ends_with_who_failed_first(ended: Machine) -> None:
-    """Of a job on this machine too; a job that succeeded needs no such line."""
-    said = {name: ended.ptjob("logs", name).stderr for name in ("bad", "good")}
-
-    assert said == {"bad": "── worker-0 (rank 1) failed first: ptjob logs bad -i worker-0\n", "good": ""}
-
-
 @each_row("replica", ["good-worker-0", "worker-0", "1"])
 def test_another_replicas_log_is_named_by_pod_role_or_rank(ended: Machine, replica: str) -> None:
     """Whatever a person has at hand names the replica."""

@@ -309,13 +309,6 @@ def test_credentials_for_code_are_not_rendered() -> None:
     assert "credentials are not shown" in result.stderr
 
 
-def test_spans_are_taken_where_seconds_are_wanted() -> None:
-    """`--running-timeout 2h` as Arena has it, and plain seconds as the field has them."""
-    given = {"active_deadline_seconds": "2h", "ttl_seconds_after_finished": "60"}
-
-    assert job_fields(given) == {"active_deadline_seconds": timedelta(hours=2), "ttl_seconds_after_finished": "60"}
-
-
 def test_lists_in_yaml_are_several_items() -> None:
     """For whoever has them so already."""
     assert job_fields({"env_from": ("[{secret: a}, {secret: b}]", "{config_map: c}")}) == {

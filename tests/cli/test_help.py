@@ -72,13 +72,3 @@ def test_a_shell_is_told_how_to_complete(shell: str) -> None:
 
     assert result.exit_code == 0
     assert "_PTJOB_COMPLETE" in result.output
-
-
-def test_help_names_each_exit_code() -> None:
-    """Whoever writes a script finds them without the documentation."""
-    told = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
-
-    assert (
-        "0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, "
-        "130 interrupted, 143 terminated." in told
-    )

@@ -270,14 +270,6 @@ def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
         find_target(TargetOptions(backend="kubernetes"), {"KUBECONFIG": "/none/config"}).open()
 
 
-def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
-    """And one on a cluster asks it nothing yet."""
-    local: Any = find_target(TargetOptions(root=str(home)), {}).open()
-    cluster: Any = find_target(TargetOptions(kubeconfig=str(with_kubeconfig(home)), context="c"), {}).open()
-
-    assert (type(local).__name__, type(cluster).__name__) == ("LocalBackend", "KubernetesBackend")
-
-
 async def test_the_installations_kind_is_made_and_looked_for_first(home: Path) -> None:
     """A kind that the command line names is the only one."""
     backend: Any = ScriptedBackend()

@@ -189,24 +189,6 @@ async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: 
         assert after is None or nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
 
 
-async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World) -> None:
-    """The node keeps the log of the present run and of the one before; the first of three was never read to its end."""
-    ref = await world.submit(restarting(world, "loop", policy="OnFailure", code=1, held_in=[2]))
-    first = await world.line(ref, "loop-master-0", "run 0 line 3")
-    await world.line(ref, "loop-master-0", "run 2 line 60")
-
-    reader = Reader(world, ref, since=first.cursor)
-    await reader.has(101)  # the node forgets the run before the last when that ends
-    world.release("go2")
-    await reader.end()
-
-    assert reader.lines[0].notice
-    assert f"between {first.timestamp} and " in reader.lines[0].text
-    assert "its container had been started again" in reader.lines[0].text
-    assert reader.texts == runs_of(3)[100:]
-    assert len(reader.notices) == 1
-
-
 @pytest.mark.usefixtures("_punctual")
 async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
     make_world: Callable[..., World], proxy: FaultProxy, cluster: Cluster
