@@ -6,13 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
-from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import SMALL, Terminal, person
+from kubernetes_backend.terminal import Terminal, person
 from rbac import rules
 
 if TYPE_CHECKING:
@@ -39,23 +37,6 @@ def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str
     assert result.stdout == "trains\n"
     told = json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)
     assert (told["phase"], told["model"]["bytes"]) == ("Succeeded", 10)
-
-
-def test_a_rendered_manifest_is_what_the_server_takes(terminal: Terminal) -> None:
-    """What `render` prints can be given to kubectl, and is the object that `submit` makes."""
-    words = ("--name", "same", "--image", INIT_IMAGE, "--workers", "2", *SMALL, "--suspend", "sleep 600")
-
-    rendered = yaml.safe_load(terminal.ptjob("render", *words).stdout)
-    terminal.ptjob("submit", *words)
-    made = terminal.cluster.kubectl.get("pytorchjob", "same", namespace=terminal.namespace)
-    kubectl = ("create", "--dry-run=server", "-f", "-", "-n", terminal.namespace, "-o", "name")
-    renamed = {**rendered, "metadata": {**rendered["metadata"], "name": "other"}}
-    accepted = terminal.cluster.kubectl(*kubectl, stdin=json.dumps(renamed))
-
-    assert accepted == "pytorchjob.kubeflow.org/other\n"
-    assert rendered["spec"]["runPolicy"].items() <= made["spec"]["runPolicy"].items()
-    master = made["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    assert master["command"] == ["sh", "-c", "sleep 600"]
 
 
 def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:

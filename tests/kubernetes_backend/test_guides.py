@@ -1,18 +1,15 @@
-"""The pages for whoever comes from a guide, on the cluster: with `ptjob` and as a task of Airflow."""
+"""The pages for whoever comes from a guide, on the cluster."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from airflow_adapter.own_home import make_home
 from cluster.gpu import RESOURCE, gpus
-from cluster.tenants import service_account
 from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
 from kubernetes_backend.terminal import Terminal, person, terminal_of
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
 
-DAG = Path(__file__).parent.parent / "guides" / "manifest_dag.py"
 JOB = "pytorch-dist-mnist-nccl"
 T9K_JOB = "torch-mnist-trainingjob"
 ROLES = ("Master", "Worker")
@@ -78,29 +74,6 @@ def test_the_session_of_the_operators_guide_trains(
     assert f"{JOB}-master-0" in said["kubectl"]
     assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]
     assert said["delete"].endswith("is deleted; its claims are as they were\n")
-
-
-def test_the_operators_guide_is_a_task_of_airflow(
-    cluster: Cluster, namespace: str, digits_image: str, tmp_path: Path
-) -> None:
-    """The same file as `manifest=`; no node has a card, and the wish for one is taken away by a field."""
-    extra = {"kube_config_path": str(service_account(cluster, namespace, rules())), "namespace": namespace}
-    file = tmp_path / OPERATORS.file
-    file.write_text(OPERATORS.manifest(digits_image))
-    home = make_home(
-        tmp_path / "home",
-        AIRFLOW__PTJOB__BACKEND="kubernetes",
-        AIRFLOW_CONN_KUBERNETES_DEFAULT=json.dumps({"conn_type": "kubernetes", "extra": extra}),
-        FIELDS=json.dumps({"manifest": str(file), "backend_without_gpu": "gloo", "gpus": 0}),
-    )
-
-    log = home.run(shutil.copy(DAG, tmp_path))
-
-    result = json.loads((home.seen / "result.json").read_text())
-    assert (result["phase"], result["job"]["namespace"]) == ("Succeeded", namespace)
-    assert [f"{role}: {SWITCHED}: {NO_GPU}" in log for role in ROLES] == [True, True]
-    assert "parameters agree on 2 ranks" in log
-    assert accuracy(log) > 0.9
 
 
 SMALLER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
