@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster_world import PATIENCE, config_of
-from kubernetes_backend.finished import prepared_volume
+from kubernetes_backend import finished
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -52,31 +52,11 @@ class Site:
         self.cluster = cluster
         self.namespace = namespace
         self.backend = KubernetesBackend(config_of(cluster.layout.kubeconfig))
-        self.volume = prepared_volume(cluster, namespace)
+        self.volume = finished.prepared_volume(cluster, namespace)
 
     def submit(self, script: str) -> JobRef:
         """Start a job of a manifest that says nothing but what it must, and return it once it runs."""
-        template = {
-            "spec": {
-                "containers": [
-                    {
-                        "name": "pytorch",
-                        "image": INIT_IMAGE,
-                        "command": ["sh", "-c", script],
-                        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "out"}],
-                    }
-                ],
-                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-                "terminationGracePeriodSeconds": 1,
-            }
-        }
-        roles = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}}
-        manifest = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "train"},
-            "spec": {"pytorchReplicaSpecs": roles},
-        }
+        manifest = finished.job(self.namespace, INIT_IMAGE, "sh", "-c", script, terminationGracePeriodSeconds=1)
         job = TrainingJob.parse(namespace=self.namespace, manifest=manifest)
         rendered = PYTORCHJOB.render(job, owner=OWNER, attempt=1)
         return asyncio.run(self.backend.submit(rendered.manifest))
