@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.boot import Cluster
 from cluster.fixtures import OWN_NUMBER, skip_unless_possible
-from cluster.images import INIT_IMAGE
 from cluster.layout import Layout
 from cluster.shell import locked
-from cluster.tenants import namespace_in, service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
+from cluster.tenants import namespace_in
 from kubernetes_backend.scripted_controller import ScriptedController, crd, serve
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.follow import follow
+from kubernetes_backend.trainjobs import Lab
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
-from rbac import rules
-from recorded import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.run.submit import Submission
 
 pytestmark = pytest.mark.cluster
 
@@ -69,28 +59,11 @@ def old_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
         yield serve(own, CRD)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tenant:
-    """An empty namespace there, reached with what the documentation grants."""
-
-    cluster: Cluster
-    namespace: str
-    backend: KubernetesBackend
-
-    async def submit(self, script: str, **fields: Any) -> Submission:
-        """Submit a job of two replicas that run a shell script."""
-        command = ["sh", "-c", script]
-        given = {"name": "digits", "image": INIT_IMAGE, "command": command, "workers": 2, "backoff_limit": 3}
-        job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
-        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
-
-
 @pytest.fixture
-def tenant(old_cluster: Cluster) -> Iterator[Tenant]:
-    """Return one."""
+def lab(old_cluster: Cluster) -> Iterator[Lab]:
+    """Return an empty namespace there."""
     with namespace_in(old_cluster) as namespace:
-        backend = KubernetesBackend(config_of(service_account(old_cluster, namespace, rules())))
-        yield Tenant(cluster=old_cluster, namespace=namespace, backend=backend)
+        yield Lab(old_cluster, namespace, kind="PyTorchJob")
 
 
 class ScriptedOldOperator(ScriptedController):
@@ -135,26 +108,24 @@ class ScriptedOldOperator(ScriptedController):
         self.make_pod(job, f"{name}-{role}-{index}", labels, spec)
 
 
-async def test_a_job_is_said_in_its_words_and_followed_to_its_end(tenant: Tenant) -> None:
+async def test_a_job_is_said_in_its_words_and_followed_to_its_end(lab: Lab) -> None:
     """What the run policy says stands at the top of its spec; its pods are found by the labels that it sets."""
-    sink = ListSink()
-    submission = await tenant.submit("echo trained; echo no such class; exit 3")
-    operator = ScriptedOldOperator(tenant.cluster, submission.ref)
+    submission = await lab.submit("echo trained; echo no such class; exit 3", backoff_limit=3)
+    operator = ScriptedOldOperator(lab.cluster, submission.ref)
 
-    async with asyncio.timeout(2 * PATIENCE):
-        following = asyncio.create_task(follow(tenant.backend, submission, sink=sink))
-        made = await asyncio.to_thread(operator.make_pods)
-        await asyncio.to_thread(operator.wait_for_end)
-        await asyncio.to_thread(operator.tell, "Created", "Failed")
-        conclusion = await following
+    following = asyncio.create_task(lab.follow(submission))
+    made = await asyncio.to_thread(operator.make_pods)
+    await asyncio.to_thread(operator.wait_for_end)
+    await asyncio.to_thread(operator.tell, "Created", "Failed")
+    conclusion = await following
 
     policy = {"backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished"}
     assert made["spec"].keys() == {"pytorchReplicaSpecs", *policy}
-    assert (conclusion.outcome, sink.lines[0]) == (Outcome.FAILED, "trained")
+    assert (conclusion.outcome, lab.lines[0]) == (Outcome.FAILED, "trained")
     assert conclusion.diagnosis is not None
     assert "exited with code 3" in conclusion.diagnosis.summary
     assert "no such class" in conclusion.diagnosis.log_tail
-    seen = await look(tenant.backend, tenant.namespace, submission.ref.name)
+    seen = await look(lab.backend, lab.namespace, submission.ref.name)
     assert sorted(pod["metadata"]["name"] for pod in seen.pods) == [
         f"{submission.ref.name}-{replica}" for replica in ("master-0", "worker-0")
     ]

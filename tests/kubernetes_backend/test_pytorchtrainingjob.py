@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cluster.images import INIT_IMAGE
-from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
+from cluster_world import config_of
 from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
+from kubernetes_backend.trainjobs import Lab
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.snapshot import look
-from ptjob_provider.core.run.submit import ensure_submitted, stop_and_wait
+from ptjob_provider.core.run.submit import stop_and_wait
 from ptjob_provider.core.spec import TrainingJob
-from rbac import rules_of_kinds
-from recorded import OWNER
 from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
@@ -32,6 +26,8 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import Manifest
 
+KIND = "PyTorchTrainingJob"
+
 
 @pytest.fixture(scope="module")
 def platform(cluster: Cluster) -> Cluster:
@@ -39,11 +35,10 @@ def platform(cluster: Cluster) -> Cluster:
     return serve(cluster)
 
 
-def job(namespace: str, script: str, **fields: Any) -> TrainingJob:
-    """Return a job of two replicas that run a shell script."""
-    command = ["sh", "-c", script]
-    given = {"name": "digits", "kind": "PyTorchTrainingJob", "image": INIT_IMAGE, "command": command, "workers": 2}
-    return TrainingJob.parse(**{**given, "namespace": namespace, **fields})
+@pytest.fixture
+def lab(platform: Cluster, namespace: str) -> Lab:
+    """Return a namespace where its jobs are run."""
+    return Lab(platform, namespace, kind=KIND)
 
 
 FIRST_FAILS = 'echo trained; [ "${HOSTNAME##*-}" = 0 ] || exit 0; echo no such class; exit 3'
@@ -58,56 +53,48 @@ FIRST_FAILS = 'echo trained; [ "${HOSTNAME##*-}" = 0 ] || exit 0; echo no such c
     ids=["succeeds", "fails"],
 )
 async def test_a_job_is_followed_to_its_end(
-    platform: Cluster, namespace: str, script: str, end: tuple[str, tuple[str, str]], outcome: Outcome
+    lab: Lab, script: str, end: tuple[str, tuple[str, str]], outcome: Outcome
 ) -> None:
     """Its log is that of the first replica, whose pod has letters in its name that nobody knew before.
 
     Its TensorBoard is T9k's to run, by words that the server keeps.
     """
-    backend, sink = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds()))), ListSink()
-    asked = job(namespace, script, tensorboard={"logdir": "pvc://runs/logs", "image": "tb:1"})
-    submission = await ensure_submitted(backend, asked, owner=OWNER, store=MemoryStore())
-    controller = ScriptedT9kController(platform, submission.ref)
+    submission = await lab.submit(script, tensorboard={"logdir": "pvc://runs/logs", "image": "tb:1"})
+    controller = ScriptedT9kController(lab.cluster, submission.ref)
 
-    async with asyncio.timeout(2 * PATIENCE):
-        following = asyncio.create_task(follow(backend, submission, sink=sink))
-        await asyncio.to_thread(controller.make_pods)
-        await asyncio.to_thread(controller.wait_for_end)
-        await asyncio.to_thread(controller.tell, end[0], end[1])
-        conclusion = await following
+    following = asyncio.create_task(lab.follow(submission))
+    await asyncio.to_thread(controller.make_pods)
+    await asyncio.to_thread(controller.wait_for_end)
+    await asyncio.to_thread(controller.tell, end[0], end[1])
+    conclusion = await following
 
     assert conclusion.outcome is outcome
-    assert sink.lines[0] == "trained"
+    assert lab.lines[0] == "trained"
     if outcome is Outcome.FAILED:
         assert conclusion.diagnosis is not None
         assert "-worker-0 (rank 0) exited with code 3" in conclusion.diagnosis.summary
         assert "no such class" in conclusion.diagnosis.log_tail
-    found = await find_job(backend, namespace, submission.ref.name)
-    assert found["kind"] == "PyTorchTrainingJob"
+    found = await find_job(lab.backend, lab.namespace, submission.ref.name)
+    assert found["kind"] == KIND
     assert found["spec"]["tensorboardSpec"] == {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/runs/logs"]}
-    await stop_and_wait(backend, submission.ref)
+    await stop_and_wait(lab.backend, submission.ref)
 
 
-async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(platform: Cluster, namespace: str) -> None:
+async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(lab: Lab) -> None:
     """By the job's status, which is all that is left: nobody had followed it."""
-    backend = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds())))
-    script = '[ "${HOSTNAME##*-}" = 0 ] || exit 3'
-    submission = await ensure_submitted(backend, job(namespace, script), owner=OWNER, store=MemoryStore())
-    controller = ScriptedT9kController(platform, submission.ref)
+    submission = await lab.submit('[ "${HOSTNAME##*-}" = 0 ] || exit 3')
+    controller = ScriptedT9kController(lab.cluster, submission.ref)
 
     await asyncio.to_thread(controller.make_pods)
     await asyncio.to_thread(controller.wait_for_end)
     await asyncio.to_thread(controller.clean_up)
     await asyncio.to_thread(controller.tell, "Failed", ("Failed", "ReplicaFailed"), restarts=1)
-    seen = await look(backend, namespace, submission.ref.name)
+    seen = await look(lab.backend, lab.namespace, submission.ref.name)
 
     assert seen.diagnosis is not None
     assert "-worker-1 (rank 1) exited with code 3" in seen.diagnosis.summary
     assert seen.to_dict()["restarts"] == 1
     assert list(seen.pods) == []
-
-
-KIND = "PyTorchTrainingJob"
 
 
 def sayable(given: Mapping[str, Any]) -> Manifest | None:

@@ -1,4 +1,4 @@
-"""TrainJobs of the tests' cluster, submitted and followed as a task does it, with the documented rights."""
+"""Jobs of one kind on the tests' cluster, submitted and followed as a task does it, with the documented rights."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 class Lab:
     """A namespace of the cluster, reached by a service account that may do what the documentation says."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, *, kind: str = "TrainJob") -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self.kind = kind
         self.config = config_of(service_account(cluster, namespace, rules_of_kinds()))
         self.backend = KubernetesBackend(self.config)
         self.sink = ListSink()
 
     async def submit(self, script: str = "true", **fields: Any) -> Submission:
-        """Submit a job whose every node runs this shell script, unless another command is given."""
+        """Submit a job whose every replica runs this shell script, unless another command is given."""
         command = ["sh", "-c", textwrap.dedent(script)]
-        given = {"name": "digits", "kind": "TrainJob", "image": INIT_IMAGE, "command": command, "workers": 2}
+        given = {"name": "digits", "kind": self.kind, "image": INIT_IMAGE, "command": command, "workers": 2}
         job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
         packed = with_packed_folder(job, beside=Path())
         return await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
