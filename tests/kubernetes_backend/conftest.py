@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster_world import config_of
+from kubernetes_backend.terminal import Terminal, person
 from kubernetes_backend.trainjobs import Lab
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -16,3 +20,15 @@ if TYPE_CHECKING:
 def lab(trained: Cluster, namespace: str) -> Lab:
     """Return a namespace where TrainJobs are run."""
     return Lab(trained, namespace)
+
+
+@pytest.fixture
+def backend(cluster: Cluster) -> KubernetesBackend:
+    """Return the back-end with an administrator's rights."""
+    return KubernetesBackend(config_of(cluster.layout.kubeconfig))
+
+
+@pytest.fixture
+def terminal(cluster: Cluster, namespace: str) -> Terminal:
+    """Return the terminal of a person who may do what the documented Role says."""
+    return person(cluster, namespace, rules())

@@ -10,10 +10,8 @@ import pytest
 
 from benchmarks import many_jobs
 from benchmarks.apiserver import path_of, reached
-from cluster_world import config_of
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.informer import WatchScope
 from ptjob_provider.core.shared import open_keys
 from ptjob_provider.core.status import JobPhase
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes import KubernetesBackend
 
 PATIENCE = 120.0
 
@@ -34,12 +33,6 @@ async def server(cluster: Cluster) -> AsyncIterator[ApiServer]:
     """The API server, for a person's hand in the test."""
     async with reached(cluster.layout.kubeconfig) as found:
         yield found
-
-
-@pytest.fixture
-def backend(cluster: Cluster) -> KubernetesBackend:
-    """The back-end under test."""
-    return KubernetesBackend(config_of(cluster.layout.kubeconfig))
 
 
 def foreign(namespace: str, number: int) -> Manifest:

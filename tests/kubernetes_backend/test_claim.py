@@ -7,8 +7,6 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import pytest
-
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
@@ -20,12 +18,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Claim
 
 NOTE = "ptjob.dev/arrived"
-
-
-@pytest.fixture
-def backend(cluster: Cluster) -> KubernetesBackend:
-    """The back-end under test."""
-    return KubernetesBackend(config_of(cluster.layout.kubeconfig))
 
 
 async def following(states: AsyncGenerator[Claim | None, None], note: str | None) -> Claim | None:

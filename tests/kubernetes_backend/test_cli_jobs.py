@@ -10,19 +10,11 @@ import pytest
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
-from kubernetes_backend.terminal import Terminal, person
-from rbac import rules
 
 if TYPE_CHECKING:
-    from cluster.boot import Cluster
+    from kubernetes_backend.terminal import Terminal
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture
-def terminal(cluster: Cluster, namespace: str) -> Terminal:
-    """A person's who may do what the documented Role says."""
-    return person(cluster, namespace, rules())
 
 
 def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str) -> None:

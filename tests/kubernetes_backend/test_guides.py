@@ -12,9 +12,8 @@ import yaml
 from cluster.gpu import RESOURCE, gpus
 from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
-from kubernetes_backend.terminal import Terminal, person, terminal_of
+from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core.identity import JobRef
-from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -25,12 +24,6 @@ T9K_JOB = "torch-mnist-trainingjob"
 ROLES = ("Master", "Worker")
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture
-def terminal(cluster: Cluster, namespace: str) -> Terminal:
-    """A person's who may do what the documented Role says."""
-    return person(cluster, namespace, rules())
 
 
 def test_the_session_of_the_operators_guide_trains(
