@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kubernetes_backend.failure import ALPINE, TRAINS, Act, Failure, alone, python, shell, together, worker
+from kubernetes_backend.failure import ALPINE, TRAINS, Act, Failure, alone, deletes, python, shell, together, worker
 from kubernetes_backend.programs import PLAIN
 from kubernetes_backend.starts import after
 from kubernetes_backend.world import JOB
@@ -35,18 +35,6 @@ def _evict(kubectl: Kubectl, namespace: str) -> None:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
     kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(body))
-
-
-def _delete_pod(kubectl: Kubectl, namespace: str) -> None:
-    kubectl("delete", "pod", f"{JOB}-worker-0", "--namespace", namespace, "--wait=false")
-
-
-def _delete_master(kubectl: Kubectl, namespace: str) -> None:
-    kubectl("delete", "pod", f"{JOB}-master-0", "--namespace", namespace, "--wait=false")
-
-
-def _delete_job(kubectl: Kubectl, namespace: str) -> None:
-    kubectl("delete", "pytorchjob", JOB, "--namespace", namespace, "--wait=false")
 
 
 def _preempt(kubectl: Kubectl, namespace: str) -> None:
@@ -168,19 +156,19 @@ ENDINGS: dict[str, Failure] = {
     "pod-deleted": worker(
         "Somebody deletes the worker's pod in mid-training.",
         TRAINING,
-        acts=(Act(when=_both_run, do=_delete_pod),),
+        acts=(Act(when=_both_run, do=deletes("pod", f"{JOB}-worker-0")),),
         until=lambda world: world.has_ended or (world.seconds > 25 and _both_run(world)),
         lasts=5,
     ),
     "pod-deleted-gloo": together(
         "Somebody deletes the worker's pod in mid-training, and the master loses its connection.",
         python(PLAIN.replace("step == 20", "step == 10_000")),
-        acts=(Act(when=lambda world: _both_run(world) and world.seconds > 12, do=_delete_pod),),
+        acts=(Act(when=lambda world: _both_run(world) and world.seconds > 12, do=deletes("pod", f"{JOB}-worker-0")),),
     ),
     "pod-deleted-master": worker(
         "Somebody deletes the master's pod in mid-training.",
         TRAINING,
-        acts=(Act(when=_both_run, do=_delete_master),),
+        acts=(Act(when=_both_run, do=deletes("pod", f"{JOB}-master-0")),),
         until=lambda world: world.has_ended or (world.seconds > 25 and _both_run(world)),
         lasts=5,
     ),
@@ -211,7 +199,10 @@ ENDINGS: dict[str, Failure] = {
         lasts=6,
     ),
     "job-deleted": worker(
-        "Somebody deletes the job in mid-training.", TRAINING, acts=(Act(when=_both_run, do=_delete_job),), lasts=5
+        "Somebody deletes the job in mid-training.",
+        TRAINING,
+        acts=(Act(when=_both_run, do=deletes("pytorchjob", JOB)),),
+        lasts=5,
     ),
     "job-suspended-in-training": worker(
         "The job is suspended in mid-training, as a queue does that takes its place away.",

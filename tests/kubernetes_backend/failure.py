@@ -29,6 +29,11 @@ class Act:
     do: Callable[[Kubectl, str], object]
 
 
+def deletes(kind: str, name: str) -> Callable[[Kubectl, str], object]:
+    """Return what deletes an object without waiting for its end."""
+    return lambda kubectl, namespace: kubectl("delete", kind, name, "--namespace", namespace, "--wait=false")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """One way to fail.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kubernetes_backend.failure import ALPINE, DIGITS, TRAINS, Failure, alone, shell, worker
-from kubernetes_backend.world import JOB
+from kubernetes_backend.failure import DIGITS, TRAINS, alone, shell, worker
 
 if TYPE_CHECKING:
     from cluster.kubectl import Kubectl
+    from kubernetes_backend.failure import Failure
     from kubernetes_backend.world import World
 
 REGISTRY_PORT = 5000
@@ -28,6 +28,14 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 5000), Registry).serve_forever()
 """
 STANDS_STILL = {"start_timeout": 20}
 TRAINING = shell(TRAINS)
+HARDENED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""With this a container may run where PodSecurity is `restricted`."""
 
 
 def after(seconds: float) -> dict[str, Any]:
@@ -66,25 +74,6 @@ def quota(**hard: str) -> dict[str, Any]:
 
 def _restrict(kubectl: Kubectl, namespace: str) -> None:
     kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-
-
-def _hardened(script: str) -> dict[str, Any]:
-    """Return a job of two whose own containers may run where PodSecurity is `restricted`."""
-    security = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "runAsUser": 1000,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {"name": "pytorch", "image": ALPINE, "securityContext": security, **shell(script)}
-    replica = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": JOB},
-        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}, "runPolicy": {}},
-    }
 
 
 def _mounted(**volume: Any) -> dict[str, Any]:
@@ -290,9 +279,10 @@ STARTS: dict[str, Failure] = {
         limits=STANDS_STILL,
         **after(40),
     ),
-    "job-init-refused": Failure(
-        about="The namespace wants PodSecurity `restricted`; only the operator's own init container is not.",
-        job={"manifest": _hardened(TRAINS)},
+    "job-init-refused": worker(
+        "The namespace wants PodSecurity `restricted`; only the operator's own init container is not.",
+        TRAINING,
+        job={"container_security_context": HARDENED},
         ready=_restrict,
         limits=STANDS_STILL,
         **after(40),

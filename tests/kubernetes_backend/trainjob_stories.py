@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kubernetes_backend.failure import TRAINS, Act, Failure, shell
+from kubernetes_backend.failure import TRAINS, Act, Failure, deletes, shell
 from kubernetes_backend.starts import after, quota
 from kubernetes_backend.world import JOB
 
@@ -47,10 +47,6 @@ def _both_run(world: World) -> bool:
     return world.runs("node-0-0") and world.runs("node-0-1")
 
 
-def _delete(kubectl: Kubectl, namespace: str) -> None:
-    kubectl("delete", "trainjob", JOB, "--namespace", namespace, "--wait=false")
-
-
 def _resume(kubectl: Kubectl, namespace: str) -> None:
     kubectl("patch", "trainjob", JOB, "--namespace", namespace, "--type=merge", "--patch", '{"spec":{"suspend":false}}')
 
@@ -83,7 +79,10 @@ TRAINJOBS: dict[str, Failure] = {
         acts=(Act(when=lambda world: world.seconds > 10, do=_resume),),
     ),
     "trainjob-deleted": train(
-        "Somebody deletes the job in mid-training.", TRAINING, acts=(Act(when=_both_run, do=_delete),), lasts=5
+        "Somebody deletes the job in mid-training.",
+        TRAINING,
+        acts=(Act(when=_both_run, do=deletes("trainjob", JOB)),),
+        lasts=5,
     ),
     "trainjob-deadline": train(
         "The job is active longer than it may.", TRAINING, job={"active_deadline_seconds": 8}, lasts=5
