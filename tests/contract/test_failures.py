@@ -148,15 +148,3 @@ async def test_an_init_container_runs_first(world: World) -> None:
     assert (await world.text(ref, "init-master-0"))[-1] == "ready"
     assert condition(seen[-1].job, "Succeeded")
     assert next(phase for one in seen for phase in phases(one)) == "Pending"
-
-
-async def test_an_init_container_that_fails_fails_the_pod(world: World) -> None:
-    """With Never nothing else is started."""
-    pod = {"initContainers": [{"name": "check", "image": world.image, "command": ["sh", "-c", "exit 7"]}]}
-
-    _, seen = await world.run(world.job("initfail", "print('never')", pod=pod))
-
-    (failed,) = [one for one in seen[-1].pods if one["metadata"]["name"] == "initfail-master-0"]
-    assert failed["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
-    assert "waiting" in failed["status"]["containerStatuses"][0]["state"]
-    assert condition(seen[-1].job, "Failed")
