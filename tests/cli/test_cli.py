@@ -237,7 +237,7 @@ def test_a_container_that_is_not_there_is_refused(ended: Machine) -> None:
     assert "good-master-0 is one process here, without init-code" in result.output
 
 
-def test_what_ran_before_the_training_has_a_log_here_too(machine: Machine, tmp_path: Path) -> None:
+def test_init_containers_have_a_log_here_too(machine: Machine, tmp_path: Path) -> None:
     """What fetched the code, and an init container of one's own, with its restarts; also while it still runs."""
     repository = tmp_path / "mnist"
     repository.mkdir()

@@ -86,7 +86,7 @@ def test_every_field_has_a_flag() -> None:
         ((), None),
     ],
 )
-def test_a_tensorboard_is_asked_for_as_in_arena(words: tuple[str, ...], asked: dict[str, str] | None) -> None:
+def test_a_tensorboard_is_requested_as_in_arena(words: tuple[str, ...], asked: dict[str, str] | None) -> None:
     """By the switch, by where it looks or what runs it; the switch alone shows the tfevents."""
     job = ("--name", "a", "--image", "i", "--data", "c:/data", "--tfevents", "/data/tb")
 
@@ -200,7 +200,7 @@ def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
         (["python", "train.py", "a b"], "bash", ["bash", "-c", "python train.py 'a b'"]),
     ],
 )
-def test_what_stands_behind_the_flags_is_the_program(
+def test_the_words_after_the_flags_are_the_program(
     words: list[str], shell: str | None, command: list[str] | None
 ) -> None:
     """One word that a shell would split is a line for a shell, as in Arena; several words are taken as they are."""

@@ -39,7 +39,7 @@ def test_a_commands_help_loads_nothing_that_takes_time(command: str) -> None:
 
 
 @each_row(("name", "line"), COMMANDS)
-def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: str) -> None:
+def test_the_line_in_help_is_that_of_the_command(name: str, line: str) -> None:
     """The whole's help knows the first line of a command's, which it does not load."""
     command = main.get_command(click.Context(main), name)
 
@@ -57,7 +57,7 @@ def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: s
         (["attach", "digits"], "'attach' is not here: `kubectl exec"),
     ],
 )
-def test_what_arena_has_and_is_not_here_is_answered_with_what_there_is(words: list[str], instead: str) -> None:
+def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words: list[str], instead: str) -> None:
     """Wherever on the line it stands; what nobody knows is answered as before."""
     result = CliRunner().invoke(main, words)
 
@@ -66,7 +66,7 @@ def test_what_arena_has_and_is_not_here_is_answered_with_what_there_is(words: li
 
 
 @each_row("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+def test_each_shell_has_its_completion(shell: str) -> None:
     """Each shell has its own language; all ask this program."""
     result = CliRunner().invoke(main, ["completion", shell])
 

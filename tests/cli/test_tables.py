@@ -192,7 +192,7 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
     assert column(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
 
 
-async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_that_nobody_knows() -> None:
+async def test_a_failed_train_job_that_nobody_followed_shows_what_is_not_known() -> None:
     """JobSet has deleted its pods, and its object says neither that they were made nor when they ran."""
     snapshot = await snapshot_of(recorded("trainjob-failed-node")["job"])
 
@@ -216,7 +216,7 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
         ({"reason": "StartError", "exit_code": 128}, None, "128 StartError"),
     ],
 )
-async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_what_it_is(
+async def test_the_exit_code_of_a_container_that_did_not_end_by_itself_is_explained(
     fields: dict[str, Any], ran_at: datetime | None, shown: str
 ) -> None:
     """137 beside a replica reads as out of memory, also where the kubelet writes it for want of any other."""

@@ -76,7 +76,7 @@ def with_kubeconfig(home: Path) -> Path:
         ({}, "", {}, "local"),
     ],
 )
-def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
+def test_the_back_end_is_the_requested_the_configured_or_the_one_that_is_there(
     home: Path, options: dict[str, str], cfg: str, environ: dict[str, str], backend: str
 ) -> None:
     """Nobody has to say twice where the jobs are."""
@@ -96,7 +96,7 @@ def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
         ({}, {"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud' is not allowed; allowed: kubernetes, local"),
     ],
 )
-def test_who_asks_for_two_places_at_once_is_refused(
+def test_conflicting_targets_are_refused(
     home: Path, options: dict[str, str], environ: dict[str, str], message: str
 ) -> None:
     """Neither is dropped without a word: what is deleted there is not what was meant here."""
@@ -104,7 +104,7 @@ def test_who_asks_for_two_places_at_once_is_refused(
         find_target(TargetOptions(**options), {"AIRFLOW_HOME": str(home), **environ})
 
 
-def test_where_to_look_may_stand_behind_a_command_and_counts_more_there(home: Path) -> None:
+def test_options_of_the_target_behind_a_command_override_those_before_it(home: Path) -> None:
     """As for kubectl; a command in a group, and one with a program behind its flags, take it as well."""
     for name in ("one", "two"):
         (home / name).mkdir()
@@ -221,7 +221,7 @@ def test_the_installation_says_how_often_use_is_measured(
     assert opened._config.usage_interval == seconds
 
 
-def test_the_installation_says_how_long_refusals_are_waited_out_and_jobs_are_spared(home: Path) -> None:
+def test_the_installation_configures_the_timeout_for_api_errors_and_the_grace_of_orphans(home: Path) -> None:
     """A quarter of an hour and a day if it says nothing."""
     before = find_target(TargetOptions(), {}).settings
     after = find_target(
@@ -234,7 +234,7 @@ def test_the_installation_says_how_long_refusals_are_waited_out_and_jobs_are_spa
 
 @each_row("words", [["list"], ["doctor"], ["get", "x"], ["top", "node"], ["data", "ls", "pvc://a/"]])
 @each_row("named", ["", "/none/config"])
-def test_without_a_kubeconfig_it_is_said_which_is_missing_and_what_to_say(
+def test_a_missing_kubeconfig_is_named_with_what_to_do(
     home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
 ) -> None:
     """By us, and not in the words of a library, whatever is asked."""

@@ -92,7 +92,7 @@ def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> No
     assert f"--port: {port} is not allowed; allowed: a port that is free" in second.output
 
 
-def test_a_looker_that_is_killed_leaves_no_tensorboard(machine: Machine) -> None:
+def test_a_killed_command_leaves_no_tensorboard(machine: Machine) -> None:
     """Nobody would end it: it is in a session of its own."""
     (machine.root / "claims" / "default" / "models").mkdir(parents=True)
 
@@ -104,7 +104,7 @@ def test_a_looker_that_is_killed_leaves_no_tensorboard(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_what_is_being_started_goes_when_the_looker_is_told_to_end(
+def test_a_tensorboard_that_is_being_started_ends_with_the_command(
     ptjob: Callable[..., Result], number: signal.Signals
 ) -> None:
     """Not after the minutes that a pod may take; the place is a stand-in that is slow to show anything."""
@@ -126,7 +126,7 @@ def test_what_is_being_started_goes_when_the_looker_is_told_to_end(
     assert (result.exit_code, done) == (130, ["deleted"])
 
 
-def test_what_cannot_be_shown_is_said(machine: Machine) -> None:
+def test_a_tensorboard_without_events_is_refused(machine: Machine) -> None:
     """A job without events, a claim that is not there."""
     ran = machine.ptjob("run", "--name", "bare", "--image", "none", "--", "true")
 

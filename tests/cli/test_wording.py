@@ -63,7 +63,7 @@ def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
         ("kubernetes", "a cluster keeps them for an hour"),
     ],
 )
-def test_why_there_are_no_events_is_said(ptjob: Callable[..., Result], backend: str, why: str) -> None:
+def test_a_missing_event_list_is_explained(ptjob: Callable[..., Result], backend: str, why: str) -> None:
     """No cluster is blamed for what this machine does not know."""
     result = ptjob(with_job(), "events", "digits", inspector=SilentInspector(), backend=backend)
 

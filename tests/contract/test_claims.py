@@ -28,7 +28,7 @@ async def until(states: AsyncGenerator[Claim | None, None], notes: dict[str, str
     raise AssertionError("the claim's states ended")
 
 
-async def test_what_is_noted_on_a_claim_is_told(world: World) -> None:
+async def test_annotations_of_a_claim_are_reported(world: World) -> None:
     """What was there before, what is added, what is changed and what is taken away."""
     await asyncio.to_thread(world.annotate, "data", {NOTE: "incoming/1"})
 

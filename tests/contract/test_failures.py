@@ -69,7 +69,7 @@ async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str
     assert await world.gone(ref) < world.soon
 
 
-async def test_a_death_by_signal_is_told_as_one(world: World) -> None:
+async def test_a_death_by_signal_is_reported_as_one(world: World) -> None:
     """128 and the signal's number, as the kubelet has it."""
     _, seen = await world.run(world.job("killed", "import ctypes; ctypes.string_at(0)"))
 
@@ -77,7 +77,7 @@ async def test_a_death_by_signal_is_told_as_one(world: World) -> None:
     assert (ended["exitCode"], ended["reason"]) == (139, "Error")
 
 
-async def test_a_missing_program_is_told_as_one(world: World) -> None:
+async def test_a_missing_program_is_reported_as_one(world: World) -> None:
     """The container ends as StartError with code 128, and the runtime's words say what is missing."""
     _, seen = await world.run(world.job("missing", ["nosuch", "--epochs", "3"]))
 

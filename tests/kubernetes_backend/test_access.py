@@ -88,7 +88,7 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door
     assert door.count() == 2
 
 
-async def test_a_plugin_that_fails_says_what_it_said(door: Door) -> None:
+async def test_the_message_of_a_failing_plugin_is_in_the_error(door: Door) -> None:
     """A retry may help: the cloud behind it may have been down."""
     failing = door.folder / "failing"
     failing.write_text("#!/bin/sh\necho 'no such profile' >&2; exit 3\n")

@@ -73,7 +73,7 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
     assert jobs[-3:] == ["1", "Total Requested GPUs of Training Job:", "9"]
 
 
-def test_without_the_right_what_is_used_is_not_known(bare: Terminal) -> None:
+def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
     """What is missing is named; the rest of the table is there, and no zero."""
     bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
     wait_until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)

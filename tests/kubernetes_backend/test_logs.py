@@ -164,7 +164,9 @@ async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World, clust
     assert ends
 
 
-async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: FaultProxy, cluster: Cluster) -> None:
+async def test_lines_lost_to_rotation_are_reported_with_their_time(
+    world: World, proxy: FaultProxy, cluster: Cluster
+) -> None:
     """Nobody could read for a while in which the kubelet began a new file; what that has is read, the rest is named."""
     ref = await world.submit(filling(world, "lost", megabytes=40, seconds=60))
     reader = Reader(world, ref)
@@ -234,7 +236,7 @@ async def test_a_container_that_restarts_between_two_turns_is_read_to_its_end(
     holder.task.cancel()
 
 
-async def test_a_reader_that_stands_still_loses_nothing(world: World, proxy: FaultProxy) -> None:
+async def test_a_paused_reader_loses_nothing(world: World, proxy: FaultProxy) -> None:
     """Nothing is taken off the stream for half a minute, in which its connection breaks; then the rest is read."""
     ref = await world.submit(filling(world, "slow", megabytes=7, seconds=10))
     read = []

@@ -133,7 +133,7 @@ async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> Out
     return await looking
 
 
-def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
+def test_a_cancelled_inspection_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
     """A task that is stopped takes its pod with it."""
     volume = prepared_volume(cluster, namespace)
     finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
