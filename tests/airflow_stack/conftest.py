@@ -1,4 +1,4 @@
-"""A real Airflow for the whole session: api-server, scheduler, dag-processor and triggerer, each its own process."""
+"""Fixtures: one Airflow per session, with api-server, scheduler, dag-processor and triggerer as separate processes."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 WAITS = {"wait": "running", "defer": "deferred"}
-"""The first word of a DAG's id, and the state of its task while the job runs."""
+"""The first word of a DAG id, and the state of its task while the job runs."""
 
 CANARY = "canary-8f14e45fceea167a"
-"""A secret that no log, XCom, rendered field, trigger row or state file may ever show."""
+"""A secret that must not appear in any log, XCom, rendered field, trigger row or state file."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """The stack, and the claim that jobs and tests share."""
+    """The Airflow stack, and the claim that jobs and tests share."""
 
     stack: Stack
     root: Path
 
     @property
     def work(self) -> Path:
-        """The claim that every job sees as /claim."""
+        """The directory of the claim that every job mounts at /claim."""
         return self.root / "claims" / "default" / "runs"
 
     def start(self, dag_id: str, *args: str, task_id: str = "train", **conf: Any) -> TaskRun:
-        """Start a run whose job does this."""
+        """Start a run of the DAG; its job runs the program with these arguments."""
         return TaskRun(self.stack, dag_id, self.stack.api.trigger(dag_id, {"args": list(args), **conf}), task_id)
 
     def release(self, name: str) -> None:
-        """Let the jobs go on that wait for this file."""
+        """Create the file that jobs wait for."""
         (self.work / name).touch()
 
 
 def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
-    """Start a job that waits for a file, and return once its log is there."""
+    """Start a job that waits for a file, and return once its first log lines are in the task's log."""
     task = lab.start(dag_id, "wait_for", name, workers=2)
     task.wait(WAITS[dag_id.split("_", maxsplit=1)[0]])
     task.wait_for_line("tick 0001")
@@ -60,7 +60,7 @@ def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Lab]:
-    """Start the stack, and end everything of it and of its jobs."""
+    """Start the stack; afterwards stop it and all its jobs."""
     root = tmp_path_factory.mktemp("airflow")
     with postgresql.database_if_possible(tell) as address, lab_in(root, database_url=address) as lab:
         yield lab
@@ -68,10 +68,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -
 
 @contextlib.contextmanager
 def lab_in(root: Path, *, database_url: str, **more: str) -> Iterator[Lab]:
-    """Have a stack on this database, with these further options; nothing of it or of its jobs runs afterwards."""
+    """Start a stack on this database with extra options; afterwards stop it and all its jobs."""
     try:
         with Stack(_config(root, database_url, more)) as stack:
-            for dag_id in ("defer_secret", "deleted_retrain", "ptjob_maintenance"):  # the last one of each file
+            for dag_id in ("defer_secret", "deleted_retrain", "ptjob_maintenance"):  # the last DAG of each file
                 stack.api.wait_for_dag(dag_id)
             stack.api.unpause("ptjob_maintenance")
             lab = Lab(stack, root / "jobs")
@@ -94,7 +94,7 @@ def _config(root: Path, database_url: str, more: Mapping[str, str]) -> StackConf
         "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
         "CORE__PARALLELISM": "5",
-        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files stay as they are
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files do not change
         **more,
     }
     connection = json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": CANARY}})
@@ -109,6 +109,6 @@ def _config(root: Path, database_url: str, more: Mapping[str, str]) -> StackConf
 
 def _end_jobs(root: Path) -> None:
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # the others end with what was killed first
+        with contextlib.suppress(psutil.Error):  # children of a killed process may be gone
             if process.pid != os.getpid() and any(str(root) in word for word in process.cmdline()):
                 process.kill()

@@ -1,7 +1,7 @@
-"""Every component stops, dies and freezes in turn, on PostgreSQL with two triggerers, while tasks are deferred.
+"""Tests that stop, kill and freeze every component in turn while tasks are deferred; PostgreSQL and two triggerers.
 
-The order and the moments are drawn from a fixed seed. Around each of them one task's job ends, so that beginnings,
-waits and resumptions are all hit.
+A fixed seed determines the order and the times. While one component is disturbed, one task's job ends, so that
+starting, waiting and resuming tasks are all affected.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SEED = 20261121
 VICTIMS = (*COMPONENTS, "triggerer-2", "worker")
 TASKS = len(VICTIMS) + 2
 PATIENCE = 240
-"""Seconds for a task to get over what happened to it, and for components to be healthy, on a busy machine."""
+"""Seconds for a task to recover from a disturbance, and for components to become healthy, on a busy machine."""
 
 SHORT, LONG = (1.0, 12.0), (34.0, 37.0)
-"""Seconds of a freeze. After 30 the other triggerer takes over, and a task's worker is given up."""
+"""Seconds of a freeze. After 30 s the other triggerer takes over, and Airflow gives up a frozen worker's task."""
 
 LINE = re.compile(r"line (\d{6}) at (\d+\.\d+)")
 BEGUN = re.compile(r"trigger .* starting")
@@ -58,7 +58,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Lab]:
-    """Have a stack on PostgreSQL with two triggerers, which notices within seconds that a component is gone."""
+    """Start a stack on PostgreSQL with two triggerers, configured to detect a lost component within seconds."""
     skip_because(postgresql.unmet())
     impatience = {
         "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
@@ -67,7 +67,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "30",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
-        # an API server that starts on a busy machine is away for longer than a worker's usual five tries
+        # on a busy machine an API server takes longer to start than a worker's default five tries
         "WORKERS__EXECUTION_API_RETRIES": "15",
         "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "8",
     }
@@ -87,29 +87,29 @@ class Training:
 
     @classmethod
     def start(cls, lab: Lab, name: str) -> Training:
-        """Start it; it may be tried three times more."""
+        """Start it with three retries."""
         return cls(lab, name, lab.start("defer_3", "count", name))
 
     @property
     def beginnings(self) -> int:
-        """How often its program was started."""
+        """The number of times its program was started."""
         begun = self.lab.work / f"{self.name}.begun"
         return len(begun.read_text().splitlines()) if begun.exists() else 0
 
     @property
     def expected(self) -> list[int]:
-        """The numbers that its program has printed."""
+        """The numbers that its program printed."""
         return list(range(int((self.lab.work / f"{self.name}.lines").read_text())))
 
     @property
     def uids(self) -> list[str]:
-        """The jobs that exist for it."""
+        """The uids of its jobs."""
         backend = LocalBackend(LocalConfig(root=self.lab.root))
         of_run = {"run_id": label_value(self.task.run_id)}
         return [job["metadata"]["uid"] for job in asyncio.run(backend.list(PYTORCHJOB.KIND, "default", of_run))]
 
     def release(self) -> None:
-        """Let its job end well, a moment after it has begun at the earliest."""
+        """Release its job, at least half a second after its program started."""
         until(lambda: self.beginnings, timeout=PATIENCE, what=f"the beginning of {self.name}")
         time.sleep(0.5)
         self.lab.release(self.name)
@@ -117,29 +117,29 @@ class Training:
 
 @dataclass(frozen=True)
 class Log:
-    """What the log of one try says, as Airflow's page shows it."""
+    """The log of one try, as Airflow's UI shows it."""
 
     lines: list[str]
 
     @property
     def numbers(self) -> Counter[int]:
-        """How often each numbered line is there."""
+        """The number of occurrences of each numbered line."""
         return Counter(int(found[1]) for found in map(LINE.fullmatch, self.lines) if found)
 
     @property
     def repeated(self) -> list[int]:
-        """The numbers that are there more than once."""
+        """The numbers that occur more than once."""
         return [number for number, count in self.numbers.items() if count > 1]
 
     @property
     def had_two_readers(self) -> bool:
-        """Whether Airflow gave the task to a triggerer while another had it, as it does when heartbeats are delayed."""
+        """True if Airflow gave the task to a second triggerer while the first still had it (delayed heartbeats)."""
         at_once = accumulate(bool(BEGUN.match(line)) - (line == "trigger completed") for line in self.lines)
         return max(at_once, default=0) > 1
 
     @property
     def unmarked(self) -> list[int]:
-        """The numbers that are there more than once without a mark that says so of the time of their printing."""
+        """The repeated numbers that were printed later than any repeat notice in the log covers."""
         until = max(
             (datetime.fromisoformat(f"{found[1]}Z").timestamp() for found in map(REPEATED.match, self.lines) if found),
             default=0.0,
@@ -149,7 +149,7 @@ class Log:
 
 
 class Restart:
-    """Each is asked to end, as in a rolling deployment, and started again."""
+    """SIGTERM and a new start, as in a rolling deployment."""
 
     def component(self, lab: Lab, name: str, _: random.Random) -> None:
         lab.stack[name].restart(grace=60)
@@ -159,7 +159,7 @@ class Restart:
 
 
 class Kill:
-    """Each is killed with all it has forked, as a lost machine would, and started again."""
+    """SIGKILL of the process and its children, as when a machine is lost, and a new start."""
 
     def component(self, lab: Lab, name: str, _: random.Random) -> None:
         lab.stack[name].kill()
@@ -170,7 +170,7 @@ class Kill:
 
 
 class Freeze:
-    """Each stands still for a while, as a paused virtual machine does, and goes on."""
+    """Suspend for a while, as when a virtual machine is paused, then resume."""
 
     def component(self, lab: Lab, name: str, rng: random.Random) -> None:
         lab.stack[name].freeze()
@@ -185,7 +185,7 @@ class Freeze:
 
 
 def disturb(lab: Lab, how: Restart | Kill | Freeze, victim: str, rng: random.Random) -> None:
-    """Do it to a component in a moment, or to the process that takes up the task whose job has just ended."""
+    """Disturb a component, or the worker process that picks up the task whose job just ended."""
     if victim != "worker":
         time.sleep(rng.uniform(0, 4))
         how.component(lab, victim, rng)
@@ -198,13 +198,16 @@ def disturb(lab: Lab, how: Restart | Kill | Freeze, victim: str, rng: random.Ran
 
 
 def workers(lab: Lab) -> list[psutil.Process]:
-    """Return the processes that run a task; an idle one of the executor holds the lock of its queue, and all hang."""
+    """Return the processes that run a task.
+
+    An idle process of the executor is left out: it holds the lock of the queue, and all others would hang.
+    """
     return [process for process in lab.stack["scheduler"].processes() if WORKER.match(title(process))]
 
 
 def go_through(lab: Lab, how: Restart | Kill | Freeze) -> list[Training]:
-    """Start the tasks, do it to every component while they begin, wait and end, and return them when all have ended."""
-    rng = random.Random(f"{SEED} {type(how).__name__}")  # noqa: S311 - the same moments each time
+    """Start the tasks, disturb every component once while they start, wait and end, and wait until all succeed."""
+    rng = random.Random(f"{SEED} {type(how).__name__}")  # noqa: S311 - reproducible, not a secret
     order = rng.sample(VICTIMS, len(VICTIMS))
     trainings = [Training.start(lab, f"{type(how).__name__.lower()}-{number}") for number in range(TASKS)]
     for training, victim in zip(trainings, order, strict=False):
@@ -221,7 +224,7 @@ def go_through(lab: Lab, how: Restart | Kill | Freeze) -> list[Training]:
 
 
 def log_of(training: Training) -> Log:
-    """Return the log of the last try, after a look at what the training left behind."""
+    """Return the log of the last try; check that the program ran once, nothing still runs and no line is missing."""
     ref = training.task.ref
     assert training.beginnings == 1, f"{training.name} was trained {training.beginnings} times"
     assert training.uids == [ref.uid]
@@ -232,7 +235,6 @@ def log_of(training: Training) -> Log:
 
 
 def test_a_rolling_restart_of_everything_costs_no_line_and_repeats_none(lab: Lab) -> None:
-    """SIGTERM to each: every task succeeds, trained once; each line is in its log, and none twice for the restart."""
     trainings = go_through(lab, Restart())
 
     for training in trainings:
@@ -245,7 +247,6 @@ def test_a_rolling_restart_of_everything_costs_no_line_and_repeats_none(lab: Lab
 def test_whatever_dies_or_freezes_no_line_is_missing_and_what_is_repeated_is_marked(
     lab: Lab, how: type[Kill | Freeze]
 ) -> None:
-    """Every task succeeds, trained once; its log has every line, and says of which lines there may be two."""
     trainings = go_through(lab, how())
 
     for training in trainings:

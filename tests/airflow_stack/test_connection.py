@@ -1,4 +1,4 @@
-"""Airflow's real components and a real cluster, with the connection to it in Airflow's database."""
+"""Test of a deferred job on a real cluster whose connection is stored in Airflow's database."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ with DAG("in_database", schedule=None):
 
 @pytest.fixture(scope="module")
 def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Stack]:
-    """Start Airflow with a connection to the cluster."""
     root = tmp_path_factory.mktemp("connections")
     (root / "dags").mkdir()
     (root / "dags" / "connections.py").write_text(DAGS)
@@ -59,7 +58,6 @@ def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, tell: Call
 
 
 def test_a_connection_in_the_database_serves_worker_and_triggerer(stack: Stack) -> None:
-    """The deferred job is followed on the cluster; each line is in the task's log, once."""
     task = TaskRun(stack, "in_database", stack.api.trigger("in_database", {}))
 
     assert task.wait(timeout=240) == "success"

@@ -1,4 +1,4 @@
-"""DAGs run by what arrives, in a real Airflow on PostgreSQL: over triggerers that are killed."""
+"""Test of DAGs scheduled on data arrival, in a real Airflow on PostgreSQL whose triggerer is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 240
 
 @dataclass(frozen=True)
 class Place:
-    """One source: what writes to it, and what the runs have seen of it."""
+    """A source of batches, and the record of its events that the DAG's runs write."""
 
     name: str
     address: str
@@ -45,23 +45,23 @@ class Place:
         self.write(f"{batch}/_SUCCESS", b"")
 
     def told(self) -> Counter[str]:
-        """Return how many events a run has seen for each batch, by its name, which stands for one content here."""
+        """Return the number of recorded events per batch name; a batch has one content here, so it must have one id."""
         lines = set(self.seen.read_text().splitlines()) if self.seen.exists() else set()
         ids = [line.partition(" ")[2] for line in lines]
         assert len(set(ids)) == len({each.rpartition("@")[0] for each in ids}), "one content, two ids"
         return Counter(each.rpartition("@")[0] for each in ids)
 
     def announcements(self) -> int:
-        """Return how often a watcher has said that it announces something of this source."""
+        """Return how often the triggerer's log announces something of this source."""
         said = self.stack["triggerer"].log.read_text()
         return sum("announcing" in line and self.address in line for line in said.splitlines())
 
     def wait_for(self, *batches: str) -> None:
-        """Return once runs have seen these."""
+        """Wait until runs have recorded these batches."""
         until(lambda: set(batches) <= self.told().keys(), timeout=PATIENCE, what=lambda: str(self.told()))
 
     def settle(self) -> Counter[str]:
-        """Return what runs have seen when nothing has come for some looks and no run is under way."""
+        """Wait a few polls and until no run is active, then return the recorded events."""
         time.sleep(5)
         until(self._is_idle, timeout=PATIENCE, what=f"the end of the runs of {self.name}")
         return self.told()
@@ -83,7 +83,7 @@ def server(tell: Callable[[str], None]) -> Iterator[S3Server]:
 def places(
     tmp_path_factory: pytest.TempPathFactory, server: S3Server, tell: Callable[[str], None]
 ) -> Iterator[dict[str, Place]]:
-    """Airflow on PostgreSQL, with a DAG that waits for a directory and one that waits for a bucket."""
+    """Start Airflow on PostgreSQL, with one DAG that waits for a directory and one that waits for a bucket."""
     skip_because(postgresql.unmet())
     root = tmp_path_factory.mktemp("arrivals")
     directory, seen = root / "incoming", root / "seen"
@@ -125,9 +125,9 @@ def places(
 
 @pytest.mark.parametrize("name", ["directory", "bucket"])
 def test_no_batch_is_lost_when_the_triggerer_is_killed_at_any_moment(places: dict[str, Place], name: str) -> None:
-    """One may come twice for a kill, never with two ids; what came while nobody watched comes when somebody does.
+    """A kill may cause a second event of a batch, with the same id; batches written without a triggerer come later.
 
-    The first kill comes when the watcher has just announced: its event is in the memory of a process and nowhere else.
+    The first kill follows immediately after an announcement: its event exists only in the memory of a process.
     """
     place, triggerer = places[name], places[name].stack["triggerer"]
     before = place.settle()

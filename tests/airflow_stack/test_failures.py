@@ -1,4 +1,4 @@
-"""How a failure looks to the person who opens the task's log, and that nothing keeps running."""
+"""Tests of failed jobs: the error in the task's log, retries, and that no process is left."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
 
 @pytest.fixture(scope="module")
 def failed(lab: Lab) -> dict[str, TaskRun]:
-    """Start all of them at once, alternately deferred and in a worker; other ways to fail are in tests/contract."""
+    """Start all failures at once, alternately deferred and in a worker; tests/contract covers other failures."""
     modes = ("defer_3", "wait_3")
     tasks = {
         name: lab.start(modes[number % 2], *args, **conf)
@@ -52,7 +52,6 @@ def failed(lab: Lab) -> dict[str, TaskRun]:
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_the_first_line_says_which_replica_why_and_what_to_do(failed: dict[str, TaskRun], name: str) -> None:
-    """Nobody has to search: replica, cause and advice come first, then that replica's last lines."""
     task = failed[name]
     _, _, wanted, tail = FAILURES[name]
 
@@ -68,12 +67,10 @@ def test_the_first_line_says_which_replica_why_and_what_to_do(failed: dict[str, 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_that_a_retry_cannot_help_is_tried_once(failed: dict[str, TaskRun], name: str) -> None:
-    """retries=3 is for what may pass, not for what is there again each time."""
     assert failed[name].now["try_number"] == 1
 
 
 def test_a_lost_supervisor_is_retried_and_training_goes_on_from_its_checkpoint(lab: Lab) -> None:
-    """What kills the job from outside is tried again, as attempt 2, which is told where attempt 1 was."""
     task = lab.start("defer_1", "resume", "never", checkpoints="pvc://runs/checkpoints")
     task.wait_for_line("tick 0001")
     ref = task.ref
@@ -88,7 +85,7 @@ def test_a_lost_supervisor_is_retried_and_training_goes_on_from_its_checkpoint(l
 
 
 def supervisor_of(name: str) -> psutil.Process:
-    """Return the process that supervises the job."""
+    """Return the supervisor process of the job."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()

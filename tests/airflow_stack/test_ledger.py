@@ -1,4 +1,4 @@
-"""Batches that arrive, runs that claim them, and what people do to these runs: PostgreSQL keeps Airflow and ledger."""
+"""Tests of runs that are cleared or deleted after they reserved batches; Airflow and the ledger use PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Lab]:
-    """Have a stack, and the ledger as a second database of its server, reached by a connection."""
+    """Start a stack, with the ledger as a second database of its PostgreSQL server, and a connection to it."""
     if unmet := postgresql.unmet():
         skip_because(unmet)
     with postgresql.database(tell) as address:
@@ -48,33 +48,32 @@ class Retraining:
     name: str
 
     def drop(self, *names: str) -> None:
-        """Tell of these batches in one event."""
+        """Announce these batches in one event."""
         api, dag_id = self.lab.stack.api, f"{self.name}_arrive"
         assert api.wait_for_run(dag_id, api.trigger(dag_id, {"names": names}), timeout=PATIENCE) == "success"
 
     def let(self, *, fail: bool = False) -> None:
-        """Let the trainings go on, to this end."""
+        """Let the trainings continue, and succeed or fail."""
         marker = self.lab.work / f"{self.name}.fail"
         marker.touch() if fail else marker.unlink(missing_ok=True)
         self.lab.release(f"{self.name}.go")
 
     def run(self, number: int) -> str:
-        """Return the id of the run of this number, counted from 0, once it is there."""
+        """Wait for the run with this number, counted from 0, and return its id."""
         until(lambda: len(self._runs()) > number, what=f"run {number} of {self.name}", timeout=PATIENCE)
         return str(self._runs()[number]["dag_run_id"])
 
     def ended(self, number: int) -> list[str | None]:
-        """Return how claim and training of a run have ended."""
+        """Wait for the run to end, and return the states of its `claim` and `train` tasks."""
         run_id = self.run(number)
         self.lab.stack.api.wait_for_run(f"{self.name}_retrain", run_id, timeout=PATIENCE)
         return [self.task(number, task_id).state for task_id in ("claim", "train")]
 
     def task(self, number: int, task_id: str = "train") -> TaskRun:
-        """Return a task of a run."""
         return TaskRun(self.lab.stack, f"{self.name}_retrain", self.run(number), task_id)
 
     def new(self, number: int) -> list[str]:
-        """Return what was new in a run."""
+        """Return the batches that were new in a run."""
         return list(self.task(number, "claim").xcom()["new"])
 
     def _runs(self) -> list[dict[str, Any]]:
@@ -82,7 +81,7 @@ class Retraining:
 
 
 def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused(lab: Lab) -> None:
-    """Cleared alone it would train on what another run has had as new; cleared with its claim it finds nothing new."""
+    """Cleared alone, it would train on another run's new batches; cleared with its claim task, it finds nothing new."""
     it = Retraining(lab, "cleared")
     it.let(fail=True)
     it.drop("b1")
@@ -93,7 +92,7 @@ def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused
     assert it.new(1) == ["b1", "b2"]
 
     it.task(0).clear()
-    assert it.ended(0) == ["success", "failed"]  # also the run: one cleared while it is marked stays as it was marked
+    assert it.ended(0) == ["success", "failed"]  # and the run: cleared while it is being marked failed, it stays failed
     refused = it.task(0)
 
     attempt = refused.now["try_number"]
@@ -106,7 +105,7 @@ def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused
 
 
 def test_a_run_that_was_deleted_counts_as_what_its_training_told(lab: Lab) -> None:
-    """A success is had for good; the batches of a failure are new again."""
+    """The batches of a success stay used; those of a failure are new again."""
     it = Retraining(lab, "deleted")
     it.let()
     it.drop("b1")

@@ -1,4 +1,4 @@
-"""Rank 0's lines in the task's log: while they are written, and every one exactly once."""
+"""Tests of rank 0's lines in the task's log: their delay, and that each appears exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", ["wait", "defer"])
 def test_a_line_is_readable_within_two_seconds_of_being_printed(lab: Lab, mode: str) -> None:
-    """Whoever watches the task sees what rank 0 does now, also without a worker slot."""
     task = lab.start(f"{mode}_0", "live", f"seen-{mode}")
     task.wait("deferred" if mode == "defer" else "running")
     task.wait_for_line("printed at")
@@ -43,11 +42,10 @@ def test_a_line_is_readable_within_two_seconds_of_being_printed(lab: Lab, mode: 
 
 @pytest.mark.parametrize("mode", ["wait", "defer"])
 def test_every_line_of_a_fast_and_ugly_log_is_there_exactly_once_and_in_order(lab: Lab, mode: str) -> None:
-    """50,000 numbered lines, one of 2 MB, bytes that are no UTF-8: nothing is lost, doubled or moved."""
     task = lab.start(f"{mode}_0", "lines", str(LINES))
 
     assert task.wait() == "success"
-    task.wait_for_line("rank 0 finished")  # a supervisor tells of a success before it has read the rest of a long log
+    task.wait_for_line("rank 0 finished")  # a supervisor reports success before it has read the rest of a long log
 
     lines = task.lines()
     assert [line for line in lines if line.startswith("line ")] == [

@@ -1,4 +1,4 @@
-"""A job that its task has left behind: found by the maintenance DAG, and stopped."""
+"""Test of the maintenance DAG: it finds and stops an orphaned job."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def _triggerer(lab: Lab) -> Iterator[None]:
 
 
 def have_triggerer(lab: Lab) -> None:
-    """Return once a triggerer runs."""
+    """Start the triggerer unless it is running, and wait until it is healthy."""
     if not lab.stack["triggerer"].is_running:
         lab.stack["triggerer"].start()
     lab.stack.wait_healthy(["triggerer"])
 
 
 def abandoned(lab: Lab) -> TaskRun:
-    """Return a deferred task that was marked failed while no triggerer ran; nobody told its job.
+    """Return a deferred task that was marked failed while no triggerer ran, so that its job was not deleted.
 
-    The next triggerer would, if it took over what the killed one had before Airflow forgets the trigger.
+    The next triggerer would delete the job if it took over the killed one's triggers before Airflow removes them.
     """
     task = started(lab, "defer_0", "never")
     lab.stack["triggerer"].kill()
@@ -52,7 +52,7 @@ def abandoned(lab: Lab) -> TaskRun:
 
 @pytest.mark.usefixtures("_triggerer")
 def test_a_job_that_its_task_has_left_behind_is_found_and_stopped(lab: Lab) -> None:
-    """With its owner told; jobs whose tasks wait go on, and the claims are as they were, byte for byte."""
+    """Jobs whose tasks wait continue, and the content of the claims does not change."""
     wanted = [started(lab, dag_id, "wanted") for dag_id in ("wait_0", "defer_0")]
     task = abandoned(lab)
     ref = task.ref

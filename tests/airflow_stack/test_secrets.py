@@ -1,4 +1,4 @@
-"""A secret that a job uses is nowhere that Airflow or we keep things."""
+"""Test that a secret used by a job is stored in no place of Airflow or of the provider."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab: Lab) -> None:
-    """The value of a secret reference, and a connection's extra: scanned for in every file and every table."""
+    """Searches every file and every table for the value of a secret reference and of a connection's extra."""
     waiting = [lab.start(f"{mode}_secret", "secret", "secret-shown") for mode in ("wait", "defer")]
     waiting[1].wait("deferred")
     for task in waiting:
@@ -42,6 +42,6 @@ def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab
 
 
 def kept_files_with(folder: Path, text: str) -> list[Path]:
-    """Return the files below the folder that contain the text; what a program itself prints is in its own log."""
+    """Return the files below the folder that contain the text, except job logs, which hold what programs print."""
     printed = set(folder.glob("jobs/*/*/logs/**/*"))
     return [path for path in files_with(folder, text) if path not in printed]

@@ -1,4 +1,4 @@
-"""A person's buttons, time limits and dying workers: what becomes of the task, and what of its job."""
+"""Tests of marking, clearing, timeouts and stopped workers: the state of the task, and what happens to its job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
-    """Return how long the processes lived after Airflow had told the task that it is over."""
+    """Return how long the processes lived after Airflow reported to the task that it should end."""
     decided = [each for each in task.records() if str(each.get("event", "")).startswith(DECIDED)]
     return gone_at - datetime.fromisoformat(decided[0]["timestamp"]).timestamp()
 
@@ -34,7 +34,6 @@ def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
 @pytest.mark.parametrize("mode", WAITS)
 @pytest.mark.parametrize("state", ["failed", "success"])
 def test_marking_a_task_stops_its_job_and_leaves_the_mark(lab: Lab, mode: str, state: str) -> None:
-    """A user's kill takes the processes with it, and the task keeps the state that the user gave it."""
     task = started(lab, f"{mode}_1", "never")
     ref = task.ref
 
@@ -52,7 +51,6 @@ def test_marking_a_task_stops_its_job_and_leaves_the_mark(lab: Lab, mode: str, s
 
 @pytest.mark.parametrize("mode", WAITS)
 def test_clearing_a_task_stops_its_job_before_the_next_attempt_begins(lab: Lab, mode: str) -> None:
-    """A cleared task trains anew, as attempt 2, and never twice at the same time."""
     task = started(lab, f"{mode}_0", f"cleared-{mode}")
     first = task.ref
 
@@ -71,7 +69,7 @@ def test_clearing_a_task_stops_its_job_before_the_next_attempt_begins(lab: Lab, 
 
 @pytest.mark.parametrize(("mode", "when"), [("wait", "running"), ("wait", "up_for_retry"), ("defer", "deferred")])
 def test_clearing_another_task_of_the_run_leaves_the_job_alone(lab: Lab, mode: str, when: str) -> None:
-    """The run's clear_number rises with it; while the job is waited for, and between two tries."""
+    """Clearing raises the run's clear_number, also while the job is followed and between two tries."""
     task = started(lab, f"{mode}_beside", f"beside-{mode}-{when}")
     ref, other = task.ref, TaskRun(lab.stack, task.dag_id, task.run_id, "beside")
     assert other.wait() == "success"
@@ -94,7 +92,6 @@ def test_clearing_another_task_of_the_run_leaves_the_job_alone(lab: Lab, mode: s
 
 @pytest.mark.parametrize("mode", WAITS)
 def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: Lab, mode: str) -> None:
-    """The limit holds while deferred, too; the first line says what happened; nothing runs on."""
     task = lab.start(f"{mode}_timeout", "wait_for", "never", workers=2)
     until(lambda: all(task.xcom(f"job_{key}") for key in ("name", "namespace", "uid")), what="the job")
     ref = task.ref
@@ -112,7 +109,7 @@ def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: La
 
 @pytest.mark.parametrize("whom", ["task", pytest.param("worker", marks=HANDS_SIGTERM_ON)])
 def test_a_drained_worker_leaves_the_job_to_the_next_try(lab: Lab, whom: str) -> None:
-    """SIGTERM with a try left: the task is retried, adopts the same job, and the log of that try is whole."""
+    """SIGTERM with a try left: the next try adopts the same job, and its log is complete."""
     name = f"drained-{whom}"
     task = started(lab, "wait_1", name)
     ref, process = task.ref, task.process()
@@ -131,7 +128,7 @@ def test_a_drained_worker_leaves_the_job_to_the_next_try(lab: Lab, whom: str) ->
 
 
 def test_a_drained_worker_takes_the_job_along_on_the_last_try(lab: Lab) -> None:
-    """SIGTERM without a try left: nothing would ever wait for that job, so it goes; the task fails."""
+    """SIGTERM without a try left: nothing would follow the job any more, so it is deleted."""
     task = started(lab, "wait_0", "never")
     ref = task.ref
 
@@ -143,7 +140,7 @@ def test_a_drained_worker_takes_the_job_along_on_the_last_try(lab: Lab) -> None:
 
 
 def test_the_retry_of_a_killed_worker_adopts_the_running_job(lab: Lab) -> None:
-    """Kill -9 in the middle: one job, trained once; the log of each try says what that try saw."""
+    """After SIGKILL there is one job, trained once."""
     task = started(lab, "wait_1", "killed")
     ref = task.ref
 

@@ -1,4 +1,4 @@
-"""A triggerer that stops, dies or freezes: the job goes on, and its log loses nothing."""
+"""Tests of a triggerer that stops, is killed or freezes: the job continues, and no log line is missing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def deferred(lab: Lab, name: str) -> TaskRun:
-    """Start a deferred job that waits for a file, and return once its log is there.
+    """Start a deferred job that waits for a file; return once its trigger is older than `resume.YOUTH` (1 s per tick).
 
-    And once the trigger is no longer young (`place.YOUTH`, a tick is a second): on an idle machine a triggerer is there
-    again so soon that it would take itself for the first, and own up to what it has repeated.
+    On an idle machine a new triggerer starts so soon that its run would count as the first of the try, and would repeat
+    lines.
     """
     task = lab.start("defer_0", "wait_for", name)
     task.wait("deferred")
@@ -31,12 +31,12 @@ def deferred(lab: Lab, name: str) -> TaskRun:
 
 
 def ticks(task: TaskRun) -> list[str]:
-    """Return the numbers of the ticks in the log, in its order."""
+    """Return the numbers of the ticks, in the order of the log."""
     return [line.split()[1] for line in task.lines() if line.startswith("tick ")]
 
 
 def finish(lab: Lab, task: TaskRun, name: str) -> list[str]:
-    """Let the job end well, and return its ticks."""
+    """Release the job, wait for success, and return its ticks."""
     lab.release(name)
     assert task.wait() == "success"
     lines = task.lines()
@@ -45,7 +45,6 @@ def finish(lab: Lab, task: TaskRun, name: str) -> list[str]:
 
 
 def test_a_stopped_triggerer_leaves_the_job_alone_and_the_next_one_goes_on_where_it_was(lab: Lab) -> None:
-    """A rolling deployment of the triggerer costs no job, no line, and repeats none."""
     task = deferred(lab, "restarted")
     ref = task.ref
 
@@ -64,7 +63,7 @@ def test_a_stopped_triggerer_leaves_the_job_alone_and_the_next_one_goes_on_where
 
 
 def test_after_a_killed_triggerer_lines_may_repeat_in_a_marked_block_and_none_is_missing(lab: Lab) -> None:
-    """Kill -9 loses what nobody had vouched for; it is read again, and the log says so."""
+    """SIGKILL loses the latest log position; a new triggerer repeats lines after the stored one, and marks them."""
     task = deferred(lab, "bereaved")
     ref = task.ref
 
@@ -95,9 +94,9 @@ def _one_triggerer(lab: Lab) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_one_triggerer")
 def test_a_triggerer_that_was_frozen_and_replaced_does_not_touch_the_job_when_it_wakes(lab: Lab) -> None:
-    """Airflow tells the woken one that its triggers are over, although another one has them: it asks, and keeps.
+    """Airflow cancels the triggers of the resumed triggerer; a trigger keeps the job, as its task is still deferred.
 
-    No line is missing; the woken one may have told some again before it heard that it is over.
+    It may repeat lines before it is cancelled.
     """
     task = deferred(lab, "frozen")
     ref = task.ref

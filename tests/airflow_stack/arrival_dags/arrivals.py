@@ -1,6 +1,7 @@
-"""Two DAGs that are run by what arrives, in a directory and in a bucket; each run writes down which events there are.
+"""Two DAGs scheduled on data arrival, in a directory and in a bucket; each run records all events of its asset.
 
-All of them, not those that triggered it: Airflow 3.3 forgets to run for an event that comes while another one waits.
+It does not record only those that triggered it: Airflow 3.3 creates no run for an event that arrives while another one
+is waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SEEN = Path(os.environ["ARRIVALS_SEEN"])
 
 @task
 def write_down(name: str, **context: Any) -> None:
-    """Write one line for each batch of each event of the asset."""
+    """Append one line per batch of every event of the asset."""
     events = context["inlet_events"][Asset(name)]
     lines = [f"{event.timestamp.isoformat()} {batch['id']}" for event in events for batch in batches(event)]
     with (SEEN / name).open("a") as file:
@@ -28,7 +29,6 @@ def write_down(name: str, **context: Any) -> None:
 
 
 def batches(event: Any) -> list[dict[str, Any]]:
-    """Return the batches that an event tells of."""
     found: list[dict[str, Any]] = event.extra["payload"]["batches"]
     return found
 

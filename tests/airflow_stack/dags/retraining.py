@@ -1,6 +1,6 @@
-"""DAGs that train when data arrives: each has its own data and ledger.
+"""DAGs that train when data arrives, each with its own data and ledger.
 
-What a training is to do lies as files in the claim: it waits for `NAME.go`, and fails if there is `NAME.fail`.
+Files in the claim control a training: it waits for `NAME.go`, and fails if `NAME.fail` exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if (work / f"{name}.fail").exists():
 
 
 def retraining(name: str) -> None:
-    """Define what tells of the data, and what trains on it."""
+    """Define the DAG that announces data and the DAG that trains on it."""
     arrived, ledger = Asset(f"{name}-arrived"), DataLedger("ledger", name)
     claimed = "{{ ti.xcom_pull('claim')['%s'] }}"
     fields: dict[str, Any] = {

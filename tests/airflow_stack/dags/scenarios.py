@@ -1,4 +1,4 @@
-"""One DAG for each way of waiting and number of retries; what its job does is told with the run."""
+"""One DAG per execution mode (deferred or in a worker) and number of retries; the run's conf defines the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODES = {"wait": False, "defer": True}
 
 
 def training(**more: Any) -> PyTorchJobOperator:
-    """Return the task whose job the run's conf describes."""
+    """Return a training task whose job is defined by the run's conf."""
     fields: dict[str, Any] = {
         "task_id": "train",
         "name": "job",
@@ -33,7 +33,7 @@ def training(**more: Any) -> PyTorchJobOperator:
 
 
 def dag(dag_id: str) -> DAG:
-    """Return a DAG whose templates keep the types of the run's conf."""
+    """Return a DAG whose templates keep the native types of the run's conf."""
     return DAG(dag_id, schedule=None, render_template_as_native_obj=True)
 
 

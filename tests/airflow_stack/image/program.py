@@ -1,6 +1,6 @@
-"""Stands for a training program: it does what its first argument says, on the rank that its environment says.
+"""A stand-in for a training program: its first argument selects what it does; its rank comes from the environment.
 
-It imports nothing but the standard library, so that it starts in milliseconds.
+It imports only the standard library, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def finish(*_: str) -> None:
 
 
 def wait_for(name: str) -> None:
-    """Print a line a second until a file of that name is in the claim, then end well; only SIGKILL ends it before."""
+    """Print one line per second until a file of that name is in the claim, then finish; ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     began = time.monotonic()
     count = 0
@@ -42,7 +42,7 @@ def wait_for(name: str) -> None:
 
 
 def count(name: str) -> None:
-    """Print numbered lines with the time, ten a second, until a file of that name is in the claim, then end well."""
+    """Print ten numbered lines with the time per second until a file of that name is in the claim, then finish."""
     with (WORK / f"{name}.begun").open("a") as begun:
         begun.write("once\n")
     number = 0
@@ -55,7 +55,7 @@ def count(name: str) -> None:
 
 
 def lines(count: str) -> None:
-    """Print numbered lines, one of 2 MB, and some that are no UTF-8."""
+    """Print numbered lines, one line of 2 MB, and bytes that are not valid UTF-8."""
     out = sys.stdout.buffer
     for number in range(int(count)):
         out.write(b"line %06d of a long log, with some text behind it\n" % number)
@@ -67,7 +67,7 @@ def lines(count: str) -> None:
 
 
 def live(name: str) -> None:
-    """Print the time of printing, a few times a second, until a file of that name is in the claim."""
+    """Print the current time four times a second until a file of that name is in the claim."""
     while not (WORK / name).exists():
         say(f"printed at {time.time():.3f}")
         time.sleep(0.25)
@@ -75,7 +75,7 @@ def live(name: str) -> None:
 
 
 def raise_on(rank: str) -> None:
-    """Raise on one rank; the others wait until they are stopped."""
+    """Raise on one rank; the others sleep until they are stopped."""
     if int(rank) == RANK:
         say("about to fail")
         raise NameError("name 'optimiser' is not defined")
@@ -83,7 +83,7 @@ def raise_on(rank: str) -> None:
 
 
 def no_output() -> None:
-    """End well without the model."""
+    """Exit successfully without writing the model."""
     say("forgot to save")
 
 
@@ -102,7 +102,7 @@ def resume(name: str) -> None:
 
 
 def secret(name: str) -> None:
-    """Use a secret, and print it as a careless program would, once there is a file of that name."""
+    """Read a secret, wait for a file of that name, then print the secret as a careless program would."""
     value = os.environ["TOKEN"]
     say(f"token of {len(value)} characters")
     wait_for(name)
