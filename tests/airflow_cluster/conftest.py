@@ -1,7 +1,7 @@
-"""A real Airflow whose jobs are pods of the tests' cluster, for the whole session.
+"""Fixtures: one Airflow per session whose jobs run as pods on the test cluster.
 
-Its connection is a kubeconfig with the token of a service account that has the rights of `deploy/base`, those of other
-kinds for the one TrainJob, and what a TensorBoard takes.
+Its connection is a kubeconfig with the token of a service account. That account has the rights of `deploy/base`, the
+rights for other kinds (for the one TrainJob), and the rights for a TensorBoard.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PATIENCE = 300
-"""Seconds for nine tasks to begin at once, each with a job whose pods start, on a machine with other work to do."""
+"""Seconds for nine tasks to start at once, each with a job whose pods start, on a busy machine."""
 
 GO = "/tmp/go"  # noqa: S108 - in a pod
 
@@ -44,7 +44,7 @@ i=0
 while [ ! -e {GO} ]; do echo "tick $i"; i=$((i + 1)); sleep 0.5; done
 echo "finished after $i"
 """
-"""Prints a numbered line twice a second until it is released."""
+"""Prints a numbered line twice a second until the file `GO` exists."""
 
 TRAINS = f"""
 python code/digits/train.py --epochs=2 --backend=gloo
@@ -71,17 +71,17 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "keeps-secret": ("defer_secret", {"script": KEEPS}),
     "tells-secret": ("defer_secret", {"script": TELLS}),
 }
-"""All are started at once; the name is the beginning of the job's."""
+"""All runs start at once; a job's name begins with the run's name."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Secrets:
-    """Values that must not be found where nobody put them.
+    """Values that must not leak.
 
     Attributes:
-        canary: of a Kubernetes Secret; its program keeps it to itself.
-        told: of a Kubernetes Secret; its program prints it.
-        access: the token of Airflow's connection; a program that has it prints it.
+        canary: value of a Kubernetes Secret; its program does not print it.
+        told: value of a Kubernetes Secret; its program prints it.
+        access: token of Airflow's connection; its program prints it.
     """
 
     canary: str
@@ -91,7 +91,7 @@ class Secrets:
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """The stack, the namespace of its jobs, the repository that they train from, and the secrets of both."""
+    """The stack, the namespace of its jobs, their code repository and secrets."""
 
     stack: Stack
     cluster: Cluster
@@ -109,24 +109,24 @@ class Lab:
         return TaskRun(self.stack, dag_id, run_id)
 
     def release(self, ref: JobRef) -> None:
-        """Let rank 0 end well."""
+        """Let rank 0 finish."""
         self.cluster.kubectl.let_end(f"{ref.name}-master-0", "touch", GO, namespace=self.namespace)
 
     def jobs(self) -> dict[str, Manifest]:
-        """Return the jobs that are there, by their uids; one that is being deleted counts."""
+        """Return the existing jobs by uid, including those that are being deleted."""
         return {
             job["metadata"]["uid"]: job for job in self.cluster.kubectl.list("pytorchjobs", namespace=self.namespace)
         }
 
     def pods(self, ref: JobRef) -> list[Manifest]:
-        """Return the job's pods, other jobs of its name not included."""
+        """Return the job's pods, without those of other jobs with the same name."""
         pods = self.cluster.kubectl.list("pods", namespace=self.namespace)
         return [
             pod for pod in pods if ref.uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
         ]
 
     def wait_until_gone(self, ref: JobRef) -> None:
-        """Return once there is neither the job nor a pod of it."""
+        """Wait until the job and all its pods are deleted."""
         until(
             lambda: ref.uid not in self.jobs() and not self.pods(ref),
             timeout=PATIENCE,
@@ -135,7 +135,7 @@ class Lab:
         )
 
     def ever_submitted(self, name: str) -> set[str]:
-        """Return the uids of all jobs of this name that the training operator has ever seen here."""
+        """Return the uids of all jobs with this name prefix for which the namespace has events."""
         told = [event["involvedObject"] for event in self.cluster.kubectl.list("events", namespace=self.namespace)]
         return {
             about["uid"] for about in told if about["kind"] == "PyTorchJob" and about["name"].startswith(f"{name}-")
@@ -146,7 +146,7 @@ class Lab:
 def lab(
     trained: Cluster, digits_image: str, tell: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
-    """Start the stack in a namespace of its own; both go with everything in them."""
+    """Start the stack in its own namespace; afterwards delete both."""
     root = tmp_path_factory.mktemp("airflow-cluster")
     shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
@@ -187,12 +187,11 @@ def lab(
 
 @pytest.fixture(scope="session")
 def runs(lab: Lab) -> dict[str, TaskRun]:
-    """Start all of RUNS at once."""
     return {name: lab.start(name) for name in RUNS}
 
 
 def settings(kubeconfig: Path, namespace: str, *, probe_image: str) -> dict[str, str]:
-    """Return the environment of an Airflow whose jobs run on the cluster, by a connection that carries all it needs."""
+    """Return the environment of an Airflow whose connection defines the cluster and the namespace."""
     extra = {"kube_config": kubeconfig.read_text(), "namespace": namespace}
     return {
         "AIRFLOW__PTJOB__BACKEND": "kubernetes",
@@ -212,6 +211,6 @@ def secrets_of(kubeconfig: Path) -> Secrets:
 
 
 def _deposit(cluster: Cluster, namespace: str, hidden: Secrets) -> None:
-    """Have the secrets in the cluster, for the jobs' environments."""
+    """Create a Secret with these values for the jobs' environments."""
     metadata = {"name": "credentials", "namespace": namespace}
     cluster.kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": vars(hidden)})

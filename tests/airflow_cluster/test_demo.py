@@ -1,4 +1,4 @@
-"""`make demo-cluster`, on the cluster of the tests."""
+"""Test of `make demo-cluster` on the test cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def said(cluster: Cluster, digits_image: str, tmp_path: Path) -> Iterator[str]:
-    """Run it as `make demo-cluster` does and return what it said; its namespace is deleted afterwards."""
+    """Run the demonstration as `make demo-cluster` does, return its output, and delete its namespace afterwards."""
     kubeconfig = str(cluster.layout.kubeconfig)
     where = ["--folder", str(tmp_path), "--kubeconfig", kubeconfig, "--image", digits_image]
     done = subprocess.run(
@@ -33,10 +33,10 @@ def said(cluster: Cluster, digits_image: str, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(1500)
 def test_the_dag_of_the_laptop_trains_in_pods_and_its_model_is_read_from_the_claim(cluster: Cluster, said: str) -> None:
-    """The same file under another configuration: two pods, and lines while they train."""
+    """Runs the same DAG file as on one machine: two pods, and log lines while they train."""
     jobs = cluster.kubectl.list("pytorchjobs", namespace=namespace_in(said))
     trained = next(job["metadata"]["name"] for job in jobs if "evaluate" not in job["metadata"]["name"])
-    # Of the pods the operator keeps only those that had ended by themselves when rank 0 was done.
+    # The operator keeps only pods that had already ended when rank 0 ended, so read the events.
     events = cluster.kubectl.list("events", namespace=namespace_in(said))
     started = {event["involvedObject"]["name"] for event in events if event["reason"] == "Started"}
     accuracies = [float(value) for value in re.findall(r"held_out/accuracy = ([\d.]+)", said)]
@@ -49,7 +49,7 @@ def test_the_dag_of_the_laptop_trains_in_pods_and_its_model_is_read_from_the_cla
 
 
 def namespace_in(said: str) -> str:
-    """Return the namespace that a demonstration made."""
+    """Return the namespace that the demonstration created."""
     found = re.search(r"namespace (digits-demo-\S+)", said)
     assert found is not None, said
     return found[1]

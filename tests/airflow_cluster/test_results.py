@@ -1,4 +1,4 @@
-"""What a deferred training on a cluster tells while it goes on, and what it hands to the next tasks."""
+"""Tests of the log, the result and the outputs of a deferred training on a cluster."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """Rank 0's epochs are in the task's log while no worker waits; then model and curves are facts of the result.
-
-    So is the commit: the program came from a repository. A TensorBoard stood beside it, whose address was told at once.
-    """
+    """The result also has the commit of the program's repository and the URL of the running TensorBoard."""
     task = runs["trained"]
     task.wait_for_line("epoch 2/2", timeout=PATIENCE)
     state = task.state
@@ -29,7 +26,7 @@ def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: 
     assert state == "deferred"
     by_node, by_name = f":{beside['spec']['ports'][0]['nodePort']}/", f"//{ref.name}-tensorboard."
     assert url.startswith("http://")
-    assert by_node in url or by_name in url  # while its pod has no node yet it is the address within the cluster
+    assert by_node in url or by_name in url  # the address within the cluster while the pod has no node
     result = task.xcom()
     assert result["job"] == ref.to_dict()
     assert result["phase"] == "Succeeded"
@@ -42,7 +39,6 @@ def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: 
 
 
 def test_a_train_job_is_a_task_like_any_other(runs: dict[str, TaskRun]) -> None:
-    """Rank 0's line is in the task's log, and the result says what it was."""
     task = runs["as-train-job"]
 
     assert task.wait(timeout=PATIENCE) == "success", task.text()
@@ -53,7 +49,7 @@ def test_a_train_job_is_a_task_like_any_other(runs: dict[str, TaskRun]) -> None:
 
 
 def test_a_pod_task_and_a_job_task_read_the_model_from_the_claim(lab: Lab) -> None:
-    """The example of `dags/`: both see the accuracy that the training had told of the same model."""
+    """Runs the example of `dags/`: both tasks report the accuracy that the training reported."""
     conf = {"image": lab.image, "epochs": 2}
     run_id = lab.stack.api.trigger("digits_handover", conf)
     tasks = {name: TaskRun(lab.stack, "digits_handover", run_id, name) for name in ("train", "in_pod", "in_job")}

@@ -1,4 +1,4 @@
-"""A secret of the cluster, and the token of the connection: nowhere but where somebody has put them."""
+"""Tests that a secret of the cluster and the token of the connection appear only where they were put."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 KINDS = ("pytorchjobs", "pods", "events", "configmaps", "persistentvolumeclaims", "services")
 CREDENTIALS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY|eyJhbGciOi|LS0tLS1CRUdJTiB")
-"""A private key, a token, and a key or certificate in base64."""
+"""A private key, a token, or a base64-encoded key or certificate."""
 
 PIECE = 120
-"""So much of the token is found, too: a text that was shortened before it was masked has only its beginning."""
+"""Length of the token's beginning to search for: a text may be shortened before it is masked."""
 
 THE_DATABASE = {"airflow.db", "airflow.db-wal"}
-"""The trigger's event passes through a table; in these files deleted rows are overwritten some time later."""
+"""SQLite's files: the trigger's event is stored in a table, and deleted rows are overwritten later."""
 
 
 def kinds_with(lab: Lab, text: str) -> set[str]:
-    """Return the kinds of objects in the namespace that contain the text, secrets themselves left out."""
+    """Return the kinds of objects in the namespace that contain the text, Secrets excluded."""
     return {kind for kind in KINDS if text in str(lab.cluster.kubectl.list(kind, namespace=lab.namespace))}
 
 
 def places_with(lab: Lab, text: str) -> set[str]:
-    """Return the folders of Airflow's home, the tables and the kinds of objects where the text is found."""
+    """Return the folders of Airflow's home, the tables and the kinds of objects that contain the text."""
     home = lab.stack.config.home
     folders = {path.relative_to(home).parts[0] for path in files_with(home, text)}
     return folders | set(tables_with(lab.stack.database_url, text)) | kinds_with(lab, text)
 
 
 def test_a_secret_that_a_program_keeps_is_found_nowhere(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """The value of a secret reference, afterwards; while deferred the token of the connection is not there, too."""
+    """After the run the value of the secret is nowhere; while deferred, the token is in no table either."""
     task = runs["keeps-secret"]
     database = lab.stack.database_url
     task.wait("deferred", timeout=PATIENCE)
@@ -55,9 +55,9 @@ def test_a_secret_that_a_program_keeps_is_found_nowhere(lab: Lab, runs: dict[str
 
 
 def test_of_what_a_program_tells_at_its_end_airflow_masks_what_it_knows(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """The connection's token is starred in log, error and record; Airflow cannot know a secret of the cluster alone.
+    """Airflow masks the connection's token in log, error and result; it does not know the cluster's own secrets.
 
-    A failed container's last words are quoted by the kubelet in the pod's status, and by the operator in an event.
+    The kubelet quotes the last output of a failed container in the pod's status, and the operator in an event.
     """
     task = runs["tells-secret"]
 
@@ -72,7 +72,7 @@ def test_of_what_a_program_tells_at_its_end_airflow_masks_what_it_knows(lab: Lab
 
 
 def test_no_recorded_object_carries_a_credential() -> None:
-    """Real objects of real clusters are among the tests' data: no key, no token, no certificate."""
+    """The test data contains objects recorded from real clusters."""
     files = [path for path in (ROOT / "tests" / "data").rglob("*") if path.is_file()]
 
     assert files

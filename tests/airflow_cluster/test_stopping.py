@@ -1,4 +1,4 @@
-"""Killed workers, a person's buttons and time limits: what becomes of a job that is pods of a cluster."""
+"""Tests of killed workers, marking, clearing and timeouts: what happens to a job on a cluster."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from task_run import TaskRun
 
 ENDS_BY_ITSELF = "timed-out-"
-"""The one job of all that a limit deletes at a time of its own."""
+"""Name prefix of the one job that a timeout may delete during another test."""
 
 
 def ticks(task: TaskRun) -> list[int]:
-    """Return the numbers in the log, in its order."""
+    """Return the numbers of the ticks, in the order of the log."""
     return [int(line.split()[1]) for line in task.lines() if line.startswith("tick ")]
 
 
 def ptjob(lab: Lab, *arguments: str) -> Any:
-    """Run a command line as a person would who has the installation's configuration and its kubeconfig."""
+    """Run `ptjob` with the installation's configuration and its kubeconfig."""
     return CliRunner().invoke(
         main, ["--kubeconfig", str(lab.kubeconfig), "-n", lab.namespace, *arguments], env=lab.stack.env
     )
@@ -34,7 +34,7 @@ def ptjob(lab: Lab, *arguments: str) -> Any:
 def test_a_job_that_its_task_has_left_behind_is_listed_and_stopped_by_ptjob_orphans(
     lab: Lab, runs: dict[str, TaskRun]
 ) -> None:
-    """The last try's worker was killed, so that nobody told the job; jobs whose tasks still wait are not touched."""
+    """The worker of the last try was killed, so nothing deleted the job; jobs whose tasks wait are left alone."""
     task = runs["abandoned"]
     task.wait_for_line("tick 1", timeout=PATIENCE)
     ref = task.ref
@@ -58,7 +58,6 @@ def test_a_job_that_its_task_has_left_behind_is_listed_and_stopped_by_ptjob_orph
 
 @pytest.mark.parametrize("state", ["failed", "success"])
 def test_marking_a_deferred_task_deletes_its_job(lab: Lab, runs: dict[str, TaskRun], state: str) -> None:
-    """A user's kill takes job and pods with it, and the task keeps the state that the user gave it."""
     task = runs[f"marked-{state}"]
     task.wait("deferred", timeout=PATIENCE)
     task.wait_for_line("tick 1", timeout=PATIENCE)
@@ -74,7 +73,6 @@ def test_marking_a_deferred_task_deletes_its_job(lab: Lab, runs: dict[str, TaskR
 def test_clearing_a_deferred_task_deletes_its_job_before_the_next_one_begins(
     lab: Lab, runs: dict[str, TaskRun]
 ) -> None:
-    """A cleared task trains anew, as attempt 2, and never twice at the same time."""
     task = runs["cleared"]
     task.wait("deferred", timeout=PATIENCE)
     task.wait_for_line("tick 1", timeout=PATIENCE)
@@ -94,7 +92,6 @@ def test_clearing_a_deferred_task_deletes_its_job_before_the_next_one_begins(
 
 
 def test_execution_timeout_deletes_the_job_of_a_deferred_task(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """The limit holds while no worker waits; the first line says what happened; nothing runs on."""
     task = runs["timed-out"]
 
     assert task.wait(timeout=PATIENCE) == "failed"

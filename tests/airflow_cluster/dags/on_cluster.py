@@ -1,4 +1,4 @@
-"""One DAG for each way of waiting and number of tries; what its job runs is told with the run, as a shell script."""
+"""One DAG per execution mode, kind and timeout; the run's conf defines the job as a shell script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRETS = {name: {"secret": "credentials", "key": name} for name in ("canary", "
 
 
 def training(**more: Any) -> PyTorchJobOperator:
-    """Return the task whose job the run's conf describes; its pods end a second after they are told to."""
+    """Return a training task whose job is defined by the run's conf; its pods have a grace period of one second."""
     fields: dict[str, Any] = {
         "task_id": "train",
         "name": "{{ dag_run.conf['name'] }}",
@@ -34,7 +34,7 @@ def training(**more: Any) -> PyTorchJobOperator:
 
 
 def dag(dag_id: str) -> DAG:
-    """Return a DAG whose templates keep the types of the run's conf."""
+    """Return a DAG whose templates keep the native types of the run's conf."""
     return DAG(dag_id, schedule=None, render_template_as_native_obj=True)
 
 
