@@ -1,4 +1,4 @@
-"""A process that claims from a ledger at a given moment and prints what it got: `python claimants.py …`."""
+"""Program that reserves batches from a ledger at a given time and prints their ids: `python claimants.py …`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptjob_provider.retraining.reservations import Batch
 
 
 def main(url: str, name: str, run_id: str, moment: str, known: str) -> None:
-    """Record the batches that this process knows, and claim."""
+    """Record the given batches, then reserve all new ones."""
     time.sleep(max(0.0, float(moment) - time.time()))
     claimant = Claimant(dag_id="retrain", run_id=run_id, training_task_id="train")
     batches = [Batch(id=each, uri=f"s3://in/{each}") for each in json.loads(known)]

@@ -1,4 +1,4 @@
-"""The ledger in both kinds of database; it needs SQLAlchemy, which comes with Airflow."""
+"""Fixtures: a ledger in SQLite and in PostgreSQL; needs SQLAlchemy, which comes with Airflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if importlib.util.find_spec("sqlalchemy") is None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """Have a PostgreSQL."""
+    """Start a PostgreSQL server and return its URL."""
     skip_because(postgresql.unmet())
     with postgresql.database() as address:
         yield address
@@ -31,7 +31,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def database(server: str) -> str:
-    """Make an empty database in it, and return its address."""
+    """Create an empty database and return its URL."""
     import sqlalchemy as sa  # noqa: PLC0415 - not without Airflow
 
     own = f"ledger_{uuid.uuid4().hex}"
@@ -43,7 +43,7 @@ def database(server: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the address of an empty database."""
+    """Return the URL of an empty database."""
     if request.param == "postgresql":
         return str(request.getfixturevalue("database"))
     return f"sqlite:///{tmp_path / 'ledger.db'}"
@@ -51,13 +51,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Return the name of the test's own ledger."""
+    """Return a ledger name for this test."""
     return request.node.name[:200]
 
 
 @pytest.fixture
 def store(url: str, name: str) -> Iterator[LedgerStore]:
-    """An empty ledger."""
     from ptjob_provider.retraining.ledger import LedgerStore  # noqa: PLC0415 - not without Airflow
 
     with LedgerStore(url, name) as store:

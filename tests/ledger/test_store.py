@@ -1,4 +1,4 @@
-"""Claims in real databases: what a run gets, what others cannot get, and what becomes of it."""
+"""Tests of the ledger's store: which batches a run reserves, which it cannot get, and when they become new again."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ HERE = Path(__file__).parent
 
 
 def batch(name: str, version: str = "1") -> Batch:
-    """Make a batch; another version lies in the same place."""
+    """Return a batch; another version has the same URI."""
     return Batch(id=f"{name}@{version}", uri=f"s3://in/{name}", files=2, bytes=10)
 
 
 def run(run_id: str, dag_id: str = "retrain") -> Claimant:
-    """Name a run."""
     return Claimant(dag_id=dag_id, run_id=run_id, training_task_id="train")
 
 
 def claim(
     store: LedgerStore, run_id: str, state: ReservationState = ReservationState.TAKEN, *, more: bool = True
 ) -> Claimed:
-    """Claim for a run, all others in this state."""
+    """Reserve batches for a run, deciding that all other runs' reservations are in this state."""
     decisions = [(each, state) for each in store.open_claims() if each.claimant.run_id != run_id]
     return store.claim(run(run_id), decisions, may_claim_more=more)
 
@@ -43,7 +42,7 @@ def new(claimed: Claimed) -> list[str]:
 
 
 def earlier(claimed: Claimed) -> list[str]:
-    """Return the ids that earlier trainings had."""
+    """Return the ids that earlier trainings used."""
     return [each.id for each in claimed.handover.earlier]
 
 
@@ -59,7 +58,7 @@ def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(store: LedgerSto
 
 
 def test_a_batch_is_known_once(store: LedgerStore) -> None:
-    """However often it is told of, in one event or in several."""
+    """Even if it is announced several times, in one event or in several."""
     assert store.record([batch("b1"), batch("b1"), batch("b2")]) == 2
     assert store.record([batch("b2"), batch("b3")]) == 1
     assert store.record([]) == 0
@@ -68,7 +67,7 @@ def test_a_batch_is_known_once(store: LedgerStore) -> None:
 
 
 def test_whatever_is_a_batch_can_be_kept(store: LedgerStore) -> None:
-    """The longest texts and the greatest numbers, as far as a batch may have them."""
+    """The longest texts and the largest numbers that a batch may have."""
     fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**53 - 1, "bytes": 2**53 - 1, "modified": "m" * 40}
     store.record([Batch.from_dict(fields)])
 
@@ -76,7 +75,7 @@ def test_whatever_is_a_batch_can_be_kept(store: LedgerStore) -> None:
 
 
 def test_what_one_run_has_claimed_another_does_not_get(store: LedgerStore) -> None:
-    """While the first may still train; what arrives meanwhile is the second's, all together."""
+    """The first run may still train; batches that arrive meanwhile go to the second run, all together."""
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b2")])
@@ -87,7 +86,6 @@ def test_what_one_run_has_claimed_another_does_not_get(store: LedgerStore) -> No
 
 
 def test_what_a_training_has_had_is_had_by_later_ones(store: LedgerStore) -> None:
-    """It is in every later training, and never new again."""
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b2")])
@@ -99,7 +97,7 @@ def test_what_a_training_has_had_is_had_by_later_ones(store: LedgerStore) -> Non
 
 
 def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> None:
-    """In the order in which they came, before those that came later."""
+    """They keep their order of arrival, before later batches."""
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b2")])
@@ -113,7 +111,7 @@ def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> N
 
 
 def test_the_same_run_gets_its_own_again(store: LedgerStore) -> None:
-    """A retry of its claim, also if others have claimed meanwhile; with what is new unless it has trained."""
+    """On a retry of its claim task; it also gets new batches, unless its training has begun."""
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b2")])
@@ -124,7 +122,7 @@ def test_the_same_run_gets_its_own_again(store: LedgerStore) -> None:
 
 
 def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(store: LedgerStore) -> None:
-    """They stay its own; what is new besides is a claim for itself, and new again if this training fails."""
+    """Its batches stay its own; newly reserved ones become new again if this training fails."""
     store.record([batch("b1")])
     claim(store, "first")
     claim(store, "second", ReservationState.HAD)
@@ -149,7 +147,7 @@ def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(store: LedgerS
 
 
 def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -> None:
-    """Cleared alone, after its run had failed: the text says who has them now, and what to do."""
+    """The training was cleared alone after its run failed: the error names the run that has its batches, and a fix."""
     store.record([batch("b1")])
     claim(store, "first")
     store.check(run("first"))
@@ -165,7 +163,7 @@ def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -
 
 
 def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(store: LedgerStore) -> None:
-    """Airflow was asked before it was cleared, and the answer is used after it has begun: it does not hold any more."""
+    """The decision is based on Airflow's state before the training was cleared, so it no longer applies."""
     store.record([batch("b1")])
     claim(store, "first")
     stale = [(each, ReservationState.FREE) for each in store.open_claims()]
@@ -190,7 +188,7 @@ def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(store: Ledge
 
 
 def test_a_success_is_reported_until_the_training_begins_again(store: LedgerStore) -> None:
-    """For a run that Airflow forgets; nothing is noted for a run that has claimed nothing."""
+    """Used when Airflow has deleted the run; a run without reserved batches is not recorded."""
     store.record([batch("b1")])
     claim(store, "first")
     store.report(run("first"))
@@ -203,7 +201,7 @@ def test_a_success_is_reported_until_the_training_begins_again(store: LedgerStor
 
 
 def test_a_batch_that_is_written_anew_is_a_new_one(store: LedgerStore) -> None:
-    """While the first version is being trained on."""
+    """The first version is still being trained on."""
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b1", "2")])
@@ -225,7 +223,7 @@ def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
 
 
 def test_how_far_events_were_read_only_grows(store: LedgerStore) -> None:
-    """A page that is read again, or by two, takes nothing back."""
+    """A page that is read again, or by two readers, does not move the position back."""
     store.record([], source="drop", until="2026-11-22T02")
     store.record([], source="drop", until="2026-11-22T01")
     store.record([], source="other", until="2026-11-22T00")
@@ -235,7 +233,6 @@ def test_how_far_events_were_read_only_grows(store: LedgerStore) -> None:
 
 
 def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
-    """Another process finds what was claimed."""
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
         claim(store, "first")
@@ -245,7 +242,7 @@ def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
 
 
 def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
-    """The second row cannot be written, so the first is not, and how far was read stays."""
+    """The second row cannot be written, so neither the first row nor the read position is stored."""
     too_long = Batch(id="b2", uri="s3://in/b2", modified="m" * 50, bytes=2**80)
     with pytest.raises((LedgerUnavailable, OverflowError)):
         store.record([batch("b1"), too_long], source="drop", until="1")
@@ -255,7 +252,7 @@ def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
 
 
 def test_what_a_failed_run_leaves_goes_to_the_first_that_claims_it(store: LedgerStore) -> None:
-    """Two have seen that it is over; the answer of the second one does not hold any more."""
+    """Two runs see that it failed; the decision of the second run no longer applies."""
     store.record([batch("b1")])
     claim(store, "failed")
     over = [(each, ReservationState.FREE) for each in store.open_claims()]
@@ -265,7 +262,7 @@ def test_what_a_failed_run_leaves_goes_to_the_first_that_claims_it(store: Ledger
 
 
 def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
-    """Eight processes begin at once, in a database without tables; each knows other batches, in another order."""
+    """Eight processes start at once on a database without tables; each announces other batches, in another order."""
     everything = [f"b{number:03}" for number in range(200)]
     moment = time.time() + 3
 
@@ -281,7 +278,7 @@ def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
 
 
 def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) -> None:
-    """The text names it without its password, and a retry may help."""
+    """The error names the database without its password, and is retryable."""
     refused = "postgresql+psycopg2://me:secret-word@127.0.0.1:1/ledger"
 
     for url, where in ((refused, "me:\\*\\*\\*@127.0.0.1:1"), (f"sqlite:///{tmp_path}/none/ledger.db", "ledger.db")):
@@ -301,7 +298,7 @@ def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) 
     ],
 )
 def test_an_address_that_can_hold_no_ledger_is_refused(url: str, said: str) -> None:
-    """Before anything is asked, and without its password."""
+    """Before any connection is made; the error does not contain the password."""
     with pytest.raises(InvalidSpec, match=said) as error:
         LedgerStore(url, "digits")
 
@@ -314,7 +311,7 @@ def test_an_address_needs_no_driver(database: str, name: str) -> None:
 
 
 def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
-    """A claim waits for one that is under way, and then sees what that one has left."""
+    """A reservation waits for the current change, and then sees its result."""
     told: list[Claimed] = []
     with LedgerStore(url, name) as store, LedgerStore(url, name) as other:
         store.record([batch("b1")])
@@ -331,7 +328,7 @@ def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
 
 
 def test_a_claimant_that_stands_still_does_not_hold_the_others_up(database: str, name: str) -> None:
-    """A server ends the transaction of a process that was frozen in it; SQLite cannot."""
+    """The server ends the transaction of a frozen process; SQLite cannot."""
     with LedgerStore(database, name) as store:
         store.record([batch("b1")])
         with store._change() as connection:
