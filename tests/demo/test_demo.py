@@ -1,4 +1,4 @@
-"""`make demo` and `make demo-retraining`, from the first line to the last."""
+"""Tests of `make demo` and `make demo-retraining`, run as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def demonstrate(folder: Path, module: str = "demo", *, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    """Run it as `make demo` does, or another one."""
+    """Run a demonstration module, by default that of `make demo`."""
     command = [sys.executable, "-m", module, "--folder", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -39,7 +39,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 @pytest.mark.timeout(660)
 def test_the_schedules_run_trains_live_and_is_summed_up_and_nothing_is_left(tmp_path: Path) -> None:
-    """What a stranger sees: a scheduled run, lines while the task is deferred, a good model where it was promised."""
+    """A scheduled run, log lines while the task is deferred, and a good model at the declared path."""
     done = demonstrate(tmp_path)
 
     said = done.stdout
@@ -55,7 +55,7 @@ def test_the_schedules_run_trains_live_and_is_summed_up_and_nothing_is_left(tmp_
 
 @pytest.mark.timeout(660)
 def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_stopped(tmp_path: Path) -> None:
-    """Somebody whose port is taken sees what the API server said, and nothing goes on running."""
+    """The API server's port is in use: the output shows its log, and no process is left."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -71,7 +71,7 @@ def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_
 
 @pytest.mark.timeout(1560)
 def test_arriving_data_is_trained_on_and_what_is_worse_is_refused(tmp_path: Path) -> None:
-    """Four trainings: two are promoted, one of spoilt data is refused, and one of repaired data is promoted."""
+    """Four trainings: two are promoted, one on corrupted data is refused, and one on repaired data is promoted."""
     done = demonstrate(tmp_path, "demo.retraining", timeout=1500)
 
     said = done.stdout

@@ -1,4 +1,4 @@
-"""Components of a stack as processes: everything that they fork is found, and nothing else is touched."""
+"""Tests of a stack's component processes: leftovers are found and stopped, other processes are left alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLEEPS = "import time; time.sleep(600)"
 
 @pytest.fixture
 def component(tmp_path: Path) -> Iterator[Callable[[str], Component]]:
-    """Start programs as components; all are killed at the end."""
+    """Start programs as components; kill all of them afterwards."""
     started: list[Component] = []
 
     def start(program: str, says: str = "") -> Component:
@@ -41,7 +41,7 @@ def component(tmp_path: Path) -> Iterator[Callable[[str], Component]]:
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, a minute at most."""
+    """Wait until the condition holds, at most a minute."""
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
@@ -49,13 +49,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 def leave_behind(home: Path, one: Component, *, starter: dict[str, float], created: float | None = None) -> None:
-    """Write what a stack writes down about its processes."""
+    """Write the file in which a stack records its processes."""
     born = created if created is not None else psutil.Process(one.pid).create_time()
     pid_file(home).write_text(json.dumps({"scheduler": {"pid": one.pid, "created": born}, "starter": starter}))
 
 
 def test_what_a_killed_run_left_behind_is_stopped(component: Callable[..., Component], tmp_path: Path) -> None:
-    """Whoever comes next in the same home cleans up."""
+    """The next run in the same home stops it."""
     one = component(SLEEPS)
     leave_behind(tmp_path, one, starter={"pid": 1, "created": 0.0})
 
@@ -66,7 +66,7 @@ def test_what_a_killed_run_left_behind_is_stopped(component: Callable[..., Compo
 
 
 def test_a_process_that_only_has_the_same_id_is_left_alone(component: Callable[..., Component], tmp_path: Path) -> None:
-    """Process ids are used again; the birth time tells."""
+    """Process ids are reused; the creation time distinguishes the processes."""
     one = component(SLEEPS)
     leave_behind(tmp_path, one, starter={"pid": 1, "created": 0.0}, created=1.0)
 
@@ -76,7 +76,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(component: Callable[.
 
 
 def test_a_run_whose_starter_still_lives_is_left_alone(component: Callable[..., Component], tmp_path: Path) -> None:
-    """Two people may demonstrate at once."""
+    """Two demonstrations may run at the same time."""
     one, starter = component(SLEEPS), component(SLEEPS)
     leave_behind(tmp_path, one, starter={"pid": starter.pid, "created": psutil.Process(starter.pid).create_time()})
 
@@ -86,7 +86,7 @@ def test_a_run_whose_starter_still_lives_is_left_alone(component: Callable[..., 
 
 
 def test_a_homes_secret_is_drawn_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
-    """Components that are restarted go on trusting each other."""
+    """Restarted components must accept each other's tokens."""
     secret = kept_secret(tmp_path)
 
     assert kept_secret(tmp_path) == secret
@@ -97,7 +97,7 @@ def test_a_homes_secret_is_drawn_once_and_only_its_owner_may_read_it(tmp_path: P
 def test_the_port_of_a_stack_is_nobody_elses_before_it_is_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database is migrated meanwhile, and others draw their ports."""
+    """The port is reserved while the database is migrated, so that no other stack takes it."""
     stack = Stack(StackConfig(home=tmp_path / "home", dags=tmp_path))
     draws, draw = [stack.port], random.randint
     monkeypatch.setattr(devices.random, "randint", lambda *between: draws.pop() if draws else draw(*between))
