@@ -1,4 +1,4 @@
-"""`python -m retraining`: 200 batches, dropped while triggerers die and trainings fail; for a person."""
+"""`python -m retraining`: a long soak to run by hand: 200 batches, while triggerers die and trainings fail."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from retraining.soak import Soak
 UNMET = 69  # EX_UNAVAILABLE
 SERIES = "bucket"
 SECONDS_EACH = 4.0
-"""How long batches are dropped, for each of them."""
+"""Duration of writing batches, per batch."""
 
 POLL = 5.0
 
 
 def main() -> int:
-    """Do what the command line says; 1 if something is wrong with a batch."""
+    """Run the soak; return 1 if a batch has a problem, too few trainings failed, or there were too many requests."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))

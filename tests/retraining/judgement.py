@@ -1,4 +1,4 @@
-"""Whether each batch was new data of exactly one successful training: from what rank 0 itself has read, and no log."""
+"""Check that each batch was new data of exactly one successful training, by the files that rank 0 read, not by logs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Training:
     """One training.
 
     Attributes:
-        number: which one of its series began, counted from 0.
-        run_id: of the run that it belonged to.
-        succeeded: whether Airflow has its task as successful.
-        fate: what was planned for it.
-        new: the batches that it was told are new.
-        read: the batches that its rank 0 has read, with their files.
+        number: position among the trainings of its series by start, counted from 0.
+        run_id: its DAG run.
+        succeeded: whether its task is successful in Airflow.
+        fate: planned end.
+        new: batches that were passed to it as new.
+        read: batches that its rank 0 read, with their files.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Training:
 
     @classmethod
     def of(cls, note: Mapping[str, Any], *, succeeded: bool) -> Self:
-        """Return the training that has left this note."""
+        """Parse a training's note."""
         return cls(
             number=note["number"],
             run_id=note["run_id"],
@@ -46,11 +46,11 @@ class Training:
 
 
 def faults(dropped: Mapping[str, Files], trainings: Iterable[Training]) -> list[str]:
-    """Return what is wrong, a sentence each; nothing is if there is none.
+    """Return one sentence per problem.
 
     Args:
-        dropped: the batches that were dropped, with their files.
-        trainings: all that have left a note, failed ones too.
+        dropped: all batches that were written, with their files.
+        trainings: all trainings that wrote a note, including failed ones.
     """
     in_order = sorted(trainings, key=lambda each: each.number)
     good = [each for each in in_order if each.succeeded]
@@ -64,13 +64,13 @@ def faults(dropped: Mapping[str, Files], trainings: Iterable[Training]) -> list[
 
 
 def _of_runs(good: Sequence[Training]) -> list[str]:
-    """Say which runs have trained with success more than once."""
+    """Return runs with more than one successful training."""
     runs = [each.run_id for each in good]
     return [f"run {run} has {runs.count(run)} successful trainings" for run in sorted(set(runs)) if runs.count(run) > 1]
 
 
 def _of_content(dropped: Mapping[str, Files], training: Training) -> list[str]:
-    """Say what a training has read that was not dropped so, or was told and has not read."""
+    """Return differences between the batches that were written, those passed as new and those that were read."""
     who = f"training {training.number}"
     unread = [f"{who} was told that {name} is new and has not read it" for name in training.new - set(training.read)]
     strange = [f"{who} has read {name}, which nobody dropped" for name in set(training.read) - set(dropped)]
@@ -83,7 +83,7 @@ def _of_content(dropped: Mapping[str, Files], training: Training) -> list[str]:
 
 
 def _of_batch(name: str, good: Sequence[Training]) -> list[str]:
-    """Say what became of one batch, unless it was new in exactly one successful training and is in all later ones."""
+    """Return problems of one batch: it must be new in exactly one successful training, and part of all later ones."""
     new_in = [each.number for each in good if name in each.new]
     if not new_in:
         return [f"{name} was lost: it was new in no successful training"]

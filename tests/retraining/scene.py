@@ -1,4 +1,4 @@
-"""A real Airflow with two triggerers, PostgreSQL, a real S3 server and trainings of PyTorch, to drop batches into."""
+"""The environment of the soak: Airflow with two triggerers, PostgreSQL, a real S3 server and trainings with PyTorch."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ PAGE = 100
 
 
 def unmet() -> str:
-    """Return in one line why there can be no such scene on this machine, or an empty text."""
+    """Return why this machine cannot run the soak, in one line; empty if it can."""
     return postgresql.unmet() or s3_server.unmet()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What the soak acts on and looks at.
+    """Access to the running environment.
 
     Attributes:
-        stack: Airflow.
-        store: the S3 server, past the gateway.
-        gateway: what only the watchers go through; it counts.
-        sources: where each series of batches is dropped.
-        work: the claim of all trainings, as a directory.
-        poll: seconds between two looks of a watcher.
+        stack: the Airflow stack.
+        store: the S3 server, without the gateway.
+        gateway: proxy used only by the watchers; it counts their requests.
+        sources: the source of each series of batches.
+        work: directory of the claim that all trainings share.
+        poll: seconds between two polls of a watcher.
     """
 
     stack: Stack
@@ -57,7 +57,7 @@ class Scene:
     poll: float
 
     def deliver(self, drop: Drop) -> None:
-        """Write a batch file by file, each in its time, and its marker last."""
+        """Write a batch file by file with its pauses, and its marker last."""
         *before, last = drop.pauses
         for (path, data), pause in zip(drop.files.items(), before, strict=True):
             time.sleep(pause)
@@ -72,30 +72,30 @@ class Scene:
             return
         file = Path(source) / drop.name / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as written:  # half of it can be seen for a moment
+        with file.open("wb") as written:  # watchers can see half of the file for a moment
             written.write(data[: len(data) // 2])
             written.flush()
             written.write(data[len(data) // 2 :])
 
-    # --- what has become of it
+    # --- results
 
     def runs(self, series: str) -> list[dict[str, Any]]:
         """Return all runs of a series."""
         return self._all(f"dags/retrain_{series}/dagRuns", "dag_runs")
 
     def is_settled(self) -> bool:
-        """Whether no run is going or about to."""
+        """Return whether no run is active or queued."""
         return all(run["state"] in OVER for series in self.sources for run in self.runs(series))
 
     def trainings(self, series: str) -> list[Training]:
-        """Return what rank 0 of each training has written down, with Airflow's word on how its task has ended."""
+        """Return the trainings of a series, from the notes of rank 0 and the task states in Airflow."""
         tasks = self._all(f"dags/retrain_{series}/dagRuns/~/taskInstances", "task_instances")
         succeeded = {each["dag_run_id"] for each in tasks if each["task_id"] == "train" and each["state"] == "success"}
         notes = [json.loads(path.read_text()) for path in sorted((self.work / series).glob("notes/*.json"))]
         return [Training.of(note, succeeded=note["run_id"] in succeeded) for note in notes]
 
     def events(self) -> list[str]:
-        """Return the ids of the batches that Airflow has events for, each as often as told; none while it is busy."""
+        """Return the batch ids of all of Airflow's asset events, with repetitions; empty while Airflow is busy."""
         found = self.stack.api.asset_events() or ()
         return [batch["id"] for event in found for batch in (event["extra"].get("payload") or {}).get("batches", ())]
 
@@ -112,14 +112,14 @@ class Scene:
 def scene(
     root: Path, *, fates: Mapping[str, Sequence[str]], poll: float, tell: Callable[[str], None]
 ) -> Iterator[Scene]:
-    """Have it, with all its DAGs waiting for batches; nothing of it runs afterwards.
+    """Start the environment, with all its DAGs waiting for batches; afterwards stop it.
 
     Args:
-        root: for all its files.
-        fates: how the trainings of each series end. Series whose names begin with `bucket` have a prefix in the store
-            as their source, the others a directory.
-        poll: seconds between two looks of a watcher.
-        tell: hears each step.
+        root: directory for all files.
+        fates: planned ends of the trainings of each series. The source of a series whose name begins with `bucket` is a
+            prefix in the store, that of any other series a directory.
+        poll: seconds between two polls of a watcher.
+        tell: receives progress messages.
     """
     sources = {name: f"s3://{BUCKET}/{name}" if name.startswith("bucket") else str(root / name) for name in fates}
     work = root / "jobs" / "claims" / "default" / "runs"
@@ -152,7 +152,7 @@ def scene(
 
 
 def _ledger(address: str) -> str:
-    """Make the ledger's database and return its connection."""
+    """Create the ledger's database and return its connection."""
     engine = sa.create_engine(address, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE DATABASE ledger")
@@ -173,7 +173,7 @@ def _config(root: Path, address: str, settings: Mapping[str, str]) -> StackConfi
 
 
 def _settings(root: Path, secret: str) -> dict[str, str]:
-    """Return Airflow's options: jobs run here, and a triggerer that is gone is replaced within seconds."""
+    """Return Airflow's options: the local back-end, and detection of a lost triggerer within seconds."""
     options = {
         "PTJOB__BACKEND": "local",
         "PTJOB__LOCAL_ROOT": str(root / "jobs"),
@@ -188,6 +188,6 @@ def _settings(root: Path, secret: str) -> dict[str, str]:
 
 
 def _secret(store: S3Server) -> str:
-    """Return what a training reaches the store with, past the gateway."""
+    """Return the storage options of a training, which does not use the gateway."""
     endpoint = {"endpoint_url": store.endpoint}
     return json.dumps({"key": s3_server.OWNER, "secret": store.password, "client_kwargs": endpoint})

@@ -1,4 +1,4 @@
-"""What happens when: which batches are dropped, which triggerers die, how trainings end; all drawn from one seed."""
+"""The schedule of a soak, drawn from one seed: when batches are written, which triggerers die, how trainings end."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 SUCCESS, BEFORE, AFTER = "success", "fail before the model", "fail after the model"
 BURST = 6
-"""The most batches that are dropped together."""
+"""Maximum number of batches written together."""
 
 FILES = 3
 PAUSE = (0.0, 0.6)
-"""Seconds between two files of a batch: others look meanwhile."""
+"""Seconds between two files of a batch, so that watchers see incomplete batches."""
 
 FAILURES = 20
-"""The most trainings that are made to fail."""
+"""Maximum number of trainings that are made to fail."""
 
 ALONE = (12.0, 40.0)
-"""Seconds between two strikes."""
+"""Seconds between two kills."""
 
 DOWN = (1.0, 15.0)
-"""Seconds that a triggerer is away; every fourth time the other one dies with it."""
+"""Seconds that a triggerer is down; in every fourth kill the other one dies too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Drop:
     """One batch.
 
     Attributes:
-        at: seconds from the beginning.
-        series: where.
-        name: of its folder.
-        files: what is in it.
-        pauses: seconds before each file, and before its marker.
+        at: seconds from the start.
+        series: its series.
+        name: name of its folder.
+        files: content by path.
+        pauses: seconds before each file, and before the marker.
     """
 
     at: float
@@ -49,12 +49,12 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class Strike:
-    """The end of a triggerer by SIGKILL, or of both.
+    """SIGKILL of one or both triggerers.
 
     Attributes:
-        at: seconds from the beginning.
-        victims: whose.
-        down: seconds until they are started again.
+        at: seconds from the start.
+        victims: the triggerers.
+        down: seconds until they are restarted.
     """
 
     at: float
@@ -64,13 +64,13 @@ class Strike:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """One soak.
+    """Schedule of one soak.
 
     Attributes:
-        drops: in the order of their moments; names come in none.
-        strikes: in the order of their moments.
-        fates: how the n-th training that begins is to end; after the last one all succeed.
-        seconds: how long batches are dropped and triggerers die.
+        drops: batches in the order of time; their names are in no order.
+        strikes: kills in the order of time.
+        fates: planned end of the n-th training that starts; trainings after the last entry succeed.
+        seconds: duration of writing batches and killing triggerers.
     """
 
     drops: tuple[Drop, ...]
@@ -80,14 +80,14 @@ class Schedule:
 
     @classmethod
     def drawn(cls, seed: int, *, series: Mapping[str, int], seconds: float) -> Self:
-        """Draw one.
+        """Draw a schedule.
 
         Args:
-            seed: what it is drawn from.
-            series: how many batches are dropped where.
-            seconds: see above.
+            seed: seed of the random numbers.
+            series: number of batches per series.
+            seconds: duration of writing batches and killing triggerers.
         """
-        draw = random.Random(seed)  # noqa: S311 - a schedule to be tried again, no secret
+        draw = random.Random(seed)  # noqa: S311 - reproducible, not a secret
         drops = [drop for name, count in series.items() for drop in _drops(draw, name, count, seconds)]
         return cls(
             drops=tuple(sorted(drops, key=lambda drop: drop.at)),
@@ -110,7 +110,7 @@ def _drops(draw: random.Random, series: str, count: int, seconds: float) -> list
 
 
 def drop(draw: random.Random, series: str, name: str, at: float) -> Drop:
-    """Draw what is in a batch, and how slowly it is written."""
+    """Draw the content of a batch, and the pauses between its files."""
     count = draw.randint(1, FILES)
     files = {
         f"part-{number}.txt": "".join(f"{draw.random():.6f}\n" for _ in range(draw.randint(5, 40))).encode()
@@ -132,7 +132,7 @@ def _strikes(draw: random.Random, seconds: float) -> list[Strike]:
 
 
 def _fates(draw: random.Random) -> list[str]:
-    """Draw some; of two to four one is a failure, in turn before and after the model was written."""
+    """Draw planned ends: one in two to four is a failure, alternately after and before the model is written."""
     fates: list[str] = []
     for bad in islice(cycle((AFTER, BEFORE)), FAILURES):
         fates += [SUCCESS] * draw.randint(1, 3) + [bad]

@@ -1,4 +1,4 @@
-"""Drops batches while triggerers are killed and trainings fail, and says what became of each batch."""
+"""The soak: writes batches while triggerers are killed and trainings fail, and reports what happened to each batch."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from retraining.schedule import Drop, Schedule
 
 PATIENCE = 900.0
-"""Seconds for what is left to be trained on once nothing is struck any more."""
+"""Seconds for the remaining batches to be trained on after the last kill."""
 
 QUIET = 20.0
-"""Seconds without a run after which nothing more comes by itself."""
+"""Seconds without an active run after which no further run is expected."""
 
 CLOSING = 4
-"""Batches that may be dropped at the end: of a run that failed nothing starts the next one but news."""
+"""Maximum number of extra batches at the end: after a failed run, only a new event starts the next run."""
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What became of a soak.
+    """Result of a soak.
 
     Attributes:
-        wrong: see `judgement.faults`; of all series.
-        trainings: by series.
-        dropped: how many batches.
-        skipped: how many runs found nothing new.
-        strikes: how many triggerers were killed.
-        told: how many batches Airflow had events for, each as often as it was told.
-        seconds: how long watchers watched.
-        requests: of the watchers to the store.
-        poll: seconds between two looks of a watcher.
+        wrong: problems of all series, see `judgement.faults`.
+        trainings: trainings per series.
+        dropped: number of batches.
+        skipped: number of runs that found nothing new.
+        strikes: number of killed triggerers.
+        told: number of Airflow's events per batch.
+        seconds: duration of the soak.
+        requests: requests of the watchers to the store.
+        poll: seconds between two polls of a watcher.
     """
 
     wrong: list[str]
@@ -59,27 +59,27 @@ class Outcome:
 
     @property
     def fates(self) -> Counter[str]:
-        """How trainings were made to end."""
+        """The number of trainings per planned end."""
         return Counter(each.fate for found in self.trainings.values() for each in found)
 
     @property
     def failed(self) -> int:
-        """How many trainings were made to fail."""
+        """The number of trainings that were made to fail."""
         return self.fates[BEFORE] + self.fates[AFTER]
 
     @property
     def per_hour(self) -> float:
-        """Requests of the watchers to the store in an hour."""
+        """Requests of the watchers to the store per hour."""
         return self.requests.total() / self.seconds * 3600
 
     @property
     def most_per_hour(self) -> float:
-        """So many would be too many: a look each time, two for each batch, and a few for each new triggerer."""
+        """Maximum allowed requests per hour: one per poll, two per batch, and ten per start of a triggerer."""
         looks = self.seconds / self.poll
         return (looks + 2 * self.dropped + 10 * (self.strikes + 2)) / self.seconds * 3600
 
     def lines(self) -> list[str]:
-        """Say it to people."""
+        """Return the report as lines of text."""
         total = sum(map(len, self.trainings.values()))
         good = sum(each.succeeded for found in self.trainings.values() for each in found)
         twice = sum(count - 1 for count in self.told.values())
@@ -98,7 +98,7 @@ class Outcome:
 
 @dataclass
 class Soak:
-    """One soak of a scene."""
+    """Runs a schedule in an environment."""
 
     scene: Scene
     schedule: Schedule
@@ -108,7 +108,7 @@ class Soak:
     strikes: int = 0
 
     def run(self) -> Outcome:
-        """Have it happen, and wait until nothing is left to be trained on."""
+        """Run the schedule, wait until all batches are trained on, and return the result."""
         began = time.monotonic()
         threads = [threading.Thread(target=self._guarded, args=(act, began)) for act in (self._drop, self._strike)]
         for thread in threads:
@@ -142,7 +142,7 @@ class Soak:
             self.errors.append(error)
 
     def _drop(self, began: float) -> None:
-        """Drop each batch at its moment; those of a burst are written beside each other."""
+        """Write each batch at its time; the batches of a burst are written concurrently."""
         writers = []
         for each in self.schedule.drops:
             _sleep_until(began + each.at)
@@ -163,8 +163,8 @@ class Soak:
                 self.scene.stack[victim].start()
 
     def _finish(self) -> None:
-        """Return when every batch was new, or nothing more can be expected."""
-        draw = random.Random(len(self.dropped))  # noqa: S311 - as the schedule
+        """Wait until every batch was new in a training; write extra batches to start runs after failures."""
+        draw = random.Random(len(self.dropped))  # noqa: S311 - reproducible, not a secret
         for number in range(CLOSING + 1):
             until(self._is_told, timeout=PATIENCE, what="an event for each batch", interval=2.0)
             self._settle()
@@ -178,7 +178,7 @@ class Soak:
                 self.scene.deliver(closing)
 
     def _is_told(self) -> bool:
-        """Whether Airflow has an event for each batch."""
+        """Return whether Airflow has an event for each batch."""
         return len(set(self.scene.events())) >= len(self.dropped)
 
     def _settle(self) -> None:

@@ -1,4 +1,4 @@
-"""Twelve batches in a bucket and a directory, dropped while triggerers are killed and trainings fail; a fixed seed."""
+"""Test of a short soak, fixed seed: twelve batches in a bucket and a directory, triggerers die and trainings fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SEED = 20261129
 SERIES = {"bucket": 6, "directory": 6}
 FATES = {"bucket": (AFTER, SUCCESS, BEFORE), "directory": (BEFORE, SUCCESS, AFTER)}
-"""Each series has a failure however few trainings it takes."""
+"""Each series has a failure, however few trainings there are."""
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(1800)
 def test_each_batch_is_new_in_one_successful_training_and_in_all_later_ones(
     tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    """By what rank 0 of each training has really read; the watchers' requests to the store are bounded."""
+    """Also limits the watchers' requests to the store."""
     if reason := unmet():
         skip_because(reason)
     schedule = Schedule.drawn(SEED, series=SERIES, seconds=60.0)

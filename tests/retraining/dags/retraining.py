@@ -1,4 +1,4 @@
-"""A DAG for each source: what arrives there is claimed, and a model is trained on all that has arrived so far."""
+"""One DAG per source: a run reserves the batches that arrived, and trains a model on all data so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL = float(os.environ["RETRAINING_POLL"])
 
 
 def retraining(series: str, source: str) -> None:
-    """Define the DAG."""
+    """Define the DAG of a source."""
     conn_id = "store" if source.startswith("s3://") else None
     trigger = DataArrivalTrigger(source, conn_id=conn_id, poll_seconds=POLL)
     arrived = Asset(f"{series}-arrived", watchers=[AssetWatcher(name="drops", trigger=trigger)])

@@ -1,7 +1,7 @@
-"""Fits a line to the numbers in all files that it is told of, and writes down which files it has read.
+"""Training program: fits a line to the numbers in all files of its batches, and writes a note of the files it read.
 
-That note is the only witness of what a training was trained on. How the training ends is drawn beforehand: the n-th one
-of its series that begins ends as the n-th word of the series' plan says; after the last word, all succeed.
+The soak judges a training by this note alone. `plan.json` defines how trainings end: the n-th training of a series that
+starts ends as the n-th entry of the series says; trainings after the last entry succeed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READERS = 8
 
 
 def main() -> None:
-    """Read, fit, note, and end as planned."""
+    """Read the files, fit the line, write the note, and end as planned."""
     arguments = _parser().parse_args()
     number = _number(arguments.series)
     fate = _planned(arguments.series, number)
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _number(series: str) -> int:
-    """Return how many trainings of this series began before; two that begin at once get two numbers."""
+    """Return the number of earlier trainings of this series; simultaneous starts get different numbers."""
     folder = WORK / series / "begun"
     folder.mkdir(parents=True, exist_ok=True)
     (WORK / series / "notes").mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def _planned(series: str, number: int) -> str:
 
 
 def _files(uri: str) -> dict[str, bytes]:
-    """Return what lies in a batch: path below it → content."""
+    """Return the files of a batch: relative path → content."""
     store, root = fsspec.core.url_to_fs(uri, **(STORE if uri.startswith("s3://") else {}))
     found = [path for path in store.find(root) if not path.endswith("_SUCCESS")]
     return {path.removeprefix(root).lstrip("/"): store.cat_file(path) for path in found}
@@ -93,7 +93,7 @@ def _name(uri: str) -> str:
 
 
 def _fit(numbers: torch.Tensor) -> float:
-    """Learn to tell each number from its place; by hand, for `torch.optim` takes longer to load than all of this."""
+    """Fit a line to the numbers, without `torch.optim`, which takes longer to import than the whole program."""
     places = torch.linspace(0, 1, len(numbers))
     line = torch.zeros(2, requires_grad=True)
     for _ in range(20):
