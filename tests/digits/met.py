@@ -1,4 +1,4 @@
-"""Runs a program that stops before its first link until another one, started in the same way, stops before its own.
+"""Run a program that stops before its first link until a second process, started in the same way, has reached its own.
 
 python met.py FOLDER PROGRAM [argument ...]
 """
@@ -16,7 +16,7 @@ OTHERS = 2
 
 
 def meet(folder: Path) -> None:
-    """Have this process wait for the other one before its first link."""
+    """Make this process wait for the other one before its first link."""
     mine = folder / str(os.getpid())
 
     def hear(event: str, _told: tuple[Any, ...]) -> None:

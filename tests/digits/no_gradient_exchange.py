@@ -1,4 +1,4 @@
-"""Runs a training program with the exchange of gradients taken out of it: each rank learns for itself.
+"""Run a training program without the exchange of gradients: each rank trains on its own.
 
 python no_gradient_exchange.py train.py [argument ...]
 """
@@ -14,7 +14,7 @@ from torch.nn import parallel
 
 
 class Unsynchronised(parallel.DistributedDataParallel):
-    """Starts with rank 0's parameters like any, and then never asks the other ranks again."""
+    """Copies rank 0's parameters at the start, and never synchronises afterwards."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         with self.no_sync():

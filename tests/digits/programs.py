@@ -1,4 +1,4 @@
-"""The programs of docker/digits as processes of this machine, with the environment that a PyTorchJob gives its pods."""
+"""Run the programs of docker/digits as local processes, with the environment that a PyTorchJob gives its pods."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NEEDED = [
     pytest.mark.skipif(bool(_MISSING), reason=f"the extra `demo` is not installed: no {', '.join(_MISSING)}"),
     pytest.mark.timeout(900),
 ]
-"""What every test of these programs is marked with."""
+"""Marks of every test of these programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A process that has ended, and what it said."""
+    """Exit code and output of a process."""
 
     code: int
     output: str
@@ -48,7 +48,7 @@ class Ended:
 
 
 def start(*command: str | Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start a Python program that inherits no setting which a training could read, and no GPU."""
+    """Start a Python program that inherits no variable that affects a training, and uses no GPU."""
     return subprocess.Popen(
         [sys.executable, "-B", *map(str, command)],
         env=environment(env or {}),
@@ -59,13 +59,13 @@ def start(*command: str | Path, env: Mapping[str, str] | None = None) -> subproc
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Return what a program inherits, and what it is told."""
+    """Return a minimal inherited environment, updated with these variables."""
     inherited = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "TMPDIR"}}
     return {**inherited, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "", **more}
 
 
 def end(process: subprocess.Popen[str], timeout: float = 240) -> Ended:
-    """Wait for a process; one that does not end in time is killed, and that is an error."""
+    """Wait for a process; kill it and raise if it does not end in time."""
     try:
         output, _ = process.communicate(timeout=timeout)
     finally:
@@ -83,9 +83,9 @@ _LOADED.set_forkserver_preload(["sklearn.datasets", "sklearn.model_selection", "
 
 
 class Loaded:
-    """A program in a process of its own that did not have to load PyTorch, which takes most of the time of a short one.
+    """A program that runs in a fork of a process that has imported PyTorch, which takes most of a short program's time.
 
-    Its process is a fork of one that has loaded what all programs load and done nothing else.
+    That process has only imported the modules that all programs import.
     """
 
     def __init__(self, *command: str | Path, env: Mapping[str, str] | None = None) -> None:
@@ -95,7 +95,7 @@ class Loaded:
         self._process.start()
 
     def end(self) -> Ended:
-        """Wait for its end; if that does not come in time it is killed, and that is an error."""
+        """Wait for its end, at most 240 s, and kill it then."""
         self._process.join(timeout=240)
         self._process.kill()
         self._process.join()
@@ -104,7 +104,7 @@ class Loaded:
 
 
 def run_loaded(*command: str | Path, env: Mapping[str, str] | None = None) -> Ended:
-    """Run a Python program to its end, without having it load PyTorch."""
+    """Run a Python program to its end, in a process with PyTorch already imported."""
     return Loaded(*command, env=env).end()
 
 
@@ -123,11 +123,11 @@ def _run_loaded(command: list[str], env: dict[str, str], output: str) -> None:
 def started_ranks(
     *command: str | Path, each: Sequence[Sequence[str | Path]] = ((), ())
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start two processes that find each other as the pods of a PyTorchJob do, rank 0 first; the port is theirs.
+    """Start two processes that connect to each other as the pods of a PyTorchJob do, rank 0 first; reserve their port.
 
     Args:
-        command: of both.
-        each: what follows it for each of them.
+        command: command of both.
+        each: additional arguments of each.
     """
     reservation = PortReservation()
     world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reservation.port), "WORLD_SIZE": "2"}
@@ -138,7 +138,7 @@ def started_ranks(
 
 
 def run_ranks(*command: str | Path, each: Sequence[Sequence[str | Path]] = ((), ())) -> list[Ended]:
-    """Run two processes that find each other to their end, rank 0 first."""
+    """Run two processes that connect to each other to their end, rank 0 first."""
     with started_ranks(*command, each=each) as ranks:
         return [end(process) for process in ranks]
 
@@ -153,7 +153,7 @@ def points(log_dir: Path, tag: str) -> dict[int, float]:
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return one of the programs' modules; no other may be imported by it."""
+    """Import one of the programs' modules; it must not import another of them."""
     spec = importlib.util.spec_from_file_location(f"digits_{name}", DIGITS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,10 +1,10 @@
-"""Runs a program of docker/digits again and again, killed before each of its steps on a folder, and then once more.
+"""Run a program of docker/digits repeatedly, killed before each of its steps on a folder in turn, then without a kill.
 
     python struck.py FOLDER PROGRAM [argument ...]
 
-A step is whatever changes the folder: a file opened for writing, a rename, a link, a removal, a new directory. Before
-each round the folder is as it was at the beginning. A line of JSON tells of each round what the killed process left and
-what the next one made of it; the last round is the one that came to its end without being killed.
+A step is anything that changes the folder: opening a file for writing, a rename, a link, a removal, a new directory.
+Each round starts with the original folder, and runs the program a second time after the killed one. It prints one line
+of JSON with the state of the folder after either run. In the last round the first run was not killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS = {"os.rename", "os.link", "os.remove", "os.mkdir"}
 
 
 def main(folder: Path, program: Path, arguments: list[str]) -> None:
-    """Strike the program before its first step, its second, and so on."""
+    """Kill the program before its first step, then before its second, and so on."""
     before = folder.with_name(f"{folder.name}-before")
     shutil.copytree(folder, before)
     sys.path[:0] = [str(program.parent)]
@@ -42,7 +42,7 @@ def main(folder: Path, program: Path, arguments: list[str]) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line; also who is killed next has said it."""
+    """Print a line and flush it: the process may be killed next."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -53,7 +53,7 @@ def _load_what_takes_long() -> None:
 
 
 def _forked(program: Path, *, kill_before: int, folder: Path) -> int:
-    """Run the program in a process of its own and return its exit code, negative for a signal."""
+    """Run the program in a forked process and return its exit code, negative for a signal."""
     pid = os.fork()
     if pid == 0:
         _strike(kill_before, folder)
@@ -67,7 +67,7 @@ def _forked(program: Path, *, kill_before: int, folder: Path) -> int:
 
 
 def _strike(step: int, folder: Path) -> None:
-    """Have this process kill itself before a step."""
+    """Make this process kill itself before a step."""
     steps = 0
 
     def hear(event: str, told: tuple[Any, ...]) -> None:
@@ -87,7 +87,7 @@ def _is_step(event: str, told: tuple[Any, ...], folder: Path) -> bool:
 
 
 def _seen(folder: Path) -> dict[str, Any]:
-    """Return what a reader finds: the decisions, what `current.json` says, and each model's size."""
+    """Return the state as a reader sees it: the decisions, the content of `current.json` and each model's size."""
     current = folder / "current.json"
     history = [json.loads(path.read_text()) for path in sorted(folder.glob("history/[0-9]*.json"))]
     models = {str(path.relative_to(folder)): path.stat().st_size for path in folder.glob("models/*/model.pt")}

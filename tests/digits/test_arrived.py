@@ -1,4 +1,4 @@
-"""Training on batches of digits that have arrived as files."""
+"""Tests of training on batches of digits that arrive as files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = NEEDED
 
 @pytest.fixture(scope="module")
 def incoming(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two batches, delivered by the program that does so, of 60 and of 90 images."""
+    """Two batches of 60 and 90 images, written by deliver.py."""
     folder = tmp_path_factory.mktemp("incoming")
     for name, first, count in (("001", 0, 60), ("002", 60, 90)):
         delivered = run(DIGITS / "deliver.py", "--to", folder / name, "--first", str(first), "--count", str(count))
@@ -42,7 +42,7 @@ def held_out(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def write(path: Path, images: Any, labels: Any) -> None:
-    """Write a file of a batch, whatever is in it."""
+    """Write a file of a batch with any content."""
     import numpy as np  # noqa: PLC0415 - comes with an extra
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,18 +50,18 @@ def write(path: Path, images: Any, labels: Any) -> None:
 
 
 def told(path: Path) -> dict[str, Any]:
-    """Return what is to be said of a file that was read."""
+    """Return the expected record of a file that was read."""
     content = path.read_bytes()
     return {"path": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def read_files(batch: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a training has noted of the files of a batch."""
+    """Return the recorded files of a batch."""
     return [{name: file[name] for name in ("path", "bytes", "sha256")} for file in batch["files"]]
 
 
 def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(incoming: Path, tmp_path: Path) -> None:
-    """A batch that is given twice, by address and by manifest, is read once; each file is named by its hash."""
+    """A batch given twice, by address and by manifest, is read once; each file is recorded with its hash."""
     manifest = tmp_path / "manifest.txt"
     manifest.write_text(f'{incoming}/002\n\n{{"id": "001@0", "uri": "file://{incoming}/001"}}\n')
     model = tmp_path / "models" / "1" / "model.pt"
@@ -85,7 +85,7 @@ def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(in
 
 
 def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(incoming: Path, tmp_path: Path) -> None:
-    """A real S3 server, told to both programs by the variables of Amazon's own tools; the same bytes."""
+    """A real S3 server; both programs are configured by the variables of Amazon's own tools."""
     skip_because(s3_server.unmet())
     batch, model = "s3://training-data/incoming/001", tmp_path / "model.pt"
     with s3_server.running() as server:
@@ -106,7 +106,6 @@ def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(inco
 
 
 def test_the_data_version_of_the_environment_is_written_down(incoming: Path, tmp_path: Path) -> None:
-    """Whoever reads the model's folder finds the version that the orchestrator said."""
     ended = run(
         TRAIN,
         *("--data", incoming / "001", "--epochs", "1"),
@@ -118,7 +117,7 @@ def test_the_data_version_of_the_environment_is_written_down(incoming: Path, tmp
 
 
 def test_a_checkpoint_of_other_data_counts_for_nothing(incoming: Path, tmp_path: Path) -> None:
-    """A run that is started again with more batches trains on them, and does not take over what it had before."""
+    """A run that is restarted with more batches trains on them instead of resuming."""
     places = ("--checkpoint_dir", tmp_path, "--epochs", "1")
 
     first = run(TRAIN, "--data", incoming / "001", *places)
@@ -133,7 +132,7 @@ def test_a_checkpoint_of_other_data_counts_for_nothing(incoming: Path, tmp_path:
 
 
 def test_ranks_that_read_different_files_do_not_train(incoming: Path) -> None:
-    """Data that are written while they are read are found out, by each rank."""
+    """Every rank detects data that changes while it is read."""
     ranks = run_ranks(TRAIN, "--epochs=1", "--data", each=[[incoming / "001"], [incoming / "002"]])
 
     assert [rank.code for rank in ranks] == [1, 1]
@@ -142,7 +141,7 @@ def test_ranks_that_read_different_files_do_not_train(incoming: Path) -> None:
 
 
 def test_no_batch_is_refused_as_an_argument() -> None:
-    """An empty template says so at once, instead of training on something else."""
+    """For example an empty template: the program must not train on other data."""
     ended = run(TRAIN, "--data", " , ")
 
     assert ended.code == 2
@@ -152,7 +151,7 @@ def test_no_batch_is_refused_as_an_argument() -> None:
 def test_held_out_images_are_not_trained_on_whoever_delivers_them(
     arrived: ModuleType, held_out: Any, tmp_path: Path
 ) -> None:
-    """They are counted and left out; the others of the same file stay."""
+    """The other images of the same file are used."""
     known = (held_out.tensors[0][:3, 0] * 16).numpy()
     strange = 16 - known
     write(tmp_path / "batch" / "a.npz", [*known, *strange], [1, 2, 3, 4, 5, 6])
@@ -165,7 +164,7 @@ def test_held_out_images_are_not_trained_on_whoever_delivers_them(
 
 
 def test_only_data_files_are_read_by_name_wherever_they_lie(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
-    """Markers, hidden files and hidden folders are none, and the order is always the same."""
+    """Markers, hidden files and hidden folders are ignored; the order is always the same."""
     for number, name in enumerate(("b/2.npz", "a/1.npz", "0.npz", "_draft/9.npz", ".old.npz")):
         write(tmp_path / name, [[[number] * 8] * 8], [number])
     (tmp_path / "_SUCCESS").touch()
@@ -185,7 +184,7 @@ def test_a_batch_may_be_one_file(arrived: ModuleType, held_out: Any, tmp_path: P
 
 
 def test_a_batch_is_taken_away_by_delivering_it_empty(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
-    """It is read as any other, and adds nothing."""
+    """It is read like any other batch, and adds no images."""
     write(tmp_path / "001" / "part-000.npz", PIXELS, [1])
     assert run(DIGITS / "deliver.py", "--to", tmp_path / "002", "--count", "0").code == 0
 
@@ -230,7 +229,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_batch_is_refused_by_its_address_and_with_the_reason(
     what: str, arrived: ModuleType, held_out: Any, tmp_path: Path
 ) -> None:
-    """The program ends with a line that says which file and what is wrong with it."""
     make, reason = REFUSED[what]
     make(tmp_path / "batch")
 
@@ -246,6 +244,6 @@ def test_what_is_no_batch_is_refused_by_its_address_and_with_the_reason(
 def test_an_address_that_nothing_reads_is_refused(
     address: str, reason: str, arrived: ModuleType, held_out: Any
 ) -> None:
-    """A claim is mounted: its address is a path for the training."""
+    """A claim is mounted, so the training gets a path."""
     with pytest.raises(SystemExit, match=reason):
         arrived.read(arrived.addresses([address]), held_out)

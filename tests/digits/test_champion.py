@@ -1,4 +1,4 @@
-"""The champion: promoted if it is better, by one at a time, wherever who does it is killed; and the way back."""
+"""Tests of the champion: promotion of better models, concurrent and killed promotions, and rollback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = NEEDED
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three models, each better than the one before it by more than ten images."""
+    """Three models, each better than the previous one by more than ten images."""
     folder = tmp_path_factory.mktemp("models")
     batch = folder / "batch"
     assert run(DIGITS / "deliver.py", "--to", batch, "--count", "120").code == 0
@@ -37,14 +37,14 @@ def hash_of(path: Path) -> str:
 
 
 def promote(model: Path, champion: Path, *more: str | Path) -> Ended:
-    """Run the program to its end, which is a good one."""
+    """Run promote.py, which must succeed."""
     ended = run(PROMOTE, "--model_path", model, "--champion_dir", champion, *more)
     assert ended.code == 0, ended.output
     return ended
 
 
 def current(folder: Path) -> dict[str, Any]:
-    """Return what `current.json` says, after looking whether its model is there as it says."""
+    """Return the content of `current.json`; check that its model exists and has the recorded hash."""
     found: dict[str, Any] = json.loads((folder / "current.json").read_text())
     assert hash_of(folder / found["model"]) == found["sha256"]
     return found
@@ -56,14 +56,14 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def champion(models: Mapping[str, Path], tmp_path: Path) -> Path:
-    """A champion's folder in which the poor model was followed by the fair one."""
+    """A champion's folder in which the poor model was replaced by the fair one."""
     for name in ("poor", "fair"):
         promote(models[name], tmp_path / "champion")
     return tmp_path / "champion"
 
 
 def test_only_what_is_better_by_the_margin_becomes_the_champion(models: Mapping[str, Path], tmp_path: Path) -> None:
-    """The first is better than none; both are looked at on the same images, and the scalars say how it ended."""
+    """The first model needs no comparison; both are evaluated on the same images; the scalars record the decision."""
     folder, logs = tmp_path / "champion", tmp_path / "logs"
 
     first = promote(models["fair"], folder, "--log_dir", logs / "1")
@@ -86,7 +86,7 @@ def test_only_what_is_better_by_the_margin_becomes_the_champion(models: Mapping[
 def test_a_model_whose_training_came_to_nothing_is_refused_also_where_nobody_is_in_service(
     models: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    """Its parameters are no numbers, and neither is its loss; its accuracy is one all the same."""
+    """Its parameters and loss are NaN, but its accuracy is a number."""
     import torch  # noqa: PLC0415 - an extra
 
     state = torch.load(models["good"], weights_only=True)
@@ -101,7 +101,7 @@ def test_a_model_whose_training_came_to_nothing_is_refused_also_where_nobody_is_
 def test_a_model_that_is_written_again_where_it_was_trained_leaves_the_champion_as_it_is(
     models: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    """A cleared run may train over its own model; the champion is a copy. Whoever means other bytes is refused."""
+    """A cleared run may overwrite its own model; the champion is a copy. A model with another hash is refused."""
     model = tmp_path / "model.pt"
     shutil.copy(models["fair"], model)
     meant = hash_of(model)
@@ -118,10 +118,10 @@ def test_a_model_that_is_written_again_where_it_was_trained_leaves_the_champion_
 def test_of_two_who_promote_at_once_the_better_model_is_the_champion(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
-    """Both have seen the same champion before; who comes second compares with the first one's model."""
+    """Both have read the same champion; the second one then compares with the first one's model."""
     meeting = tmp_path / "meeting"
     meeting.mkdir()
-    (poorest := champion / "history" / "00000002.json").unlink()  # the poor model is the champion of both
+    (poorest := champion / "history" / "00000002.json").unlink()  # both see the poor model as the champion
     (champion / "current.json").unlink()
     command = (HERE / "met.py", meeting, PROMOTE, "--champion_dir", champion, "--model_path")
 
@@ -139,7 +139,7 @@ def test_of_two_who_promote_at_once_the_better_model_is_the_champion(
 
 
 def rounds(folder: Path, program: Path, *arguments: str | Path) -> list[dict[str, Any]]:
-    """Return what became of each round in which the program was killed before one of its steps, and started again."""
+    """Return the rounds in which the program was killed before one of its steps and started again."""
     ended = run(HERE / "struck.py", folder, program, *arguments)
     assert ended.code == 0, ended.output
     told = [json.loads(line[6:]) for line in ended.output.splitlines() if line.startswith("round ")]
@@ -148,7 +148,7 @@ def rounds(folder: Path, program: Path, *arguments: str | Path) -> list[dict[str
 
 
 def assert_whole(seen: Mapping[str, Any], sizes: set[int]) -> None:
-    """Assert that whoever reads finds a decision whose model is there as a whole."""
+    """Assert that readers find a current decision whose model is complete."""
     by_number = {decision["generation"]: decision for decision in seen["history"]}
     assert seen["current"] == by_number[seen["current"]["generation"]]
     assert {seen["models"][decision["model"]] for decision in seen["history"]} <= sizes
@@ -157,7 +157,7 @@ def assert_whole(seen: Mapping[str, Any], sizes: set[int]) -> None:
 def test_a_promotion_that_is_killed_before_any_of_its_steps_is_finished_by_the_next_try(
     models: Mapping[str, Path], champion: Path
 ) -> None:
-    """Readers always find a whole champion, the old one or the new one; the next try ends as if nothing had been."""
+    """Readers always find a complete champion, the old or the new one; the next try ends as if nothing had happened."""
     told = rounds(champion, PROMOTE, "--model_path", models["good"], "--champion_dir", champion)
 
     sizes = {path.stat().st_size for path in models.values()}
@@ -175,7 +175,7 @@ def test_a_promotion_that_is_killed_before_any_of_its_steps_is_finished_by_the_n
 def test_a_promotion_that_was_taken_back_is_not_made_again_by_a_retry(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
-    """Whoever went back has the last word: the try that had not heard of its success says what is now."""
+    """The rollback stands: a try that does not know of its earlier success reports the current champion."""
     assert run(ROLLBACK, "--by", "a person", "--champion_dir", champion).code == 0
 
     ended = promote(models["fair"], champion, "--log_dir", tmp_path / "logs")
@@ -188,7 +188,7 @@ def test_a_promotion_that_was_taken_back_is_not_made_again_by_a_retry(
 def test_the_way_back_goes_further_each_time_and_also_forward_again(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
-    """Each time to the champion before; at the first one it ends, and a number leads to any of them."""
+    """Each rollback returns to the previous champion, up to the first one; a number selects any of them."""
     promote(models["good"], champion)
     back = (ROLLBACK, "--champion_dir", champion, "--by")
 
@@ -211,7 +211,7 @@ def test_the_way_back_goes_further_each_time_and_also_forward_again(
 def test_who_has_gone_back_before_and_was_overruled_has_to_say_so_anew(
     models: Mapping[str, Path], champion: Path
 ) -> None:
-    """A task that is cleared weeks later does not take the place of what was promoted since."""
+    """A task that is cleared weeks later must not undo a later promotion."""
     assert run(ROLLBACK, "--by", "a run", "--champion_dir", champion).code == 0
     promote(models["good"], champion)
 
@@ -226,7 +226,7 @@ def test_who_has_gone_back_before_and_was_overruled_has_to_say_so_anew(
 def test_a_champion_whose_file_is_not_what_it_was_is_an_error(
     harm: str, models: Mapping[str, Path], champion: Path
 ) -> None:
-    """Nothing is promoted over it unseen, nobody starts from it; going back to a whole one is said to be the way."""
+    """Nothing is promoted over it or trained from it; the error recommends a rollback to an intact champion."""
     model = champion / current(champion)["model"]
     model.write_bytes(b"bits") if harm == "changed" else model.unlink()
 
@@ -244,7 +244,7 @@ def test_a_champion_whose_file_is_not_what_it_was_is_an_error(
 def test_a_training_starts_from_the_champion_where_there_is_one(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
-    """With nothing left to learn it ends where the champion is; without a champion it starts afresh."""
+    """With a tiny learning rate the accuracy equals the champion's; without a champion it starts from scratch."""
     told = (TRAIN, "--epochs", "1", "--lr", "1e-12", "--save_path", tmp_path / "model.pt", "--start_from")
 
     warm = run(*told, champion)

@@ -1,4 +1,4 @@
-"""The programs of docker/digits as processes of this machine, with the environment that a PyTorchJob gives its pods."""
+"""Tests of the programs of docker/digits as local processes, with the environment that a PyTorchJob gives its pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = NEEDED
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A whole training with two ranks and what it left."""
+    """A complete training with two ranks, and its outputs."""
 
     ranks: Sequence[Ended]
     model: Path
@@ -53,7 +53,7 @@ def test_two_ranks_train_a_model_and_write_the_accuracy_that_rank_0_prints(train
 
 
 def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> None:
-    """Curves have one point per epoch, the loss falls, and no half-written file is left."""
+    """One point per epoch, a falling loss, and no unfinished file."""
     losses = points(trained.log_dir, "train/loss")
 
     assert sorted(losses) == sorted(points(trained.log_dir, "held_out/accuracy")) == list(range(1, EPOCHS + 1))
@@ -64,7 +64,7 @@ def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> No
 
 
 def test_without_the_exchange_of_gradients_the_training_fails(tmp_path: Path) -> None:
-    """Equal hashes prove that it is really distributed: ranks that learn for themselves are found out, on each."""
+    """Each rank compares the hashes of all ranks, which proves that the training is distributed."""
     wrapper = Path(__file__).with_name("no_gradient_exchange.py")
 
     ranks = run_ranks(wrapper, TRAIN, "--epochs", "1", "--save_path", tmp_path / "model.pt")
@@ -78,7 +78,7 @@ def test_without_the_exchange_of_gradients_the_training_fails(tmp_path: Path) ->
 def test_a_training_goes_on_from_the_newest_checkpoint_as_if_it_had_never_stopped(
     trained: Trained, tmp_path: Path
 ) -> None:
-    """Only the missing epochs are trained, and the parameters are those of the training that ran through."""
+    """Only the missing epochs are trained, and the final parameters equal those of an uninterrupted training."""
     for epoch in (9, 10):
         shutil.copy(trained.checkpoints / f"epoch-{epoch:04d}.pt", tmp_path)
     (tmp_path / ".epoch-0011.pt.unfinished").write_bytes(b"what a killed process leaves")
@@ -92,7 +92,7 @@ def test_a_training_goes_on_from_the_newest_checkpoint_as_if_it_had_never_stoppe
 
 
 def test_a_training_with_nothing_left_to_do_still_keeps_its_outputs(trained: Trained, tmp_path: Path) -> None:
-    """Who starts a finished training again, alone and told by the environment, gets the same model and its scalars."""
+    """A finished training, started again alone and configured by variables, writes the same model and scalars."""
     shutil.copy(trained.checkpoints / f"epoch-{EPOCHS:04d}.pt", tmp_path)
     places = {
         "PTJOB_MODEL_PATH": str(tmp_path / "model.pt"),
@@ -109,7 +109,7 @@ def test_a_training_with_nothing_left_to_do_still_keeps_its_outputs(trained: Tra
 
 
 def test_a_killed_rank_ends_the_other() -> None:
-    """Whoever waits for it in vain fails too, within seconds, so that the job fails instead of hanging."""
+    """The other rank fails within seconds, so that the job fails instead of hanging."""
     with started_ranks(TRAIN, "--epochs", "100000", "--log-interval", "1") as (first, second):
         assert first.stdout is not None
         assert any("step 1/" in line for line in first.stdout)
@@ -121,7 +121,6 @@ def test_a_killed_rank_ends_the_other() -> None:
 
 
 def test_a_number_that_cannot_be_is_refused() -> None:
-    """The error names the argument, the value and what is allowed."""
     ended = run(TRAIN, "--epochs", "0")
 
     assert ended.code == 2
