@@ -1,8 +1,8 @@
-"""Looks once for batches, as the watcher of `dags/digits_retraining.py` does, and makes an event of what it has found.
+"""Poll once for batches, as the watcher of `dags/digits_retraining.py` does, and create an event for the result.
 
 python announce.py INCOMING
 
-The trigger is the real one; a run of a DAG stands in for the triggerer that would have stored its event.
+The trigger is the real one; a run of a DAG replaces the triggerer, which would store its event.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ with DAG("announce", schedule=None) as dag:
 
     @task(outlets=[ARRIVED])
     def announce(*, outlet_events: Any = None, params: Any = None) -> None:
-        """Make the event that Airflow makes of a trigger's."""
+        """Create the event that Airflow creates for a trigger's."""
         outlet_events[ARRIVED].extra.update({"from_trigger": True, "payload": params["payload"]})
 
     announce()
 
 
 async def look(incoming: str) -> Any:
-    """Return the payload of the first event, which tells of all that is there."""
+    """Return the payload of the first event, which contains all batches."""
     async for event in DataArrivalTrigger(incoming, poll_seconds=1, events="together").run():
         return event.payload
     return None

@@ -1,4 +1,4 @@
-"""Every file of dags/, copied beside the installed wheel, is parsed, and run to its end as a person would try it."""
+"""Tests of every file of dags/: each is parsed with the installed wheel, and run to its end as a user would."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAGS = {
 }
 ANNOUNCE = ROOT / "tests" / "examples" / "announce.py"
 WITH_PODS = "digits_handover"
-"""It imports KubernetesPodOperator, which loads its client; it runs on a cluster only: `tests/airflow_cluster`."""
+"""Imports KubernetesPodOperator, which loads its client. It runs on a cluster only: `tests/airflow_cluster`."""
 
 PARSE = """
 import importlib, json, pathlib, sys
@@ -53,14 +53,14 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(frozen=True, kw_only=True)
 class Airflow:
-    """An Airflow without any component running, and copies of the DAG folder and of the image's build context."""
+    """An Airflow without running components, and copies of the DAG folder and of the image's build context."""
 
     installed: Installed
     folder: Path
 
     @property
     def claim(self) -> Path:
-        """The directory that is the claim `digits`."""
+        """The directory of the claim `digits`."""
         return self.folder / "claims" / "default" / "digits"
 
     @property
@@ -70,7 +70,7 @@ class Airflow:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What makes this an Airflow whose jobs run on this machine; nothing in a DAG file says so."""
+        """Settings that make this Airflow run jobs on this machine; no DAG file contains them."""
         return {
             "AIRFLOW_HOME": str(self.folder / "home"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -84,18 +84,18 @@ class Airflow:
         }
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
-        """Run one DAG file as a script, from a folder that is not the DAG folder, until its run has ended."""
+        """Run one DAG file as a script, from outside the DAG folder, until its run has ended."""
         return self.python(self.folder / "dags" / f"{name}.py")
 
     def deliver(self, name: str, *arguments: str) -> None:
-        """Have a batch arrive, and its event be in the database: nobody runs a triggerer here."""
+        """Deliver a batch and store its event in the database, as no triggerer runs here."""
         delivered = self.python(self.folder / "digits" / "deliver.py", "--to", str(self.incoming / name), *arguments)
         folder = {"AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "announcing")}
         told = self.python(self.folder / "announcing" / ANNOUNCE.name, str(self.incoming), settings=folder)
         assert (delivered.returncode, told.returncode) == (0, 0), delivered.stdout + told.stdout
 
     def python(self, *command: str | Path, settings: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a program with this Airflow's interpreter and settings, and perhaps others."""
+        """Run a program with this Airflow's interpreter and settings, and optional further settings."""
         return subprocess.run(
             [self.installed.python, *command],
             cwd=self.folder / "home",
@@ -128,7 +128,7 @@ def find(pattern: str, text: str) -> tuple[str, ...]:
 
 
 def test_every_file_is_a_dag_of_its_name_and_cheap_to_parse(airflow: Airflow) -> None:
-    """Airflow reads DAG files all day: none loads PyTorch, and a Kubernetes client only who has a pod task."""
+    """Airflow parses DAG files continuously: none imports PyTorch, and only one with a pod task a Kubernetes client."""
     command = ("python", "-c", PARSE, str(airflow.folder / "dags"), WITH_PODS)
 
     printed = airflow.installed.run(*command, env=airflow.settings, timeout=300)
@@ -137,7 +137,7 @@ def test_every_file_is_a_dag_of_its_name_and_cheap_to_parse(airflow: Airflow) ->
 
 
 def test_the_scheduled_dag_trains_evaluates_and_reports(airflow: Airflow) -> None:
-    """The report names the model's file by the hash that it has, and the accuracy that the second job found."""
+    """The report has the hash of the model's file, and the accuracy that the second job computed."""
     ended = airflow.run("digits")
 
     assert ended.returncode == 0, ended.stdout
@@ -149,7 +149,7 @@ def test_the_scheduled_dag_trains_evaluates_and_reports(airflow: Airflow) -> Non
 
 
 def test_a_manifest_beside_the_dag_is_run(airflow: Airflow) -> None:
-    """The YAML file is found beside the DAG file from wherever it is run, and its outputs come back."""
+    """The YAML file is found from any working directory, and its outputs are returned."""
     ended = airflow.run("digits_yaml")
 
     assert ended.returncode == 0, ended.stdout
@@ -159,7 +159,7 @@ def test_a_manifest_beside_the_dag_is_run(airflow: Airflow) -> None:
 
 
 def test_the_sweep_picks_the_best_of_its_trainings(airflow: Airflow) -> None:
-    """Every learning rate has a training, a model and an accuracy of its own."""
+    """Every learning rate has its own training, model and accuracy."""
     ended = airflow.run("digits_sweep")
 
     assert ended.returncode == 0, ended.stdout
@@ -171,7 +171,7 @@ def test_the_sweep_picks_the_best_of_its_trainings(airflow: Airflow) -> None:
 
 
 def test_the_failing_training_says_who_failed_first_and_is_not_tried_again(airflow: Airflow) -> None:
-    """The script fails, and the task's error begins with the replica, the reason and what to do."""
+    """The script fails, and the task's error begins with the replica, the reason and the advice."""
     ended = airflow.run("digits_failing")
 
     assert ended.returncode == 1
@@ -185,7 +185,7 @@ def test_the_failing_training_says_who_failed_first_and_is_not_tried_again(airfl
 
 
 def test_a_notifier_tells_whoever_can_help(airflow: Airflow) -> None:
-    """The author of a program with a mistake; the platform's team of one that something outside has killed."""
+    """The author of a program with a bug; the platform team for a training that was killed from outside."""
     ended = airflow.run("digits_notified")
 
     assert ended.returncode == 1
@@ -196,7 +196,7 @@ def test_a_notifier_tells_whoever_can_help(airflow: Airflow) -> None:
 
 
 def test_a_python_task_beside_the_claim_evaluates_the_model(airflow: Airflow) -> None:
-    """The address in the result becomes a path of this machine, and the model there is the one that was trained."""
+    """The URI in the result becomes a path of this machine, and the model there is the trained one."""
     ended = airflow.run("digits_local_evaluation")
 
     assert ended.returncode == 0, ended.stdout
@@ -207,7 +207,7 @@ def test_a_python_task_beside_the_claim_evaluates_the_model(airflow: Airflow) ->
 
 
 def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflow) -> None:
-    """It runs as a script, too, and says where it has looked."""
+    """It also runs as a script, and prints which namespace it searched."""
     ended = airflow.run("ptjob_maintenance")
 
     assert ended.returncode == 0, ended.stdout
@@ -216,7 +216,7 @@ def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflo
 
 @pytest.fixture(scope="module")
 def retrained(airflow: Airflow) -> list[str]:
-    """Return what two runs of the retraining said: of a first batch, and of a second one."""
+    """Return the outputs of two runs of the retraining, for a first and a second batch."""
     said = []
     for name, first, count in (("001", "0", "60"), ("002", "60", "300")):
         airflow.deliver(name, "--first", first, "--count", count)
@@ -230,7 +230,7 @@ def retrained(airflow: Airflow) -> list[str]:
 def test_retraining_promotes_what_is_better_and_goes_back(airflow: Airflow, retrained: list[str]) -> None:
     """Each run trains on all data so far; the consumer reads the champion from its event, also after a rollback.
 
-    That what is worse is refused, tests/demo/test_demo.py shows.
+    tests/demo/test_demo.py tests that a worse model is refused.
     """
     promoted = [find(r"champion (\d): accuracy (\S+), pvc://digits/(\S+)$", said) for said in retrained]
     consumed = [airflow.run(name) for name in ("digits_champion", "digits_rollback", "digits_champion")]
@@ -254,6 +254,6 @@ def test_retraining_promotes_what_is_better_and_goes_back(airflow: Airflow, retr
 
 
 def trained_on(airflow: Airflow, said: str) -> dict[str, Any]:
-    """Return what lies beside the model of a run."""
+    """Return the record that is stored next to the model of a run."""
     (path,) = set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\); model: (\S+)", said))
     return dict(json.loads(Path(path).with_name("trained_on.json").read_text()))
