@@ -1,4 +1,4 @@
-"""Airflow without any of its components: a home of its own, a supervisor's stand-in, and a scripted back-end."""
+"""Fixtures that replace Airflow's components: an empty Airflow home, a fake supervisor and a scripted back-end."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ elif "AIRFLOW_HOME" not in os.environ:  # Airflow reads it, and writes a configu
 
 @pytest.fixture(autouse=True)
 def _instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name the installation: without a supervisor's stand-in nobody can be asked for its id."""
+    """Set the installation's name: without a fake supervisor there is no Airflow to read its id from."""
     monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "tests")
 
 
 @pytest.fixture
 def comms() -> Iterator[FakeComms]:
-    """The supervisor's stand-in, where Airflow's own in-process runs put theirs."""
+    """Install a fake supervisor in the same way as Airflow's in-process runs."""
     from airflow.sdk.execution_time.supervisor import set_supervisor_comms  # noqa: PLC0415 - not without Airflow
 
     from airflow_adapter.stand_ins import FakeComms  # noqa: PLC0415 - not without Airflow
@@ -47,7 +47,7 @@ def comms() -> Iterator[FakeComms]:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
-    """A back-end that does what the test's script says, reached whichever way a task names."""
+    """Return a back-end that follows the test's script, whatever connection a task names."""
     from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection  # noqa: PLC0415 - not without Airflow
 
     scripted = ScriptedBackend()
@@ -58,7 +58,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
     async def async_resolve(args: ConnectionArgs) -> ResolvedConnection:
         return resolve(args)
 
-    # Operators and triggers are made by Airflow from JSON: there is no argument that a back-end could be given in.
+    # Airflow builds operators and triggers from JSON, so no argument can pass a back-end.
     monkeypatch.setattr(ConnectionArgs, "resolve", resolve)
     monkeypatch.setattr(ConnectionArgs, "async_resolve", async_resolve)
     return scripted
@@ -66,7 +66,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Make this machine the back-end; returns its root."""
+    """Use this machine as the back-end and return its root."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
     monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
     return tmp_path / "jobs"

@@ -1,4 +1,4 @@
-"""DAGs that `test_decorators.py` runs with `dag.test()`, in a process of their own."""
+"""DAGs that `test_decorators.py` runs with `dag.test()` in a separate process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings() -> dict[str, Any]:
 
 @task
 def keep(name: str, value: Any, job: Any) -> None:
-    """Write down what a downstream task gets."""
+    """Write the value that a downstream task receives to a file."""
     digest = (job["code_revision"] or {}).get("digest")
     SEEN.joinpath(f"{name}.json").write_text(json.dumps([value, job["phase"], job["return_value"], digest]))
 
@@ -41,7 +41,7 @@ with DAG("plain", schedule=None) as plain:
 
     @task.pytorch_job(image="digits", workers=2, deferrable=False)
     def train(config: Config, words: list[str], run: str = "") -> dict[str, Any]:
-        """Return what rank 0 got."""
+        """Return the arguments that rank 0 received."""
         assert os.environ["WORLD_SIZE"] == "2"
         return {"rate": scaled(config.rate), "sizes": config.sizes, "words": words, "run": run, "file": __name__}
 
@@ -51,7 +51,7 @@ with DAG("plain", schedule=None) as plain:
 
 @dag(schedule=None)
 def deferred() -> None:
-    """A function inside of the DAG's, with one process of torchrun on each of two pods."""
+    """A decorated function inside a DAG function: two pods with one torchrun process each."""
 
     @task.pytorch_job(image="digits", workers=2, nproc_per_node=1, deferrable=True)
     def train(rate: float) -> float:
@@ -75,8 +75,8 @@ with DAG("beside", schedule=None) as beside:
 
     @task.pytorch_job(image="digits", code="project", nproc_per_node=1, deferrable=True)
     def measure() -> list[Any]:
-        """Import what is in the folder beside this file, which is the working directory."""
-        import net  # noqa: PLC0415 - it is there in the pod alone
+        """Import a module from the folder next to this file, which is the working directory in the pod."""
+        import net  # noqa: PLC0415 - it exists only in the pod
 
         return [net.SIZE, sorted(path.name for path in Path().glob("*.py"))]
 
@@ -85,5 +85,5 @@ with DAG("beside", schedule=None) as beside:
 
 if __name__ == "__main__":
     states = [each.test().state for each in (plain, deferred_dag, failing, beside)]
-    print(states)  # noqa: T201 - for who looks into a failure
+    print(states)  # noqa: T201 - shown when the test fails
     sys.exit(states != ["success", "success", "failed", "success"])

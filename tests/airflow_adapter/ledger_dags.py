@@ -1,6 +1,6 @@
-"""Runs that `test_ledger_runs.py` makes with `dag.test()`, in a process of their own, one after the other.
+"""Runs that `test_ledger_runs.py` makes one after the other with `dag.test()` in a separate process.
 
-Batches arrive as events of an asset; what each training was told, and what it read, is written down by the training.
+Batches arrive as asset events; each training writes its arguments and the data that it read to a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ with DAG("arrive", schedule=None):
 
     @task(outlets=[ARRIVED])
     def drop(*, outlet_events: Any, params: Any) -> None:
-        """Tell of batches as a watcher does."""
+        """Announce batches in the form of a watcher's event."""
         batches = [{"id": f"{name}@1", "uri": name, "files": 1, "bytes": 10} for name in params["names"]]
         outlet_events[ARRIVED].extra.update({"from_trigger": True, "payload": {"batches": batches}})
 
@@ -60,7 +60,7 @@ with DAG("consume", schedule=[MODEL]):
 
     @task(inlets=[MODEL, MODELS])
     def read(*, inlet_events: Any) -> None:
-        """Write down what the newest events say; nothing of ours is needed for it."""
+        """Write the newest events to a file, without code of this provider."""
         newest = {"asset": inlet_events[MODEL][-1], "alias": inlet_events[MODELS][-1]}
         found = {name: {"uri": event.asset.uri, "extra": event.extra} for name, event in newest.items()}
         SEEN.joinpath("consumed.json").write_text(json.dumps(found))
@@ -69,12 +69,12 @@ with DAG("consume", schedule=[MODEL]):
 
 
 def arrive(*names: str) -> None:
-    """Make one event that tells of these batches."""
+    """Create one event that announces these batches."""
     dags["arrive"].test(run_conf={"names": names})
 
 
 def retrain(name: str, *, fails: bool = False) -> None:
-    """Make a run, and write down under this name how it ended."""
+    """Run the `retrain` DAG and write the final states to the file of this name."""
     marker = SEEN / "fail"
     marker.touch() if fails else marker.unlink(missing_ok=True)
     sys.stdout.write(f"=== {name}\n")
@@ -86,7 +86,7 @@ def retrain(name: str, *, fails: bool = False) -> None:
 
 
 def main() -> None:
-    """Tell the story that `test_ledger_runs.py` looks at."""
+    """Make the runs that `test_ledger_runs.py` checks."""
     retrain("nothing")
     arrive("b1", "b2")
     retrain("first")

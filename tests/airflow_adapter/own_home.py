@@ -1,4 +1,4 @@
-"""A script that runs DAGs with `dag.test()`, in a process of its own that starts with an empty Airflow home."""
+"""Run DAG files with `dag.test()` in a separate process with an empty Airflow home."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from installed import ROOT
 
 HERE = Path(__file__).parent
 DATABASE = "airflow.db"
-"""Where Airflow has its SQLite unless it is told otherwise, below its home."""
+"""Airflow's default SQLite file, relative to its home."""
 
 WITH_TORCH = sys.executable if find_spec("torch") else str(ROOT / ".venv" / "bin" / "python")
-"""A Python for jobs that need PyTorch or TensorBoard, which the environments of `make test-versions` lack."""
+"""A Python with PyTorch and TensorBoard for jobs that need them; the environments of `make test-versions` lack both."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """An empty home, with its database; `seen` is where DAGs write down what they saw."""
+    """An empty Airflow home with a database; DAGs write their results to `seen`."""
 
     root: Path
     env: dict[str, str]
@@ -36,10 +36,10 @@ class Home:
         return self.root / "seen"
 
     def run(self, script: str, *arguments: str) -> str:
-        """Run a script of this folder as the home's DAG file, and return what it printed.
+        """Run a script of this folder as the home's DAG file and return its output.
 
         Raises:
-            AssertionError: it failed; with the end of what it printed.
+            AssertionError: the script failed; the message contains the end of its output.
         """
         dags = shutil.copy(HERE / script, self.root / "dags")
         done = subprocess.run(
@@ -56,12 +56,12 @@ class Home:
 
 
 def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -> Home:
-    """Make a home with a migrated database, whose jobs are processes of this machine; with further variables.
+    """Create a home with a migrated database that runs jobs as processes of this machine.
 
     Args:
-        root: the home, which is not there yet.
+        root: the home; must not exist yet.
         python: the interpreter that has Airflow.
-        more: further variables.
+        more: further environment variables.
     """
     for folder in ("config", "dags", "seen"):
         (root / folder).mkdir(parents=True)
@@ -82,7 +82,7 @@ def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -
 
 @cache
 def _migrated() -> Path:
-    """Return a database that was migrated once for all homes of this process."""
+    """Return a database that is migrated once and copied to each home of this process."""
     root = Path(tempfile.mkdtemp(prefix="airflow-migrated-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}

@@ -1,4 +1,4 @@
-"""DAGs that `test_dag_runs.py` runs with `dag.test()`, in a process of their own: `python small_dags.py NAME…`."""
+"""DAGs that `test_dag_runs.py` runs with `dag.test()` in a separate process: `python small_dags.py NAME…`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIELDS: dict[str, Any] = {
 
 @task
 def keep(name: str, result: Any) -> None:
-    """Write down what a downstream task gets."""
+    """Write the value that a downstream task receives to a file."""
     SEEN.joinpath(f"{name}.json").write_text(json.dumps(result))
 
 
@@ -80,7 +80,7 @@ with DAG("objects", schedule=None):
 
 
 def main(names: list[str]) -> None:
-    """Run DAGs by their names, one after the other; the end state is written beside what their tasks wrote."""
+    """Run the named DAGs one after the other and write each run's final state next to the files of its tasks."""
     dags = {each.dag_id: each for each in DagBag(dag_folder=__file__).dags.values()}
     for dag_id in names:
         sys.stdout.write(f"=== {dag_id}\n")

@@ -1,4 +1,4 @@
-"""Stand-ins for what Airflow gives to a task and to a trigger; each says in its name that it is one."""
+"""Fakes of the objects that Airflow passes to a task and to a trigger."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 SOON = 60.0
-"""Seconds within which everything that a test waits for has happened."""
+"""Seconds within which everything that a test waits for must happen."""
 
 OWNED = {OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
-"""Annotations of a job of this installation."""
+"""Annotations of a job that belongs to this installation."""
 
 
 class FakeComms:
-    """The supervisor's end of the socket: tells the task's state, keeps XComs.
+    """Fake supervisor: returns the task's state and stores XComs.
 
     Attributes:
-        state: what it says of the task; None: it never answers.
-        refuses: it raises instead, as when the API server is away.
-        hangs: a trigger's question is never answered, as while a triggerer stops.
-        xcoms: what was set, by key; `history` has every write, `written_at` its second of the monotonic clock.
+        state: the task's state in every answer; None: there is no answer.
+        refuses: every request raises an error, as when the API server is unavailable.
+        hangs: a trigger's request is never answered, as while a triggerer stops.
+        xcoms: the stored values by key; `history` has every write, `written_at` its time on the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class FakeComms:
         self.release = threading.Event()
 
     def send(self, message: Any) -> Any:
-        """Answer a task process, which blocks until then."""
+        """Answer a task process, which blocks until the answer."""
         if isinstance(message, GetTaskStates) and self.state is None:
             self.release.wait(30)
         return self._answer(message)
@@ -90,7 +90,7 @@ class FakeComms:
 
 
 class StandInSocketsThatDrain:
-    """Some of what was written leaves between any two looks at how much that is."""
+    """Fake sockets that send a part of their data between any two checks."""
 
     def __init__(self, unsent: int) -> None:
         self.held = unsent
@@ -108,7 +108,7 @@ class StandInSocketsThatDrain:
 
 @dataclass
 class StandInTaskInstance:
-    """What the adapter uses of Airflow's task instance."""
+    """The part of Airflow's task instance that the adapter uses."""
 
     dag_id: str = "training"
     task_id: str = "train"
@@ -121,35 +121,35 @@ class StandInTaskInstance:
     pushed: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Keep an XCom."""
+        """Store an XCom."""
         self.pushed[key] = value
 
     def xcom_pull(self, *, key: str, map_indexes: int | None = None) -> Any:
-        """Return what was pushed."""
+        """Return a stored XCom."""
         return self.pushed.get(key)
 
     def get_first_reschedule_date(self, context: Any) -> datetime | None:
-        """Return when the sensor looked first."""
+        """Return the time of the sensor's first poke."""
         return self.first_reschedule
 
 
 class MemoryTaskState:
-    """A task's state store that lives as long as the test."""
+    """A task state store in memory."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
-        """Return what was set."""
+        """Return a stored value."""
         return self.values.get(key)
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        """Keep a value."""
+        """Store a value."""
         self.values[key] = value
 
 
 class ListLogger:
-    """Keeps the records that a task's log gets; `warnings` are those that are more than news."""
+    """A task logger that keeps its records; `warnings` has those of level warning and above."""
 
     def __init__(self, on_record: Callable[[], None] = lambda: None) -> None:
         self.records: list[str] = []
@@ -157,28 +157,28 @@ class ListLogger:
         self.on_record = on_record
 
     def info(self, template: str, *args: Any) -> None:
-        """Keep one record."""
+        """Store a record."""
         self.records.append(template % args)
         self.on_record()
 
     def warning(self, template: str, *args: Any) -> None:
-        """Keep one record, and that it warns."""
+        """Store a record, also as a warning."""
         self.warnings.append(template % args)
         self.info(template, *args)
 
     error = exception = warning
 
     def debug(self, template: str, *args: Any) -> None:
-        """Nobody reads these."""
+        """Drop the record."""
 
     @property
     def text(self) -> str:
-        """All records."""
+        """All records as one text."""
         return "\n".join(self.records)
 
 
 def context(ti: StandInTaskInstance | None = None, *, execution_timeout: timedelta | None = None) -> dict[str, Any]:
-    """Return what Airflow gives to `execute`, of a task that nobody has cleared: its tries are its DAG's."""
+    """Return a context for `execute`, of a task that was never cleared: its `max_tries` equals its `retries`."""
     ti = ti or StandInTaskInstance()
     return {
         "ti": ti,
@@ -188,7 +188,7 @@ def context(ti: StandInTaskInstance | None = None, *, execution_timeout: timedel
 
 
 def job_object(name: str = "digits", condition: str | None = None, *, uid: str = "u-1", **meta: Any) -> Manifest:
-    """Return a job of two replicas as a back-end has it."""
+    """Return a job of two replicas as a back-end returns it."""
     kinds = [each for each in ("Created", "Running" if condition else None, condition) if each]
     said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T10:05:00Z"}
     role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "digits"}]}}}
@@ -220,32 +220,32 @@ def pod_object(name: str, state: dict[str, Any], phase: str = "Failed") -> Manif
 
 
 def log_line(number: int, text: str | None = None, *, at: str = "", continues: bool = False) -> LogLine:
-    """Return a line of rank 0, written in this second of a minute unless its time is given."""
+    """Return a line of rank 0; without `at`, its timestamp's second is its number modulo 60."""
     at = at or f"2026-11-20T10:00:{number % 60:02d}Z"
     cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
     return LogLine(text=f"line {number}" if text is None else text, timestamp=at, cursor=cursor, continues=continues)
 
 
 def operator(**arguments: Any) -> PyTorchJobOperator:
-    """Return a task that waits for its job in the worker."""
+    """Return an operator that waits for its job in the worker."""
     return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
 
 
 def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Submission:
-    """Return a job that this task has submitted."""
+    """Submit a job with an operator of these arguments and return its submission."""
     operator(wait_for_completion=False, **arguments).execute(given)
     return Submission.of(list(backend.jobs.values())[-1])
 
 
 def end_job(backend: ScriptedBackend, condition: str = "Succeeded") -> None:
-    """Let the newest job end."""
+    """End the newest job."""
     key = list(backend.jobs)[-1]
     backend.jobs[key] = finished(backend.jobs[key], condition)
     backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
 
 
 def event_of(submission: Submission, outcome: Outcome, **fields: Any) -> dict[str, Any]:
-    """Return the trigger's event as it comes out of Airflow's database."""
+    """Return the trigger's event as Airflow reads it from its database."""
     has_failed = outcome not in {Outcome.SUCCEEDED, Outcome.UNVERIFIED}
     status = JobStatus(phase=JobPhase.FAILED if has_failed else JobPhase.SUCCEEDED)
     event = JobEvent(submission=submission, conclusion=JobOutcome(outcome=outcome, status=status, **fields))
@@ -253,7 +253,7 @@ def event_of(submission: Submission, outcome: Outcome, **fields: Any) -> dict[st
 
 
 def trigger_of(job: Manifest, **arguments: Any) -> PyTorchJobTrigger:
-    """Return a job's trigger as a triggerer makes it."""
+    """Return the job's trigger as a triggerer builds it."""
     made = PyTorchJobTrigger(**{"submission": Submission.of(job).to_dict(), **arguments})
     made.task_instance = StandInTaskInstance()
     made._log = ListLogger()
@@ -261,7 +261,7 @@ def trigger_of(job: Manifest, **arguments: Any) -> PyTorchJobTrigger:
 
 
 async def until(holds: Callable[[], bool], what: str = "") -> None:
-    """Wait until something holds that nobody reports."""
+    """Poll until the condition holds; for conditions that have no event."""
     for _ in range(round(SOON / 0.02)):
         if holds():
             return

@@ -1,4 +1,4 @@
-"""Questions to Airflow about a task whose job is waited for."""
+"""Tests of requests to Airflow for a task's state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 async def test_no_answer_in_time_is_none(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a worker and in a triggerer; the job is kept then."""
     monkeypatch.setattr(supervisor, "WORKER_PATIENCE", 0.1)
     monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", 0.1)
     comms.state, comms.hangs = None, True

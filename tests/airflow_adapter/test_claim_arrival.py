@@ -1,4 +1,4 @@
-"""Notes on a claim become events: on this machine's claims, with Airflow's own runner of triggers."""
+"""Tests of events from annotations on a claim: with claims of this machine and Airflow's own trigger runner."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ NOTE = "ptjob.dev/arrived"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have jobs run on this machine; return where the notes on the claim `digits` are."""
+    """Run jobs on this machine and return the annotations file of the claim `digits`."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
     monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
-    monkeypatch.setattr(claims, "_CLAIM_INTERVAL", 0.02)  # seconds between looks, which a test need not wait for
+    monkeypatch.setattr(claims, "_CLAIM_INTERVAL", 0.02)  # a second in production
     found = claims.annotations_file(tmp_path / "jobs" / "claims" / "default", "digits")
     found.parent.mkdir(parents=True)
     return found
 
 
 def note(file: Path, **notes: Any) -> None:
-    """Have these notes and no other: `_` is the plain one, any other goes on after its name."""
+    """Replace all annotations: `_` is the plain key, any other name is appended to the key."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in notes.items()}
     found = {NOTE if name == "_" else f"{NOTE}.{name}": text for name, text in texts.items()}
     beside = file.with_suffix(".new")
@@ -58,12 +58,11 @@ def uris(triggerer: Triggerer) -> list[list[str]]:
 
 
 def stored(store: StandInStore) -> int:
-    """Return how many batches the watermark has."""
+    """Return the number of batches in the watermark."""
     return len(Watermark.from_pages([*store[INCOMING].values.values()]))
 
 
 def test_another_triggerer_builds_the_same_trigger() -> None:
-    """From JSON alone, which holds no secret."""
     trigger = ClaimArrivalTrigger("digits", namespace="team", annotation="example.org/new", events="together")
 
     path, fields = trigger.serialize()
@@ -80,7 +79,6 @@ def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) 
 
 
 async def test_what_is_noted_is_told_once(file: Path) -> None:
-    """What lay there before, what came later; an event has the shape that every source's has."""
     note(file, a={"path": "incoming/a", "files": 2, "bytes": 10})
     store = StandInStore()
     async with watched(store=store).running() as triggerer:
@@ -98,7 +96,6 @@ async def test_what_is_noted_is_told_once(file: Path) -> None:
 
 
 async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
-    """As many as an event holds; the next one has the rest."""
     note(file, **{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
     async with watched(events="together").running() as triggerer:
         await triggerer.until(250)
@@ -107,8 +104,7 @@ async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
 
 
 async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although nothing changes on the claim."""
-    monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # longer in reality
+    monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # 20 s in production
     monkeypatch.setattr(watcher.Look, "conclude", _not_taken_once(watcher.Look.conclude))
     note(file, a="a")
     async with watched().running() as triggerer:
@@ -119,7 +115,7 @@ async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monk
 
 
 def _not_taken_once(conclude: Any) -> Any:
-    """Return what says of the first look with an event that it was not taken, as Airflow does after five minutes."""
+    """Return a `conclude` that reports the first event as not taken, as Airflow does after five minutes."""
     taken = iter([False])
 
     async def concluded(look: watcher.Look, *, is_taken: bool) -> None:
@@ -130,7 +126,6 @@ def _not_taken_once(conclude: Any) -> Any:
 
 
 async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the claim, the note, the value and what is allowed; when it is right it is told."""
     note(file, a="/a", b="b")
     async with watched().running() as triggerer:
         await triggerer.until(1)
@@ -146,7 +141,7 @@ async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys
 
 
 async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(file: Path) -> None:
-    """The asset's store is one; each claim has its own place in it."""
+    """The asset has one store; each claim has its own keys in it."""
     other = claims.annotations_file(file.parent, "more")
     note(file, a="a")
     note(other, a="a")
@@ -161,13 +156,13 @@ async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(file: Pa
 
 
 class StandInCluster:
-    """A cluster that refuses to let claims be followed, then has none, then has one: in seconds, as none real can."""
+    """Fake cluster that first refuses to watch claims, then has no claim, then has one, all within a second."""
 
     def __init__(self, *states: Claim | Exception | None) -> None:
         self.states = list(states)
 
     async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Do what comes next; the last state stays."""
+        """Yield or raise the next state; the last state stays."""
         while len(self.states) > 1:
             state = self.states.pop(0)
             if isinstance(state, Exception):
@@ -180,16 +175,16 @@ class StandInCluster:
 async def test_a_missing_verb_and_a_missing_claim_are_said_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It goes on with pauses that grow, and what had arrived meanwhile is told."""
+    """The watcher retries with growing pauses and announces what arrived meanwhile."""
     refused = PermissionDenied('read persistentvolumeclaims in team: cannot watch resource "persistentvolumeclaims"')
     cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
 
     async def place(access: ConnectionArgs) -> ResolvedConnection:
         return ResolvedConnection(backend=cluster, namespace="team", args=access)  # type: ignore[arg-type]
 
-    # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
+    # Airflow builds triggers from JSON, so no argument can pass a back-end.
     monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
-    monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in reality
+    monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in production
     async with watched().running() as triggerer:
         await triggerer.until(1)
 

@@ -1,4 +1,4 @@
-"""A task that is cleared after its success trains anew, also where Airflow's `max_tries` is the same as before."""
+"""Tests of a task that is cleared after its success: it trains again, also with an unchanged `max_tries`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("comms")
 
 
 def delivered(backend: ScriptedBackend, **arguments: Any) -> dict[str, Any]:
-    """Let the first of three tries succeed, and return what Airflow gives to the next one."""
+    """Let the first of three tries succeed and return the context of the next try."""
     given = context(StandInTaskInstance(max_tries=2))
     operator(wait_for_completion=False, **arguments).execute(given)
     end_job(backend)
@@ -28,7 +28,7 @@ def delivered(backend: ScriptedBackend, **arguments: Any) -> dict[str, Any]:
 
 
 def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
-    """Clear the task as Airflow does, `max_tries = try_number + retries`: 1 + 1, which is what it was."""
+    """Clear the task as Airflow does, `max_tries = try_number + retries`: 1 + 1, the same value as before."""
     given["task"].retries = 1
 
 
@@ -36,7 +36,7 @@ def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
 def test_a_clear_after_a_success_trains_anew_although_max_tries_is_as_before(
     backend: ScriptedBackend, action: str
 ) -> None:
-    """Somebody has lowered `retries`; neither the finished job nor its stored result is handed on again."""
+    """Somebody has lowered `retries`; neither the finished job nor its stored result is reused."""
     given = delivered(backend, on_finish_action=action)
     cleared_with_fewer_retries(given)
 
@@ -46,7 +46,7 @@ def test_a_clear_after_a_success_trains_anew_although_max_tries_is_as_before(
 
 
 def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBackend) -> None:
-    """Airflow 3.4 does so; the job that still runs tells that a try before the clear has created it."""
+    """As in Airflow 3.4; the attempt number of the running job shows that it was created before the clear."""
     operator(wait_for_completion=False).execute(context(StandInTaskInstance(max_tries=2)))
     discarded = context(StandInTaskInstance(try_number=2, max_tries=3))
     discarded["task"].retries = 2
@@ -56,7 +56,7 @@ def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBac
 
 
 def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(backend: ScriptedBackend) -> None:
-    """The worker died before it could report: nothing is trained again."""
+    """The worker died before it could report the success."""
     given = delivered(backend)
 
     assert operator().execute(given)["attempt"] == 1
@@ -65,7 +65,7 @@ def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(backe
 
 @pytest.mark.parametrize("action", ["keep_job", "delete_job"])
 def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: ScriptedBackend, action: str) -> None:
-    """What the training before it handed on is history for every try that follows."""
+    """Later tries ignore the result of the training before the clear."""
     given = delivered(backend, on_finish_action=action)
     cleared_with_fewer_retries(given)
     operator(wait_for_completion=False, on_finish_action=action).execute(given)
@@ -78,7 +78,7 @@ def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: Scrip
 
 @since(3, 3, "a state store of the task")
 def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend: ScriptedBackend) -> None:
-    """A job that its task only submitted runs on; with the same `max_tries` it is adopted."""
+    """A job that its task only submitted keeps running; with the same `max_tries` it is adopted."""
     given = context(StandInTaskInstance(max_tries=2))
     operator(wait_for_completion=False).execute(given)
     given["ti"].try_number = 2
@@ -91,7 +91,7 @@ def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend:
 
 @since(3, 3, "a state store of the task")
 def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: ScriptedBackend) -> None:
-    """They must not be older than the first attempt since the clear."""
+    """Outputs must not be older than the first attempt after the clear."""
     given = delivered(backend)
     before = given["task_state_store"].get("ptjob_attempt")["first_started_at"]
     cleared_with_fewer_retries(given)
@@ -103,7 +103,7 @@ def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: Scrip
 
 @since(3, 3, "a state store of the task")
 def test_a_success_that_cannot_be_noted_is_a_success(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job has succeeded and its result is told; only a clear with fewer retries would miss the note."""
+    """The job has succeeded and its result is returned; the note matters only for a clear with fewer retries."""
     given = context()
     operator(wait_for_completion=False).execute(given)
     end_job(backend)

@@ -1,4 +1,4 @@
-"""From a `kubernetes` connection and a task's arguments to how a cluster is reached; the connections are real."""
+"""Tests of cluster configuration from real `kubernetes` connections and task arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def define(monkeypatch: pytest.MonkeyPatch, conn_id: str = "kubernetes_default",
 
 
 def test_the_hook_is_the_cncf_providers() -> None:
-    """Whoever knows that hook knows this one, its connection type and its default connection."""
     assert issubclass(PyTorchJobHook, KubernetesHook)
     assert (PyTorchJobHook.conn_type, PyTorchJobHook.default_conn_name) == ("kubernetes", "kubernetes_default")
 
@@ -66,7 +65,7 @@ def test_the_hook_is_the_cncf_providers() -> None:
 def test_every_extra_says_how_the_cluster_is_reached(
     monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], config: ClusterConfig
 ) -> None:
-    """As KubernetesHook reads it."""
+    """The extras have the same meaning as in KubernetesHook."""
     define(monkeypatch, **extra)
 
     assert PyTorchJobHook().cluster_config() == config
@@ -85,14 +84,13 @@ def test_every_extra_says_how_the_cluster_is_reached(
 def test_an_argument_wins_over_the_connection(
     monkeypatch: pytest.MonkeyPatch, argument: dict[str, Any], extra: dict[str, Any], config: ClusterConfig
 ) -> None:
-    """And what a template rendered to nothing does not."""
+    """An argument whose template rendered to an empty text does not win."""
     define(monkeypatch, **extra)
 
     assert PyTorchJobHook(**argument).cluster_config() == config
 
 
 def test_the_installation_says_how_many_logs_are_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no matter of one connection or task."""
     monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_STREAMS", "7")
 
     assert PyTorchJobHook(None).cluster_config().max_log_streams == 7
@@ -102,7 +100,6 @@ def test_the_installation_says_how_many_logs_are_followed_at_once(monkeypatch: p
 def test_the_installation_says_how_often_use_is_measured(
     monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
 ) -> None:
-    """Every two minutes if it says nothing; 0 is never."""
     assert PyTorchJobHook(None).cluster_config().usage_interval == 120
 
     monkeypatch.setenv("AIRFLOW__PTJOB__USAGE_INTERVAL", text)
@@ -111,7 +108,6 @@ def test_the_installation_says_how_often_use_is_measured(
 
 
 def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of an hour if it says nothing; it is read before a job is made."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
     assert ConnectionArgs().resolve().api_error_timeout == 900
 
@@ -131,7 +127,7 @@ def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pyt
 def test_an_option_that_is_no_such_number_is_refused(
     monkeypatch: pytest.MonkeyPatch, option: str, texts: list[str], allowed: str
 ) -> None:
-    """By its name, and with what is allowed."""
+    """The error names the option and the allowed values."""
     read = getattr(config, option, None) or getattr(config.SECTION_OPTIONS, option)
     for text in texts:
         monkeypatch.setenv(f"AIRFLOW__PTJOB__{option.upper()}", text)
@@ -152,7 +148,7 @@ def test_an_option_that_is_no_such_number_is_refused(
 def test_two_ways_to_the_cluster_are_refused(
     monkeypatch: pytest.MonkeyPatch, argument: dict[str, Any], extra: dict[str, Any]
 ) -> None:
-    """As KubernetesHook refuses them. The error names the connection, and repeats nothing secret."""
+    """KubernetesHook refuses them, too. The error names the connection and contains no secrets."""
     define(monkeypatch, **extra)
 
     with pytest.raises(InvalidSpec, match=r"connection kubernetes_default.*one way to the cluster") as error:
@@ -164,7 +160,7 @@ def test_two_ways_to_the_cluster_are_refused(
 
 
 def test_an_extra_that_is_no_switch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guessing would connect to somewhere else, or without checking who answers."""
+    """A guess could connect to another cluster, or without verifying the server."""
     define(monkeypatch, disable_verify_ssl="perhaps")
 
     with pytest.raises(InvalidSpec, match=r"disable_verify_ssl.*perhaps.*true or false"):
@@ -172,7 +168,7 @@ def test_an_extra_that_is_no_switch_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_a_default_connection_a_machines_own_kubeconfig_is_used() -> None:
-    """As with KubernetesHook, nobody has to define one."""
+    """As with KubernetesHook, the default connection is optional."""
     backend = PyTorchJobHook().backend()
 
     assert isinstance(backend, KubernetesBackend)
@@ -180,7 +176,6 @@ def test_without_a_default_connection_a_machines_own_kubeconfig_is_used() -> Non
 
 
 def test_any_other_connection_has_to_be_defined() -> None:
-    """The error is Airflow's, which names it."""
     with pytest.raises(AirflowNotFoundException, match="staging_cluster"):
         PyTorchJobHook("staging_cluster").backend()
 
@@ -192,7 +187,7 @@ def test_the_connections_namespace_is_the_default_one(monkeypatch: pytest.Monkey
 
 
 def test_credentials_of_a_connection_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also inside a kubeconfig that is one long text."""
+    """Also inside a kubeconfig that is given as one text."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 
     PyTorchJobHook().backend()
@@ -202,14 +197,14 @@ def test_credentials_of_a_connection_are_masked(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_configuration_does_not_show_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It appears in tracebacks."""
+    """A configuration appears in tracebacks."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 
     assert TOKEN not in repr(PyTorchJobHook().cluster_config())
 
 
 def test_what_leads_a_trigger_to_the_cluster_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is stored in Airflow's database."""
+    """The trigger's arguments are stored in Airflow's database."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 
     access = ConnectionArgs(cluster_context="staging").resolve().args
@@ -228,12 +223,11 @@ def test_a_claim_of_a_cluster_is_no_directory_here() -> None:
 
 
 class TestInTriggerer:
-    """The supervisor's stand-in answers questions, and has no connection: those of the environment are found."""
+    """The fake supervisor has no connections: those of the environment are used."""
 
     async def test_a_connection_is_read_without_blocking(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """The place is the same as in a worker."""
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
 
         place = await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
@@ -241,7 +235,7 @@ class TestInTriggerer:
         assert (place.namespace, place.args.kubernetes_conn_id) == ("team", "gpu_cluster")
 
     async def test_a_connection_that_only_workers_know_is_said(self, comms: FakeComms) -> None:
-        """With where to define it; another try may find it."""
+        """The error says where to define the connection; a later try may find it."""
         with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
             await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
 
@@ -250,7 +244,7 @@ class TestInTriggerer:
     async def test_a_default_connection_that_only_workers_know_is_no_other_cluster(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """The triggerer's own kubeconfig may lead elsewhere: there the job would look deleted."""
+        """The triggerer's own kubeconfig may point to another cluster, where the job would look deleted."""
         define(monkeypatch, kube_config_path="/p")
         access = ConnectionArgs().resolve().args
         monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
@@ -259,7 +253,7 @@ class TestInTriggerer:
             await access.async_resolve()
 
     async def test_a_task_without_a_connection_needs_none_in_the_triggerer(self, comms: FakeComms) -> None:
-        """It goes the same way there: a pod's service account, or the default kubeconfig."""
+        """The triggerer uses the same default: a pod's service account or the default kubeconfig."""
         access = ConnectionArgs().resolve().args
 
         place = await access.async_resolve()
@@ -270,7 +264,7 @@ class TestInTriggerer:
     async def test_triggers_that_start_together_read_the_connection_once(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """Ten thousand of them would ask the process that also keeps their rows."""
+        """Ten thousand requests would go to the process that also stores the triggers' rows."""
         define(monkeypatch, "gpu_cluster", kube_config_path="/p")
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
 
@@ -281,14 +275,14 @@ class TestInTriggerer:
     async def test_a_connection_that_changes_is_seen_by_the_triggers_that_start_later(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """What was read is taken for a short while only."""
+        """A connection is cached for a short time only."""
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="before")
         await access.async_resolve()
         define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="after")
         soon = await access.async_resolve()
 
-        monkeypatch.setattr(reaching, "FRESH", 0.0)  # half a minute would show nothing more
+        monkeypatch.setattr(reaching, "FRESH", 0.0)  # 30 s in production
         later = await access.async_resolve()
 
         assert (soon.namespace, later.namespace) == ("before", "after")
@@ -296,7 +290,7 @@ class TestInTriggerer:
     async def test_a_connection_that_was_missing_is_looked_for_again(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """Whoever defines it need not wait."""
+        """A missing connection is not cached."""
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
         with pytest.raises(ConnectionMissing):
             await access.async_resolve()

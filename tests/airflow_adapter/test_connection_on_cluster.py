@@ -1,4 +1,4 @@
-"""Every way of naming a cluster in Airflow reaches a real one, through the hook's back-end."""
+"""Test of each way to name a cluster in Airflow, against a real cluster, through the hook's back-end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAYS: dict[str, Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]] = {
 
 
 def two_contexts(path: Path) -> Path:
-    """Return a kubeconfig with a second context, which leads to no server."""
+    """Return a kubeconfig with a second context that points to no server."""
     found = yaml.safe_load(path.read_text())
     found["contexts"].append(NOWHERE)
     found["clusters"].append({"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}})
@@ -45,7 +45,7 @@ def two_contexts(path: Path) -> Path:
 
 
 def distrusted(path: Path) -> str:
-    """Return a kubeconfig that does not know who signed the server's certificate."""
+    """Return a kubeconfig without the certificate authority of the server."""
     found = yaml.safe_load(path.read_text())
     for each in found["clusters"]:
         each["cluster"].pop("certificate-authority-data", None)
@@ -55,7 +55,7 @@ def distrusted(path: Path) -> str:
 
 @pytest.fixture
 def kubeconfig(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have the cluster's kubeconfig, and no other that could be found by chance."""
+    """Use the cluster's kubeconfig and hide any other."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     path = tmp_path / "kubeconfig"
@@ -64,7 +64,7 @@ def kubeconfig(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def jobs(access: ConnectionArgs, namespace: str) -> int:
-    """Return how many jobs the back-end finds."""
+    """Return the number of jobs that the back-end lists."""
     return len(asyncio.run(access.resolve().backend.list(PYTORCHJOB.KIND, namespace, {})))
 
 
@@ -72,7 +72,7 @@ def jobs(access: ConnectionArgs, namespace: str) -> int:
 def test_every_way_reaches_the_cluster(
     kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """An empty namespace answers that it is empty."""
+    """The namespace is empty: the list has no jobs."""
     extra, arguments = WAYS[way](kubeconfig)
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
@@ -82,7 +82,6 @@ def test_every_way_reaches_the_cluster(
 def test_without_a_connection_the_default_kubeconfig_reaches_it(
     kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """$KUBECONFIG, as for kubectl."""
     loaded_at_import = "kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
     monkeypatch.setattr(loaded_at_import, str(kubeconfig))
 
@@ -92,7 +91,7 @@ def test_without_a_connection_the_default_kubeconfig_reaches_it(
 def test_a_server_that_nobody_vouches_for_is_refused(
     kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the connection says that it does not matter: the extra is what made the difference above."""
+    """The `disable_verify_ssl` extra turns the verification off, as in the test above."""
     extra = {"kube_config": distrusted(kubeconfig)}
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
@@ -102,7 +101,7 @@ def test_a_server_that_nobody_vouches_for_is_refused(
 
 @pytest.fixture
 def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a pod of the namespace has: its service account's files, and the server's address."""
+    """Set up what a pod of the namespace has: its service account's files and the server's address."""
     rule = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]}
     access = json.loads(service_account(cluster, namespace, [rule]).read_text())
     server = access["clusters"][0]["cluster"]
@@ -116,7 +115,7 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text(content)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
-    # A kubelet puts the files where only a pod's own file system has room for them.
+    # A kubelet mounts the files at fixed paths that exist only in a pod.
     for constant, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
         monkeypatch.setattr(f"kubernetes.config.incluster_config.{constant}", str(tmp_path / file))
     monkeypatch.setattr("ptjob_provider.core.kubernetes.client.credentials.SERVICE_ACCOUNT", tmp_path)
@@ -128,14 +127,14 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
     "access", [ConnectionArgs(), ConnectionArgs(kubernetes_conn_id=None), ConnectionArgs(in_cluster=True)]
 )
 def test_in_a_pod_its_service_account_reaches_the_cluster(namespace: str, access: ConnectionArgs) -> None:
-    """With or without being told; jobs that name no namespace are in the pod's own."""
+    """With and without `in_cluster`; jobs without a namespace belong to the pod's own."""
     assert access.resolve().namespace == namespace
     assert jobs(access, namespace) == 0
 
 
 @pytest.mark.usefixtures("_in_pod")
 def test_a_kubeconfig_wins_over_a_pods_service_account(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The account may look nowhere else; the kubeconfig may, and its jobs are not in the pod's namespace."""
+    """The account may list jobs in the pod's namespace only; with a kubeconfig, jobs are not created there."""
     extra = {"kube_config_path": str(kubeconfig)}
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 

@@ -1,4 +1,4 @@
-"""Whole DAGs through Airflow's `dag.test()`, with jobs that are processes of this machine."""
+"""Tests of whole DAGs with Airflow's `dag.test()`; their jobs are processes of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(frozen=True)
 class Ran:
-    """What the DAGs left behind."""
+    """Files and log of the DAG runs."""
 
     seen: Path
     output: str
@@ -43,7 +43,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run every DAG once, in one process that starts with an empty home."""
+    """Run every DAG once, in one process with an empty home."""
     home = make_home(tmp_path_factory.mktemp("airflow") / "home")
     (home.root / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
     return Ran(seen=home.seen, output=home.run("small_dags.py", *DAGS))
@@ -51,7 +51,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.mark.parametrize(("dag_id", "size"), [("plain", 5), ("deferred", 6)])
 def test_the_next_task_gets_the_result(ran: Ran, dag_id: str, size: int) -> None:
-    """The same value whether the worker or the trigger waited; arguments are rendered."""
     result = ran.result(dag_id)
 
     assert (ran.state(dag_id), result["phase"], result["attempt"]) == ("success", "Succeeded", 1)
@@ -61,13 +60,11 @@ def test_the_next_task_gets_the_result(ran: Ran, dag_id: str, size: int) -> None
 
 @pytest.mark.parametrize("dag_id", ["plain", "deferred"])
 def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
-    """Neither lost nor repeated by the process that goes on."""
     assert [ran.log(dag_id).count(f"rank 0 line {number}") for number in range(3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("dag_id", ["sensed", "sensed_deferred"])
 def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, dag_id: str) -> None:
-    """Of exactly that job, and with its model."""
     result = ran.result(dag_id)
 
     assert (ran.state(dag_id), result["phase"]) == ("success", "Succeeded")
@@ -77,7 +74,7 @@ def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, d
 
 
 def test_objects_and_hooks_reach_the_program(ran: Ran) -> None:
-    """Objects of the Kubernetes client with templates in them, a pod template, and the installation's own hook."""
+    """Kubernetes client objects with templates in them, a pod template, and the installation's `pod_mutation_hook`."""
     assert ran.state("objects") == "success"
     assert "DAY=day 7 PLAIN=5 HOOKED=train-it-" in ran.log("objects")
     assert "-master-0 BELOW=train_it" in ran.log("objects")

@@ -1,4 +1,4 @@
-"""The watcher of a directory, as Airflow drives it: its real shared streams confirm events, or they do not."""
+"""Tests of the watcher of a directory with Airflow's own shared streams, which confirm events or do not."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
 
 POLL = 0.1
-"""Seconds between two looks of a watcher that was asked for one each second."""
+"""Seconds between two polls of a watcher with `poll_seconds=1`."""
 
 LOOKS = 6 * POLL
-"""Time for some looks, in which nothing more is announced."""
+"""Time for several polls in which nothing more is announced."""
 
 
 def drop(source: Path, name: str, content: str = "data", *, marker: bool = True) -> None:
-    """Write a batch as its writer would."""
+    """Write a batch as its producer would."""
     (source / name).mkdir(parents=True, exist_ok=True)
     (source / name / "part-0").write_text(content)
     if marker:
@@ -50,12 +50,12 @@ def drop(source: Path, name: str, content: str = "data", *, marker: bool = True)
 
 
 def everything(source: Path) -> list[Path]:
-    """Return what is in the source."""
+    """Return all paths of the source."""
     return sorted(source.rglob("*"))
 
 
 def grow(path: Path, by: int = 4) -> int:
-    """Write some more into a file and return its size."""
+    """Append to a file and return its size."""
     with path.open("a") as file:
         file.write("x" * by)
     return path.stat().st_size
@@ -67,7 +67,7 @@ def moved(path: Path, name: str) -> Path:
 
 
 def watcher(source: Path, **changes: Any) -> DataArrivalTrigger:
-    """Return a watcher, built from its JSON as a triggerer does."""
+    """Return a watcher built from its JSON, as a triggerer builds it."""
     settings: dict[str, Any] = {"poll_seconds": 1, "settle_seconds": 1, **changes}
     _, kwargs = DataArrivalTrigger(str(source), **settings).serialize()
     return DataArrivalTrigger(**json.loads(json.dumps(kwargs)))
@@ -75,7 +75,7 @@ def watcher(source: Path, **changes: Any) -> DataArrivalTrigger:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """An empty source."""
+    """Create an empty source."""
     path = tmp_path / "incoming"
     path.mkdir()
     return path
@@ -83,7 +83,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """What the watcher has logged so far; Airflow's log goes to the standard output here."""
+    """Return a function that reads the watcher's log so far; Airflow's log goes to standard output here."""
     parts: list[str] = []
 
     def read() -> str:
@@ -95,7 +95,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten looks where one was asked for; the second comes after a tenth of a second: nothing is written in between."""
+    """Poll ten times as often, and confirm after 0.1 s: nothing is being written in between."""
 
     def often(look: Callable[..., Any], *, poll_seconds: float, **more: Any) -> Watch:
         return Watch(look, poll_seconds=poll_seconds * POLL, **more)
@@ -106,7 +106,6 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path) -> None:
-    """Nothing of the source is changed."""
     drop(source, "first")
     drop(source, "unfinished", marker=False)
     before = everything(source)
@@ -129,7 +128,6 @@ async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path)
 
 
 async def test_a_restarted_watcher_announces_only_what_came_while_it_was_down(source: Path) -> None:
-    """However long that was; what was announced is written down beside the asset."""
     store = StandInStore()
     drop(source, "before")
     async with Triggerer(watcher(source), store).running() as first:
@@ -146,7 +144,7 @@ async def test_a_restarted_watcher_announces_only_what_came_while_it_was_down(so
 
 
 async def test_an_event_that_airflow_has_not_stored_comes_again_after_a_crash_with_the_same_id(source: Path) -> None:
-    """The watermark is written when the event is in the database and not before: a crash repeats, it loses nothing."""
+    """The watermark is written only after the event is in the database: a crash can repeat an event but not lose it."""
     store = StandInStore()
     drop(source, "one")
     async with Triggerer(watcher(source), store, stores_events=False).running() as first:
@@ -162,7 +160,7 @@ async def test_an_event_that_airflow_has_not_stored_comes_again_after_a_crash_wi
 
 
 async def test_a_trigger_that_is_stopped_before_its_event_is_queued_has_not_announced_it(source: Path) -> None:
-    """Airflow logs an event before it queues it, and may stop the trigger there; to its streams the look is over."""
+    """Airflow logs an event before it queues it and may stop the trigger in between, which ends the look."""
     store = StandInStore()
     drop(source, "one")
     first = Triggerer(watcher(source), store)
@@ -191,7 +189,7 @@ async def test_a_trigger_that_is_stopped_before_its_event_is_queued_has_not_anno
 
 
 async def test_a_file_that_still_grows_is_not_announced(source: Path) -> None:
-    """Without a marker, size and time must have stayed the same for the settle time."""
+    """Without a marker, size and time must not change for the settle time."""
     async with Triggerer(watcher(source, batch="file"), StandInStore()).running() as triggerer:
         began = time.monotonic()
         while time.monotonic() - began < 3:
@@ -205,7 +203,7 @@ async def test_a_file_that_still_grows_is_not_announced(source: Path) -> None:
 
 
 async def test_many_batches_come_in_portions_over_one_listing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next portion follows when Airflow has stored the one before; a kill repeats one portion at most."""
+    """The next portion follows after Airflow has stored the previous one; a kill repeats one portion at most."""
     monkeypatch.setitem(triggers.PORTION, "each", 10)
     for number in range(35):
         drop(source, f"b{number:02d}")
@@ -219,7 +217,7 @@ async def test_many_batches_come_in_portions_over_one_listing(source: Path, monk
 
 
 async def test_two_assets_with_the_same_watcher_both_have_its_watermark(source: Path) -> None:
-    """Airflow makes one trigger of the two; one that came later has everything announced to it."""
+    """Airflow creates one trigger for both; an asset that is added later gets all batches."""
     drop(source, "one")
     both = StandInStore("first", "second")
     async with Triggerer(watcher(source), both).running() as triggerer:
@@ -236,7 +234,7 @@ async def test_two_assets_with_the_same_watcher_both_have_its_watermark(source: 
 async def test_a_path_that_goes_away_is_said_once_and_what_came_meanwhile_is_announced(
     source: Path, said: Callable[[], str]
 ) -> None:
-    """As a mount does. When it is back, that is said as well."""
+    """As a mount does. The log also reports when the path is back."""
     drop(source, "one")
     async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
         await triggerer.until(1)
@@ -311,7 +309,7 @@ def slow(batch: Path) -> None:
 def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
     make: Callable[[Path], None], why: str, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may write to a source chooses what is in a batch, not what becomes of the other ones."""
+    """A user who can write to a source must not be able to block other batches."""
     for name in ("a", "b", "c"):
         drop(source, name)
     make(source / "b")
@@ -330,7 +328,7 @@ def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
 
 @pytest.mark.parametrize("seconds", [10**15, -(10**15)])
 def test_a_file_of_no_year_has_no_time(source: Path, seconds: int) -> None:
-    """Its writer chooses the time; calendars end."""
+    """The writer chooses the time; dates have a range."""
     drop(source, "b")
     stat = (source / "b" / "part-0").stat()
 
@@ -342,7 +340,7 @@ def test_a_file_of_no_year_has_no_time(source: Path, seconds: int) -> None:
 
 
 async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: Path, said: Callable[[], str]) -> None:
-    """It would be announced twice. When it cannot be written, that is said, and made good later."""
+    """They would be announced twice. A failed write is logged and repeated later."""
     drop(source, "one")
     store = StandInStore()
     values = store[INCOMING]
@@ -368,7 +366,7 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
 
 
 async def test_it_runs_by_itself_where_nothing_confirms(source: Path) -> None:
-    """As in `dag.test()`: an event counts as taken when the next is asked for."""
+    """As in `dag.test()`: an event counts as taken when the next one is requested."""
     drop(source, "one")
     drop(source, "two")
 
@@ -380,7 +378,7 @@ async def test_it_runs_by_itself_where_nothing_confirms(source: Path) -> None:
 
 
 async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_each_poll() -> None:
-    """That is the bound: at most 120 looks an hour at the default of 60 s, and a minute's wait for each batch."""
+    """The bound: at most 120 looks an hour at the default of 60 s, and two polls until a batch is announced."""
     clock, arrivals = [0.0], Arrivals(BatchRules(), settle_seconds=60.0)
     announced: dict[str, float] = {}
 
@@ -412,7 +410,7 @@ async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_e
 async def test_a_watcher_that_fails_by_itself_begins_anew(
     source: Path, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing leaves `run`; Airflow starts a watcher again that has ended, and nothing was written down for it."""
+    """`run` raises nothing and starts over; no watermark is stored for the failed look."""
     drop(source, "one")
     monkeypatch.setattr(triggers, "AFTER_A_FAILURE", 0.0)
     store, real = StandInStore(), triggers.payloads
@@ -460,7 +458,6 @@ def test_a_wrong_argument_ends_the_parsing_of_its_dag(changes: dict[str, Any], s
 
 
 def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
-    """Its arguments are JSON, and the same arguments are the same trigger."""
     from airflow.serialization.encoders import encode_trigger  # noqa: PLC0415 - not before 3.2
 
     trigger = DataArrivalTrigger("s3://store@bucket/incoming", storage_options={"anon": True}, events="together")
@@ -484,7 +481,7 @@ def test_an_object_storage_path_is_a_source() -> None:
 
 
 async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is_bounded() -> None:
-    """Each has a thread of its own; beyond the limit nothing is started."""
+    """Each call has its own thread; beyond the limit no call is started."""
     threads, free = Threads("test", most=2), threading.Event()
     try:
         for _ in range(2):
@@ -522,5 +519,5 @@ asyncio.run(main())
 
 
 def test_a_process_ends_although_a_call_hangs() -> None:
-    """A triggerer stops at once, whatever its stores do."""
+    """A triggerer must stop at once, also when a store hangs."""
     subprocess.run([sys.executable, "-c", HANGS], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The watcher of a bucket: a real S3 server, and a gateway before it that breaks what it is told to break."""
+"""Tests of the watcher of a bucket: with a real S3 server behind a gateway that injects faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUCKET = "training-data"
 
 @pytest.fixture(scope="module")
 def server(tell: Callable[[str], None]) -> Iterator[S3Server]:
-    """A real S3 server."""
+    """Start a real S3 server."""
     skip_because(s3_server.unmet())
     with s3_server.running(tell) as found:
         yield found
@@ -42,7 +42,7 @@ def server(tell: Callable[[str], None]) -> Iterator[S3Server]:
 
 @pytest.fixture
 def gateway(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    """An empty bucket, and what stands before it; Airflow's connection `store` leads there."""
+    """Create an empty bucket behind a gateway; Airflow's connection `store` points to it."""
     if server.files.exists(BUCKET):
         server.files.rm(BUCKET, recursive=True)
     server.files.mkdir(BUCKET)
@@ -53,21 +53,21 @@ def gateway(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fault
 
 
 def drop(server: S3Server, name: str, content: bytes = b"data", *, marker: bool = True) -> None:
-    """Write a batch as its writer would."""
+    """Write a batch as its producer would."""
     server.files.pipe(f"{BUCKET}/incoming/{name}/part-0", content)
     if marker:
         server.files.pipe(f"{BUCKET}/incoming/{name}/_SUCCESS", b"")
 
 
 def watcher(**changes: Any) -> DataArrivalTrigger:
-    """Return a watcher, built from its JSON as a triggerer does."""
+    """Return a watcher built from its JSON, as a triggerer builds it."""
     settings: dict[str, Any] = {"conn_id": "store", "poll_seconds": 1, "settle_seconds": 1, **changes}
     _, kwargs = DataArrivalTrigger(f"s3://{BUCKET}/incoming", **settings).serialize()
     return DataArrivalTrigger(**json.loads(json.dumps(kwargs)))
 
 
 async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server: S3Server, gateway: FaultyS3) -> None:
-    """By one request for each look, and one more when there is news."""
+    """Each look is one request, plus one when there are new batches."""
     drop(server, "first")
     drop(server, "unfinished", marker=False)
     store = StandInStore()
@@ -98,7 +98,7 @@ async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server
 async def test_the_same_content_written_again_is_no_news_and_other_content_is(
     server: S3Server, gateway: FaultyS3
 ) -> None:
-    """A bucket's etag tells contents apart, its dates do not count."""
+    """A bucket's etag identifies content; its dates do not count."""
     drop(server, "one")
     async with Triggerer(watcher(), StandInStore()).running() as triggerer:
         await triggerer.until(1)
@@ -117,7 +117,7 @@ TROUBLE = [
     ("503", "the store has a failure of its own"),
     ("silence", "it does not answer in time"),
     ("reset", "it cannot be reached"),
-    ("cut xml", "the store has a failure of its own"),  # what the client makes of it
+    ("cut xml", "the store has a failure of its own"),  # the client's error for it
     ("cut body", "it cannot be reached"),
     ("fewer", "the listing was cut off"),
     ("endless", "the listing was cut off"),
@@ -134,8 +134,8 @@ async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
     harm: str,
     text: str,
 ) -> None:
-    """It is tried again with growing pauses; that it is over is said as well. The store keeps its data."""
-    if harm == "silence":  # nobody waits for it in the others: a machine that stands still would be said, too
+    """The watcher retries with growing pauses and logs the end of the failure; the bucket keeps its data."""
+    if harm == "silence":  # only here: a short timeout would also report a slow machine
         monkeypatch.setattr(sources, "READ_TIMEOUT", 2)
     drop(server, "before")
     async with Triggerer(watcher(), StandInStore()).running() as triggerer:
@@ -160,7 +160,7 @@ async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
 
 
 async def test_eleven_hundred_objects_are_two_pages(server: S3Server, gateway: FaultyS3) -> None:
-    """Each of a thousand: that is the number of requests."""
+    """A page has 1,000 objects: two requests."""
     files = {f"{BUCKET}/incoming/b{number // 100:03d}/{number:05d}": b"" for number in range(1_100)}
     await asyncio.to_thread(server.files.pipe, files)
     store = Store(Source(address=f"s3://store@{BUCKET}/incoming"), BatchRules(marker=None))
@@ -173,7 +173,7 @@ async def test_eleven_hundred_objects_are_two_pages(server: S3Server, gateway: F
 
 
 async def test_a_marker_that_is_a_folder_is_odd_in_a_bucket_too(server: S3Server, gateway: FaultyS3) -> None:
-    """Consoles make folders as empty objects whose names end with a slash."""
+    """Consoles create folders as empty objects whose names end with a slash."""
     server.files.pipe(f"{BUCKET}/incoming/b/part-0", b"data")
     server.files.call_s3("put_object", Bucket=BUCKET, Key="incoming/b/_SUCCESS/", Body=b"")
     server.files.call_s3("put_object", Bucket=BUCKET, Key="incoming/", Body=b"")
@@ -202,10 +202,10 @@ async def test_after_a_failure_the_connection_is_read_anew(
 
 
 def trouble(source: Source) -> SourceTrouble:
-    """Return what is said of a source that cannot be listed."""
+    """Return the logged text for a source that cannot be listed."""
     try:
         Store(source, BatchRules()).look()
-    except Exception as error:  # noqa: BLE001 - as the watcher takes it
+    except Exception as error:  # noqa: BLE001 - the watcher catches it, too
         return trouble_of(error, source)
     raise AssertionError(source)
 
@@ -224,14 +224,14 @@ def trouble(source: Source) -> SourceTrouble:
 def test_a_source_that_cannot_be_is_told_in_words(
     address: str, conn_id: str | None, text: str, gateway: FaultyS3
 ) -> None:
-    """In the triggerer's log; a DAG file's parsing does not look."""
+    """In the triggerer's log: parsing a DAG file does not access the source."""
     assert text in trouble(Source(address=address, conn_id=conn_id)).text
 
 
 def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
     gateway: FaultyS3, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be ignored, and the listing refused for a reason that nobody finds."""
+    """The role would be ignored, and the listing refused without a useful reason."""
     connection = json.loads(server.connection())
     connection["extra"]["role_arn"] = "arn:aws:iam::1:role/x"
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
@@ -242,7 +242,7 @@ def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
 
 
 def test_whatever_fsspec_speaks_is_listed() -> None:
-    """Here a file system in memory; its times are what tells contents apart."""
+    """Here a file system in memory, whose modification times identify content."""
     files = sources.file_system(Source(address="memory://incoming"))
     files.pipe("/incoming/b/part-0", b"data")
     files.pipe("/incoming/b/_SUCCESS", b"")

@@ -1,4 +1,4 @@
-"""`@task.pytorch_job`: functions that run as jobs of this machine, and those that are refused when a DAG is parsed."""
+"""Tests of `@task.pytorch_job`: functions that run as jobs of this machine, and refusals at parse time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ CONFIG = {"rate": 0.25}
 
 @pytest.mark.timeout(600)
 def test_functions_run_as_jobs(tmp_path: Path) -> None:
-    """In the worker and deferred, by torchrun and without: XComs and templates arrive, values and diagnoses return.
-
-    With the folder beside the DAG file, too.
-    """
+    """In the worker and deferred, with and without torchrun, and with a folder next to the DAG file."""
     home = make_home(tmp_path / "home", AIRFLOW__PTJOB__LOCAL_PYTHON=WITH_TORCH)
     (home.root / "dags" / "project").mkdir()
     (home.root / "dags" / "project" / "net.py").write_text("SIZE = 3\n")
@@ -53,12 +50,11 @@ def rated(config: dict[str, float]) -> float:
 
 
 def test_it_is_a_decorator_of_task() -> None:
-    """Airflow finds it by this provider's entry point."""
+    """Airflow finds the decorator through this provider's entry point."""
     assert task.pytorch_job is pytorch_job_task
 
 
 def test_a_dry_run_shows_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """As a person sees it; torchrun where there are several processes."""
     made(rated, CONFIG, nproc_per_node=2).dry_run()
 
     assert "- torchrun\n" in capsys.readouterr().out
@@ -67,7 +63,6 @@ def test_a_dry_run_shows_the_command(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_dry_run_shows_torchrun_where_trainjobs_are_preferred(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for a task that asks for a TrainJob itself."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
 
     made(rated, CONFIG).dry_run()
@@ -82,7 +77,7 @@ def test_a_command_is_refused(name: str) -> None:
 
 
 def test_what_cannot_travel_is_refused_when_the_dag_is_parsed() -> None:
-    """By the variable's name; so is an argument that JSON has no form of."""
+    """The error names the variable; an argument without a JSON form is refused, too."""
     rate = 0.5
 
     def closes_over(config: dict[str, float]) -> float:

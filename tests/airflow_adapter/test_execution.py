@@ -1,4 +1,4 @@
-"""A task that is told to stop or whose time is over: what becomes of its job, and that it never ends in success."""
+"""Tests of a task that is stopped or times out: what happens to its job, and that it never ends in success."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", worke
 
 
 class BackendThatIsSlowToCreate(ScriptedBackend):
-    """A create takes a tenth of a second; `when_asked` is called as it begins."""
+    """A back-end whose create takes 0.1 s; `when_asked` is called when it begins."""
 
     def __init__(self) -> None:
         super().__init__()
         self.when_asked: Callable[[], None] = lambda: None
 
     async def submit(self, manifest: Manifest) -> JobRef:
-        """Create, but not at once."""
+        """Create the job after a delay."""
         self.when_asked()
         await asyncio.sleep(0.1)
         return await super().submit(manifest)
 
 
 class Try:
-    """One try of a task whose job runs until somebody stops it."""
+    """One try of a task whose job runs until it is stopped."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Try:
         return TaskStateAttemptStore(self.given).load()
 
     def _wake_when_it_waits(self) -> None:
-        while not self.backend.shown:  # nobody tells
+        while not self.backend.shown:  # there is no event for it
             time.sleep(0.01)
         self.waiting.wake()
 
@@ -129,7 +129,7 @@ class Try:
 def test_told_to_stop_while_it_waits(
     comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
 ) -> None:
-    """A drained worker's job goes on for the next try; a person's word and the last try end it; silence keeps it."""
+    """A drained worker's job runs on for the next try; a user's action or the last try ends it; no answer keeps it."""
     comms.state = state
     trying = Try(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     trying.is_told_as_it_waits = True
@@ -145,12 +145,11 @@ def test_told_to_stop_while_it_waits(
     [(1, 0, False), (1, 1, True), (2, 1, False), (3, 3, True), (4, 3, False), (0, 0, False)],
 )
 def test_the_last_permitted_retry_is_the_try_after_max_tries(try_number: int, max_tries: int, *, retried: bool) -> None:
-    """As Airflow's server counts: `max_tries != 0 and try_number <= max_tries`."""
+    """The same rule as Airflow's server: `max_tries != 0 and try_number <= max_tries`."""
     assert may_retry(StandInTaskInstance(try_number=try_number, max_tries=max_tries)) is retried
 
 
 def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
-    """Nothing is deleted on a guess."""
     comms.refuses = True
     trying = Try()
     trying.is_told_as_it_waits = True
@@ -162,7 +161,7 @@ def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
 
 
 def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
-    """The question names the map index, and the answer is found under it."""
+    """The request contains the map index, and the answer's key does, too."""
     comms.state = "failed"
     trying = Try(StandInTaskInstance(map_index=3, max_tries=2))
     trying.is_told_as_it_waits = True
@@ -175,7 +174,7 @@ def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
 
 @pytest.mark.parametrize(("state", "kept"), [("running", True), ("failed", False)])
 def test_told_to_stop_while_the_job_is_created(comms: FakeComms, state: str, *, kept: bool) -> None:
-    """A create that is under way is waited for, so that its job is decided about and not forgotten."""
+    """A create in progress is awaited, so that its job is either kept or deleted and never lost."""
     comms.state = state
     backend = BackendThatIsSlowToCreate()
     trying = Try(StandInTaskInstance(max_tries=2), backend=backend)
@@ -189,7 +188,6 @@ def test_told_to_stop_while_the_job_is_created(comms: FakeComms, state: str, *, 
 
 
 def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
-    """Nothing is started for a task that is over."""
     trying = Try()
     trying.waiting.wake()
 
@@ -200,7 +198,7 @@ def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
 
 
 def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
-    """The job is known by then, and decided about at once."""
+    """The job is known by then and deleted at once."""
     comms.state = "failed"
 
     class SlowStandIn(ScriptedBackend):
@@ -232,7 +230,6 @@ def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None
 
 
 def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> None:
-    """There is nothing to stop, and its history may be wanted."""
     comms.state = "failed"
     trying = Try()
     trying.submit()
@@ -245,7 +242,7 @@ def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> No
 
 
 def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None:
-    """It is counted from the try's start, and Airflow sees its own kind of error."""
+    """The timeout counts from the try's start, and Airflow gets its own error type."""
     began = datetime.now(UTC) - timedelta(seconds=60)
     trying = Try(StandInTaskInstance(start_date=began, max_tries=2), execution_timeout=timedelta(seconds=30))
     trying.backend.log_hangs = False
@@ -282,7 +279,7 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms) -> None:
 def test_a_job_that_cannot_be_followed_runs_on(
     comms: FakeComms, error: Exception, max_tries: int, *, marked: bool
 ) -> None:
-    """Where no further try comes it is marked for the orphan search, and told of in the error and the log."""
+    """If no further try follows, the job is marked for the orphan search and reported in the error and the log."""
     trying = Try(StandInTaskInstance(max_tries=max_tries))
     submission = trying.submit()
 
@@ -308,7 +305,7 @@ def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_that_a_job_could_not_be_marked_is_said(comms: FakeComms, *, is_known: bool) -> None:
-    """The orphan search will not spare it, so that a person has to know."""
+    """The orphan search will not spare the job, so a user has to know."""
     trying = Try()
     submission = trying.submit()
     trying.backend.patch_error = PermissionDenied("cannot patch pytorchjobs")
@@ -324,7 +321,7 @@ def test_that_a_job_could_not_be_marked_is_said(comms: FakeComms, *, is_known: b
 
 
 def test_a_try_whose_batches_are_another_runs_ends_its_job(comms: FakeComms) -> None:
-    """It would train on them beside that run."""
+    """Two runs would train on the same batches."""
     trying = Try(StandInTaskInstance(max_tries=3))
     trying.submit()
 
@@ -335,7 +332,7 @@ def test_a_try_whose_batches_are_another_runs_ends_its_job(comms: FakeComms) -> 
 
 
 def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeComms) -> None:
-    """The trigger waits for an answer without a worker slot."""
+    """The trigger waits until the job may be read, without a worker slot."""
     trying = Try(StandInTaskInstance(max_tries=3))
     submission = trying.submit()
     trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")]
@@ -344,7 +341,7 @@ def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeC
 
 
 def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A passing refusal neither ends the task nor starts a second job."""
+    """A temporary refusal neither fails the task nor starts a second job."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     first = Try(StandInTaskInstance(max_tries=3))
     first.submit()
@@ -358,7 +355,7 @@ def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatc
 def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
     comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It exists, and is known by its name."""
+    """The job exists and its name is known."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     trying = Try()
     trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
@@ -367,7 +364,6 @@ def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
 
 
 def test_an_adopted_job_is_told_as_such(comms: FakeComms) -> None:
-    """The log tells what each try saw; another specification is warned about."""
     trying = Try()
     trying.submit()
 
@@ -389,7 +385,7 @@ def test_an_adopted_job_is_told_as_such(comms: FakeComms) -> None:
     ],
 )
 def test_errors_are_retried_only_where_that_can_help(error: PTJobError, *, retried: bool) -> None:
-    """The core says which; the text is the user's."""
+    """The core decides which; the text is the user's."""
     with pytest.raises(AirflowException, match=str(error)) as raised, airflow_errors():
         raise error
 
@@ -401,7 +397,7 @@ def test_waiting_returns_what_the_coroutine_returns() -> None:
 
 
 def test_a_signal_handler_can_wake_who_waits() -> None:
-    """Airflow calls `on_kill` on top of whatever runs."""
+    """Airflow calls `on_kill` in a signal handler, on top of any code."""
     waiting = Waiting()
     before = signal.signal(signal.SIGUSR1, lambda *_: waiting.wake())
 
@@ -416,7 +412,6 @@ def test_a_signal_handler_can_wake_who_waits() -> None:
 
 
 def test_what_does_not_end_within_the_grace_is_cancelled() -> None:
-    """And has ended when the wait raises."""
     waiting, seen = Waiting(), []
 
     async def stubborn() -> None:
@@ -442,7 +437,7 @@ def test_an_error_of_the_coroutine_is_raised_as_it_is() -> None:
 
 
 def test_airflows_alarm_is_put_off_once() -> None:
-    """Our deadline acts first; if it does not, Airflow's raises after all."""
+    """Our deadline acts first; if it does not, Airflow's alarm raises."""
     began = time.monotonic()
 
     with pytest.raises(AirflowTaskTimeout), TimeoutPosix(1.0), alarm_put_off(0.5):
@@ -452,7 +447,7 @@ def test_airflows_alarm_is_put_off_once() -> None:
 
 
 def test_airflows_alarm_is_as_before_afterwards() -> None:
-    """A task's later steps are limited as ever."""
+    """The time limit also holds for later steps of the task."""
 
     def two_steps() -> None:
         with alarm_put_off(30):

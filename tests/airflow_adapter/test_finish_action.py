@@ -1,4 +1,4 @@
-"""What becomes of a job that has ended: `on_finish_action`, after log, story and outputs are in."""
+"""Tests of `on_finish_action`: what happens to an ended job after its log, history and outputs are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("comms")
 
 
 def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> None:
-    """Submit a job and let it end."""
+    """Submit a job and end it."""
     submitted(backend, given, **arguments)
     end_job(backend, condition)
 
@@ -52,7 +52,6 @@ def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arg
 def test_the_action_decides_whether_an_ended_job_stays(
     backend: ScriptedBackend, action: str, condition: str, *, kept: bool
 ) -> None:
-    """The task's own end is the same whatever becomes of the object."""
     given = context()
     ended(backend, given, condition)
     task = operator(on_finish_action=action)
@@ -68,7 +67,6 @@ def test_the_action_decides_whether_an_ended_job_stays(
 
 @pytest.mark.parametrize("action", ["keep_job", "delete_job"])
 def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action: str) -> None:
-    """The resumed task does it, after the rest of the log."""
     given = context()
     ended(backend, given, "Succeeded")
     (job,) = backend.jobs.values()
@@ -83,7 +81,7 @@ def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action
 def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
     backend: ScriptedBackend, action: str, times: int
 ) -> None:
-    """Made with the job, looked after when it is adopted, and at its end: the next job may want the same claim."""
+    """The TensorBoard is ensured at creation, adoption and the end of a kept job: the next job may need its claim."""
     given, shown = context(), {"tensorboard": {"logdir": "pvc://models/logs"}}
     ended(backend, given, "Succeeded", **shown)
 
@@ -96,7 +94,7 @@ def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
 def test_a_tensorboard_that_a_task_leaves_for_good_is_said_to_stay(
     backend: ScriptedBackend, capsys: pytest.CaptureFixture[str], asked: dict[str, Any], *, is_said: bool
 ) -> None:
-    """Nobody waits for the job, and a manifest's has no time to live; another one's week is stated."""
+    """A job from a manifest has no time to live, and its task does not wait; other jobs get a week."""
     backend.tensorboard_url = "http://10.0.0.7:30131/"
 
     submitted(backend, context(), tensorboard={"logdir": "pvc://models/logs"}, **asked)
@@ -106,7 +104,7 @@ def test_a_tensorboard_that_a_task_leaves_for_good_is_said_to_stay(
 
 
 def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> None:
-    """In an instance of a mapped task, too, which is not checked before; the error names the words that there are."""
+    """Also in an instance of a mapped task, which is not checked at parse time; the error names the allowed values."""
     task = operator()
     task.on_finish_action = "delete_pod"
 
@@ -117,7 +115,7 @@ def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> 
 
 
 def test_a_retry_after_a_failed_job_was_deleted_is_the_next_attempt(backend: ScriptedBackend) -> None:
-    """What was deleted is not taken for a job that somebody took away."""
+    """The deleted job is not taken for one that was deleted from outside."""
     given = context(StandInTaskInstance(max_tries=1))
     ended(backend, given, "Failed")
     with pytest.raises(AirflowException):
@@ -128,7 +126,7 @@ def test_a_retry_after_a_failed_job_was_deleted_is_the_next_attempt(backend: Scr
 
 
 def test_a_try_after_a_succeeded_job_was_deleted_does_not_train_again(backend: ScriptedBackend) -> None:
-    """A worker may die between the deletion and its report; the result outlives it."""
+    """A worker may die between the deletion and its report; the result is stored."""
     given = context(StandInTaskInstance(max_tries=1))
     ended(backend, given, "Succeeded")
     first = operator(on_finish_action="delete_job").execute(given)
@@ -151,7 +149,7 @@ def test_a_cleared_task_trains_again_although_its_job_had_succeeded(backend: Scr
 
 
 def test_a_kept_job_of_a_manifest_without_a_time_to_live_is_given_a_week(backend: ScriptedBackend) -> None:
-    """The manifest is sent as it is; when the job has ended, its object does not stay for ever."""
+    """The manifest is sent unchanged; the time to live is added when the job has ended."""
     given = context()
     ended(backend, given, "Succeeded", manifest=MANIFEST, image=None)
 
@@ -173,14 +171,14 @@ def test_a_time_to_live_that_was_chosen_is_left_as_it_is(backend: ScriptedBacken
 def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job goes when its time to live is over."""
+    """The time to live deletes the job later."""
     given = context()
     ended(backend, given, "Succeeded")
 
     async def unanswered(ref: object) -> None:
         raise ClusterUnavailable("no answer")
 
-    monkeypatch.setattr(backend, "delete", unanswered)  # the script has no word for it
+    monkeypatch.setattr(backend, "delete", unanswered)  # ScriptedBackend has no setting for it
 
     assert operator(on_finish_action="delete_job").execute(given)["phase"] == "Succeeded"
 

@@ -1,4 +1,4 @@
-"""A job's output in a KubernetesPodOperator: what Airflow renders, and the pod that comes out."""
+"""Tests of a job's output in a KubernetesPodOperator: the rendered fields and the resulting pod."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTEXT = {
 
 
 def pod_of(*outputs: OutputVolume, native: bool = False) -> Any:
-    """Return the pod that a KubernetesPodOperator makes of the outputs, their paths as its arguments."""
+    """Return the pod that a KubernetesPodOperator builds from the outputs, with their paths as arguments."""
     with DAG("evaluation", schedule=None, render_template_as_native_obj=native):
         evaluate = KubernetesPodOperator(
             task_id="evaluate",
@@ -51,7 +51,7 @@ def claims_of(pod: Any) -> dict[str, tuple[str, bool]]:
 
 @pytest.mark.parametrize("native", [False, True])
 def test_a_tasks_outputs_are_mounted_read_only_where_the_arguments_say(native: bool) -> None:  # noqa: FBT001 - a case
-    """The address is only known when the pod's task runs; text and native rendering give the same pod."""
+    """The address is known only when the pod's task runs; text and native rendering give the same pod."""
     train = PyTorchJobOperator(task_id="train", image="digits")
 
     pod = pod_of(OutputVolume.of_task(train), OutputVolume.of_task("train", "tfevents"), native=native)
@@ -67,7 +67,7 @@ def test_a_tasks_outputs_are_mounted_read_only_where_the_arguments_say(native: b
 
 
 def test_models_of_two_tasks_are_compared_in_one_pod() -> None:
-    """Each has a volume of its own, also where a task is in a group and the claims are the same kind."""
+    """Each output has its own volume, also in a task group and with equal kinds of claims."""
     pod = pod_of(OutputVolume.of_task("train"), OutputVolume.of_task("group.Train_2"))
 
     assert claims_of(pod) == {
@@ -77,7 +77,6 @@ def test_models_of_two_tasks_are_compared_in_one_pod() -> None:
 
 
 def test_an_address_can_come_from_any_template() -> None:
-    """Such as the configuration of the run."""
     model = OutputVolume("{{ dag_run.conf['model'] }}", name="champion")
 
     pod = pod_of(model)
@@ -87,7 +86,6 @@ def test_an_address_can_come_from_any_template() -> None:
 
 
 def test_an_address_that_is_known_needs_no_rendering() -> None:
-    """Its parts are what the operator is given."""
     model = OutputVolume("pvc://digits/champion.pt")
 
     assert model.volume.persistent_volume_claim.claim_name == "digits"
@@ -95,13 +93,13 @@ def test_an_address_that_is_known_needs_no_rendering() -> None:
 
 
 def test_what_is_no_address_is_refused_when_the_dag_is_read() -> None:
-    """Not hours later, when the pod is to start."""
+    """Not hours later, when the pod starts."""
     with pytest.raises(InvalidSpec, match=r"uri: '/data/model.pt' is not allowed; allowed: pvc://claim/path"):
         OutputVolume("/data/model.pt")
 
 
 def test_a_second_run_in_the_same_process_renders_anew() -> None:
-    """The operator writes into the objects that it is given; the next one gets fresh ones."""
+    """The operator changes the objects that it is given; each run gets new ones."""
     model = OutputVolume.of_task("train")
 
     first, second = pod_of(model), pod_of(model)
@@ -111,7 +109,6 @@ def test_a_second_run_in_the_same_process_renders_anew() -> None:
 
 
 def test_a_job_mounts_the_output_by_the_short_form() -> None:
-    """A PyTorchJobOperator takes the same object."""
     model = OutputVolume.of_task("train")
     evaluate = PyTorchJobOperator(task_id="evaluate", image="digits", volumes=[model.short], args=[model.path])
 

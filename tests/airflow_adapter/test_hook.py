@@ -1,4 +1,4 @@
-"""From `[ptjob]` to a back-end, and to the addresses of a job's buttons."""
+"""Tests of the hook: the back-end from `[ptjob]`, and the URLs of a job's links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ CANARY = "canary-4711-secret"
 
 
 def test_local_is_this_machine(local: Path) -> None:
-    """The hook needs no connection for it."""
     assert isinstance(PyTorchJobHook("nobody_defined_me").backend(), LocalBackend)
 
 
@@ -53,7 +52,6 @@ def test_a_wrong_option_is_named(
 def test_the_options_become_the_back_ends_configuration(
     monkeypatch: pytest.MonkeyPatch, local: Path, tmp_path: Path
 ) -> None:
-    """Each arrives where it belongs, tables also from a file."""
     tables = tmp_path / "tables.yaml"
     tables.write_text("wandb: {token: 5}\n")
     for name, value in {
@@ -91,7 +89,7 @@ def test_a_wrong_table_of_secrets_is_not_repeated(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_claims_address_leads_to_its_directory(local: Path) -> None:
-    """For tasks that run beside the claims."""
+    """For tasks that run where the claims are."""
     claim = local / "claims" / "team" / "models"
     claim.mkdir(parents=True)
 
@@ -105,14 +103,13 @@ def job_known() -> StandInTaskInstance:
 
 
 def test_a_button_leads_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its fields quoted for an address."""
     monkeypatch.setenv("AIRFLOW__PTJOB__JOB_URL", "https://jobs/{namespace}/{name}?uid={uid}")
 
     assert PyTorchJobLink().get_link(OPERATOR, ti_key=job_known()) == "https://jobs/team/digits?uid=u%2F1"
 
 
 def test_a_button_without_an_address_or_a_job_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow shows none for an empty address."""
+    """Airflow shows no link for an empty URL."""
     assert PyTorchJobLogsLink().get_link(OPERATOR, ti_key=job_known()) == ""
 
     monkeypatch.setenv("AIRFLOW__PTJOB__LOG_URL", "https://logs/{name}")
@@ -121,7 +118,7 @@ def test_a_button_without_an_address_or_a_job_leads_nowhere(monkeypatch: pytest.
 
 
 def test_a_button_leads_to_the_tensorboard_beside_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is one: to its Service, or to where the installation has people reach it."""
+    """The URL is empty without a TensorBoard; otherwise it is the Service's or from the installation's template."""
     known = job_known()
     assert PyTorchJobTensorBoardLink().get_link(OPERATOR, ti_key=known) == ""
 

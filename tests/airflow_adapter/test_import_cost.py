@@ -1,4 +1,4 @@
-"""What a DAG file pays for the operator: it is parsed all day."""
+"""Tests of the import cost of the operator: DAG files are parsed all day."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS = 5
 SHARE, BYTES = 0.1, 10_000_000
 CLIENTS = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "tensorboard", "openlineage"}
 STORES = {"fsspec", "upath", "s3fs", "aiobotocore", "botocore", "boto3"}
-"""File systems; Airflow's `DAG` loads some of them."""
+"""File systems; Airflow's `DAG` loads some of them itself."""
 
 LOADED = """
 import json, sys
@@ -48,13 +48,13 @@ PARSED = {
 
 
 def printed(program: str, *arguments: str) -> Any:
-    """Return what a program prints last, as JSON, in an interpreter of its own."""
+    """Run a program in a new interpreter and return the last line that it prints, as JSON."""
     return json.loads(subprocess.check_output([sys.executable, "-c", program, *arguments]).splitlines()[-1])
 
 
 @pytest.mark.parametrize("what", PARSED)
 def test_what_a_dag_file_does_loads_neither_a_client_nor_a_file_system(what: str) -> None:
-    """A task or a triggerer loads them when it needs them."""
+    """Tasks and triggers load them on demand."""
     modules, ours = printed(LOADED, PARSED[what])
 
     assert not CLIENTS & {name.partition(".")[0] for name in modules}
@@ -64,7 +64,6 @@ def test_what_a_dag_file_does_loads_neither_a_client_nor_a_file_system(what: str
 
 @pytest.mark.parametrize("name", ptjob_provider.airflow.__all__)
 def test_a_public_name_is_loaded_when_it_is_used(name: str) -> None:
-    """The package itself costs a DAG file nothing."""
     program = f"import sys, ptjob_provider.airflow as a; print('airflow' in sys.modules, a.{name}.__name__ == {name!r})"
 
     assert subprocess.check_output([sys.executable, "-c", program], text=True).split()[-2:] == ["False", "True"]
@@ -72,7 +71,7 @@ def test_a_public_name_is_loaded_when_it_is_used(name: str) -> None:
 
 @pytest.mark.soak
 def test_importing_the_operator_is_cheap() -> None:
-    """At most a tenth of the computing time that `airflow.sdk` takes, and 10 MB; medians of fresh interpreters."""
+    """At most a tenth of the CPU time of `airflow.sdk`, and 10 MB; medians of new interpreters."""
     shares, grown = zip(*(printed(MEASURE) for _ in range(RUNS)), strict=True)
 
     assert statistics.median(shares) <= SHARE

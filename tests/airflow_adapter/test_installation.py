@@ -1,4 +1,4 @@
-"""What an Airflow installation does to every job: `[ptjob] job_template` and `pod_mutation_hook`."""
+"""Tests of installation-wide settings for jobs: `[ptjob] job_template` and `pod_mutation_hook`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pods(job: Manifest) -> dict[str, Any]:
 
 
 def test_a_template_is_put_under_a_job(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the task says wins; how they are merged: tests/core/test_pytorchjob_layers.py."""
+    """The task's fields win; for the merge rules see tests/core/test_pytorchjob_layers.py."""
     template = {"labels": {"team": "vision", "tier": "low"}, "service_account_name": "trainer"}
     monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", json.dumps(template))
 
@@ -64,7 +64,6 @@ def test_a_template_is_put_under_a_job(backend: ScriptedBackend, monkeypatch: py
 def test_the_kind_of_jobs_that_name_none_is_a_setting(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A task's own kind counts more; a dry run shows the same job."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "trainjob")
     operator().dry_run()
 
@@ -76,7 +75,6 @@ def test_the_kind_of_jobs_that_name_none_is_a_setting(
 
 @pytest.mark.usefixtures("backend")
 def test_a_wrong_kind_in_the_settings_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the option, its value and what is allowed."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TFJob")
 
     with pytest.raises(AirflowFailException, match=r"\[ptjob\] kind: 'TFJob' .*PyTorchJob, TrainJob"):
@@ -86,7 +84,7 @@ def test_a_wrong_kind_in_the_settings_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_template_is_read_from_a_file(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also with a pod in Kubernetes' words; a task's tolerations are added to the installation's."""
+    """Also a pod in Kubernetes' format; a task's tolerations are added to the installation's."""
     path = tmp_path / "template.yaml"
     path.write_text("pod_template: {spec: {tolerations: [{key: gpu, operator: Exists}], runtimeClassName: kata}}\n")
     monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", str(path))
@@ -107,7 +105,7 @@ def test_a_template_is_read_from_a_file(
 def test_a_wrong_template_is_said_before_anything_starts(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, template: str, said: str
 ) -> None:
-    """With the option's name: the task's author may not know of it. No retry can help."""
+    """The error names the option: the task's author may not know it. It is not retried."""
     monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", template)
 
     with pytest.raises(AirflowFailException, match=said):
@@ -117,7 +115,7 @@ def test_a_wrong_template_is_said_before_anything_starts(
 
 
 def test_the_hook_changes_the_pods_of_every_role(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
-    """It gets the names that the pods will have, and KubernetesPodOperator's labels."""
+    """The hook gets the pods' final names and KubernetesPodOperator's labels."""
     seen = []
 
     def hook(pod: V1Pod) -> None:
@@ -141,7 +139,7 @@ def test_the_hook_changes_the_pods_of_every_role(backend: ScriptedBackend, hooke
 def test_the_hook_loses_nothing_that_its_client_does_not_know(
     backend: ScriptedBackend, hooked: Callable[[Hook], None]
 ) -> None:
-    """A cluster may be newer than Airflow's client."""
+    """A cluster may be newer than Airflow's Kubernetes client."""
     hooked(lambda pod: pod.metadata.labels.update(seen="yes"))
 
     (pod,) = pods(submitted(backend, pod_template={"spec": {"fieldOfNextYear": {"a": [1]}}})).values()
@@ -150,7 +148,7 @@ def test_the_hook_loses_nothing_that_its_client_does_not_know(
 
 
 def test_a_hook_does_not_change_what_was_asked_for(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
-    """A retry adopts the job without a warning although the hook says something else each time."""
+    """A retry adopts the job without a warning, even if the hook's result changes each time."""
     numbers = iter(range(100))
     hooked(lambda pod: pod.metadata.annotations.update(number=str(next(numbers))))
     given = context()
@@ -163,7 +161,7 @@ def test_a_hook_does_not_change_what_was_asked_for(backend: ScriptedBackend, hoo
 
 
 def test_a_hook_that_fails_ends_the_task_for_good(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
-    """Nothing was started, and trying again would fail again."""
+    """No job was created, and a retry would fail again."""
 
     def hook(pod: V1Pod) -> None:
         raise RuntimeError("no GPU on Fridays")

@@ -1,4 +1,4 @@
-"""Which installation an Airflow is: an id of its own, whatever is configured alike in another one."""
+"""Tests of the installation id: each Airflow has its own, even if another one has the same configuration."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ pytestmark = since(3, 3, "a list of Variables")
 
 
 class AirflowThatKeepsVariables(FakeComms):
-    """An Airflow with a database of its own.
+    """A fake Airflow with its own database.
 
     Attributes:
-        variables: in it.
-        forgets: what is set is deleted at once.
-        on_listing: called after its keys were read, before the answer arrives.
+        variables: the stored Variables.
+        forgets: a Variable is deleted as soon as it is set.
+        on_listing: functions to call between reading the keys and answering, one per request.
     """
 
     def __init__(self) -> None:
@@ -67,20 +67,20 @@ class AirflowThatKeepsVariables(FakeComms):
 
 @pytest.fixture(autouse=True)
 def _unnamed(_instance: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave `[ptjob] instance` at its default, as two installations do that know nothing of each other."""
+    """Leave `[ptjob] instance` at its default."""
     monkeypatch.delenv("AIRFLOW__PTJOB__INSTANCE")
 
 
 @pytest.fixture
 def airflow() -> Iterator[AirflowThatKeepsVariables]:
-    """An installation that has no id yet."""
+    """Return an installation without an id."""
     fake = AirflowThatKeepsVariables()
     with set_supervisor_comms(fake):
         yield fake
 
 
 def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: AirflowThatKeepsVariables) -> None:
-    """The Variable says in its key which it is, and in its value where it was made."""
+    """The Variable's key contains the id, its value the origin."""
     first = config.read()
 
     assert config.read() == first
@@ -91,7 +91,7 @@ def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: Airflo
 def test_a_name_that_somebody_has_given_counts(
     airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is asked then, and nothing made; that the ids of the database are another's does not matter."""
+    """No request is made and no id is created; ids of another installation in the database do not matter."""
     airflow.variables[f"{KEY_PREFIX}other"] = "elsewhere"
     monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
 
@@ -101,7 +101,7 @@ def test_a_name_that_somebody_has_given_counts(
 
 
 def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_no_name_to_go_by(airflow: AirflowThatKeepsVariables) -> None:
-    """A job under it would be nobody's for the next try."""
+    """The next try would not find a job with this id."""
     airflow.forgets = True
 
     with pytest.raises(AirflowException, match="was set, but is missing"):
@@ -111,7 +111,7 @@ def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_no_name_to_go_by(airflow
 def test_two_workers_that_make_the_id_at_the_same_moment_lose_no_job(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
 ) -> None:
-    """One has its job before the other's id is there, which comes first from then on: its next try adopts the job."""
+    """The first worker's job exists before the other id, which sorts first; its next try adopts the job."""
     given = context(StandInTaskInstance(max_tries=1))
     submitted(backend, given)
     airflow.variables[f"{KEY_PREFIX}0"] = "here"
@@ -125,7 +125,7 @@ def test_two_workers_that_make_the_id_at_the_same_moment_lose_no_job(
 
 
 def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflow: AirflowThatKeepsVariables) -> None:
-    """Both have listed none before either has made one."""
+    """Both workers list the ids before either of them creates one."""
     airflow.on_listing = [lambda: airflow.variables.update({f"{KEY_PREFIX}0": "here"})]
 
     found = config.read()
@@ -135,7 +135,6 @@ def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflo
 
 
 def test_two_installations_that_are_configured_alike_do_not_have_each_others_jobs(backend: ScriptedBackend) -> None:
-    """The same DAG, run and task in the same namespace: two trainings."""
     for _ in range(2):
         with set_supervisor_comms(AirflowThatKeepsVariables()):
             submitted(backend, context())
@@ -146,7 +145,7 @@ def test_two_installations_that_are_configured_alike_do_not_have_each_others_job
 def test_a_copy_with_an_id_of_its_own_leaves_the_jobs_of_the_original_alone(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
 ) -> None:
-    """Its copied records name them: a try in the copy trains its own."""
+    """A try in the copy creates its own job, although the copied records name the original's."""
     given = context(StandInTaskInstance(max_tries=1))
     submitted(backend, given)
     airflow.variables = {}
@@ -161,7 +160,7 @@ def test_a_copy_with_an_id_of_its_own_leaves_the_jobs_of_the_original_alone(
 def test_a_copys_trigger_deletes_no_job_of_the_original(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, *, is_renewed: bool, kept: bool
 ) -> None:
-    """Somebody marks the copied task as failed."""
+    """A user marks the copied task as failed."""
     submitted(backend, context())
     (job,) = backend.jobs.values()
     airflow.state = "failed"
@@ -176,7 +175,7 @@ def test_a_copys_trigger_deletes_no_job_of_the_original(
 def test_a_trigger_that_cannot_learn_whose_job_it_is_keeps_it(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was told of its task's state, and then Airflow's API was gone; with a name of its own nothing is asked."""
+    """Airflow's API fails after it has returned the task's state; with a configured name no request is needed."""
     submitted(backend, context())
     (job,) = backend.jobs.values()
     airflow.state = "failed"
@@ -197,7 +196,7 @@ def test_a_trigger_that_cannot_learn_whose_job_it_is_keeps_it(
 def test_a_copys_task_hands_on_the_originals_success_and_touches_nothing(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
 ) -> None:
-    """The copied trigger has seen it; the original's own task needs the job's object."""
+    """The copied trigger has reported the success; the original's task still needs the job's object."""
     given = context()
     event = event_of(submitted(backend, given), Outcome.SUCCEEDED, result={"phase": "Succeeded"})
     end_job(backend)
@@ -212,7 +211,6 @@ def test_a_copys_task_hands_on_the_originals_success_and_touches_nothing(
 def test_a_copys_task_whose_trigger_has_failed_leaves_the_originals_job_alone(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
 ) -> None:
-    """Nobody else would wait for it, were it the copy's."""
     given = context()
     submission = submitted(backend, given)
     airflow.variables = {f"{KEY_PREFIX}copy": "here"}
@@ -227,7 +225,7 @@ def test_a_copys_task_whose_trigger_has_failed_leaves_the_originals_job_alone(
 def test_the_maintenance_of_a_copied_database_looks_at_no_job(
     backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The original's jobs would look as if nobody waited for them."""
+    """The original's jobs would look orphaned."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
     submitted(backend, context())
     airflow.state = "failed"

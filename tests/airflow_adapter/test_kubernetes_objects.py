@@ -1,4 +1,4 @@
-"""Objects of the Kubernetes client as arguments: real ones, as users of KubernetesPodOperator write them."""
+"""Tests of Kubernetes client objects as arguments, as users of KubernetesPodOperator write them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def master(job: Manifest) -> dict[str, Any]:
 
 
 def test_every_argument_takes_the_clients_objects_and_templates_inside_them(backend: ScriptedBackend) -> None:
-    """The job is in the wire's words, and nothing of it is a template any more."""
+    """The job has the wire format's field names, and all templates are rendered."""
     job = submitted(backend, image="digits", **OBJECTS)
 
     pod = master(job)
@@ -125,7 +125,7 @@ def test_a_task_with_objects_can_be_shipped_to_the_scheduler() -> None:
 
 @pytest.mark.parametrize("as_pod", [False, True])
 def test_a_pod_template_is_what_every_pod_is_made_from(backend: ScriptedBackend, *, as_pod: bool) -> None:
-    """A pod for KubernetesPodOperator calls its training container `base`; typed fields are over it."""
+    """A pod written for KubernetesPodOperator names its training container `base`; typed fields override it."""
     pod = k8s.V1Pod(api_version="v1", kind="Pod", metadata=TEMPLATE.metadata, spec=TEMPLATE.spec)
 
     job = submitted(backend, pod_template=pod if as_pod else TEMPLATE, workers=2, env={"LEVEL": "debug"})
@@ -185,7 +185,7 @@ def test_a_manifest_may_hold_objects(backend: ScriptedBackend) -> None:
 
 
 def test_secrets_and_config_maps_are_told_as_kubernetes_pod_operator_tells_them(backend: ScriptedBackend) -> None:
-    """As a variable, as all variables of a secret, as files; beside the job's own."""
+    """As a variable, as all keys of a secret, and as files; added to the job's own."""
     items = [k8s.V1KeyToPath(key="ca", path="ca.pem")]
     job = submitted(
         backend,
@@ -212,7 +212,7 @@ def test_secrets_and_config_maps_are_told_as_kubernetes_pod_operator_tells_them(
 
 
 def test_secrets_do_not_make_a_retry_look_changed(backend: ScriptedBackend) -> None:
-    """KubernetesPodOperator draws their volumes' names; these are derived."""
+    """KubernetesPodOperator gives their volumes random names; ours are always the same."""
     given, arguments = context(), {"image": "digits", "secrets": [Secret("volume", "/etc/tls", "tls")]}
 
     first = task(**arguments).execute(given)
@@ -234,7 +234,7 @@ def test_secrets_do_not_make_a_retry_look_changed(backend: ScriptedBackend) -> N
     ],
 )
 def test_what_is_wrong_is_said_by_its_path(backend: ScriptedBackend, arguments: dict[str, Any], said: str) -> None:
-    """Before anything starts: when the DAG is parsed, or the whole job is there."""
+    """At parse time, or when the whole job is known; always before a job is created."""
     with pytest.raises((InvalidSpec, AirflowFailException), match=said):
         submitted(backend, image="digits", **arguments)
 

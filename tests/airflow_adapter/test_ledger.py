@@ -1,4 +1,4 @@
-"""The first task of a DAG that trains when data arrives: what it asks Airflow, and what it does without an answer."""
+"""Tests of the task that claims batches before a training: its requests to Airflow, and missing answers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 @dataclass
 class StandInAirflow:
-    """Answers a task as the execution API does, from what the test says of runs and events.
+    """Fake execution API for a task, with the runs and events of the test.
 
     Attributes:
-        runs: the state of each run, and those of its training's instances.
-        events: of the asset, as (time, extra), in any order.
-        is_away: it refuses to answer.
-        questions: what it was asked.
+        runs: the state of each run and those of its training's task instances.
+        events: the asset's events as (time, extra), in any order.
+        is_away: every request raises an error.
+        questions: the requests so far.
     """
 
     runs: dict[str, tuple[str, list[str | None]]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class StandInAirflow:
         return answers[type(message)](message)
 
     def happen(self, *names: str, at: datetime = NOON) -> None:
-        """Have an event that tells of these batches."""
+        """Add an event that announces these batches."""
         batches = [{"id": f"{name}@1", "uri": f"s3://bucket/in/{name}"} for name in names]
         self.events.append((at, {"from_trigger": True, "payload": {"batches": batches}}))
 
@@ -118,7 +118,7 @@ def url(tmp_path: Path) -> str:
 
 
 def claim(url: str, run_id: str = "now", *, triggering: Any = None, **more: Any) -> dict[str, Any]:
-    """Run the task in a run."""
+    """Execute the claim task in a run."""
     with DAG("retrain", schedule=None):
         task = ClaimBatchesOperator(**{"task_id": "claim", "ledger": url, "inlets": [ARRIVED], **more})
         BaseOperator(task_id="train")
@@ -142,7 +142,6 @@ def names(told: dict[str, Any]) -> list[str]:
 def test_what_airflow_says_of_a_run_decides_about_its_batches(
     airflow: StandInAirflow, url: str, run: str, states: list[str | None], expected: list[str]
 ) -> None:
-    """Its training's state, or the states of a mapped one, and its own."""
     airflow.happen("b1")
     claim(url, "before")
     airflow.runs["before"] = (run, states)
@@ -152,7 +151,7 @@ def test_what_airflow_says_of_a_run_decides_about_its_batches(
 
 
 def test_a_run_that_airflow_does_not_know_gives_its_batches_back(airflow: StandInAirflow, url: str) -> None:
-    """Unless its training told the ledger that it had succeeded."""
+    """Unless its training has reported its success to the ledger."""
     airflow.happen("b1")
     claim(url, "before")
     airflow.happen("b2")
@@ -163,7 +162,7 @@ def test_a_run_that_airflow_does_not_know_gives_its_batches_back(airflow: StandI
 def test_a_claim_that_is_cleared_alone_adds_nothing_to_a_training_that_has_begun(
     airflow: StandInAirflow, url: str
 ) -> None:
-    """It got its batches before; the new ones wait for the next run."""
+    """The training has its batches already; new ones wait for the next run."""
     airflow.happen("b1")
     claim(url)
     airflow.runs["now"] = ("running", ["deferred"])
@@ -173,7 +172,7 @@ def test_a_claim_that_is_cleared_alone_adds_nothing_to_a_training_that_has_begun
 
 
 def test_the_claim_of_a_run_that_has_trained_is_settled_when_it_claims_again(airflow: StandInAirflow, url: str) -> None:
-    """If its training fails when it is made to train once more, they are had all the same."""
+    """If the training fails when it runs again, its batches still count as trained on."""
     airflow.happen("b1")
     claim(url, "before")
     airflow.runs["before"] = ("running", ["success"])
@@ -186,7 +185,7 @@ def test_the_claim_of_a_run_that_has_trained_is_settled_when_it_claims_again(air
 
 @pytest.mark.parametrize("when", ["events", "runs"])
 def test_without_an_answer_from_airflow_nothing_is_claimed(airflow: StandInAirflow, url: str, when: str) -> None:
-    """A retry may help; what was there is still there."""
+    """A retry may help; all batches stay available."""
     airflow.happen("b1")
     claim(url, "before")
     airflow.happen("b2")
@@ -208,7 +207,7 @@ def test_without_the_ledger_the_task_is_retried(airflow: StandInAirflow, tmp_pat
 
 
 def test_a_training_task_that_is_not_there_is_refused(airflow: StandInAirflow, url: str) -> None:
-    """No training would ever be seen to succeed, and everything would be new for ever."""
+    """No training would ever succeed, and all batches would stay new."""
     with pytest.raises(
         AirflowFailException, match="training_task_id: 'trian' is not allowed; retrain has no such task"
     ):
@@ -217,7 +216,7 @@ def test_a_training_task_that_is_not_there_is_refused(airflow: StandInAirflow, u
 
 @since(3, 2, "pages of asset events")
 def test_events_that_triggered_other_runs_are_taken_too(airflow: StandInAirflow, url: str) -> None:
-    """In the order of their time, whatever the pages are; each is read once and a little more."""
+    """In the order of their time, for any page size; each event is read once, with a small overlap."""
     for number in range(130):
         airflow.happen(f"b{number:03}", at=NOON + timedelta(minutes=number))
 
@@ -233,7 +232,7 @@ def test_events_that_triggered_other_runs_are_taken_too(airflow: StandInAirflow,
 
 
 def test_more_events_of_one_moment_than_a_page_has_are_read(airflow: StandInAirflow, url: str) -> None:
-    """A page that does not get beyond a moment is made longer."""
+    """A page that does not get past one timestamp is made longer."""
     for number in range(170):
         airflow.happen(f"b{number:03}")
 
@@ -241,7 +240,7 @@ def test_more_events_of_one_moment_than_a_page_has_are_read(airflow: StandInAirf
 
 
 def test_an_event_that_comes_late_is_not_missed(airflow: StandInAirflow, url: str) -> None:
-    """It has an earlier time than one that was there before it."""
+    """Its time is before that of an event that was read earlier."""
     airflow.happen("b2", at=NOON)
     claim(url, "before")
     airflow.happen("b1", at=NOON - timedelta(minutes=5))
@@ -251,7 +250,7 @@ def test_an_event_that_comes_late_is_not_missed(airflow: StandInAirflow, url: st
 
 
 def test_the_triggering_events_need_no_inlets(airflow: StandInAirflow, url: str) -> None:
-    """Their assets' other events are read as well."""
+    """Other events of their assets are read as well."""
     airflow.happen("b1")
     airflow.happen("b2")
     event: Any = SimpleNamespace(extra=airflow.events[1][1], asset=ARRIVED, source_aliases=[])
@@ -261,7 +260,7 @@ def test_the_triggering_events_need_no_inlets(airflow: StandInAirflow, url: str)
 
 
 def test_inlets_that_are_no_assets_are_none_of_its_business(airflow: StandInAirflow, url: str) -> None:
-    """A task may have others, for lineage."""
+    """A task may have other inlets for lineage."""
     airflow.happen("b1")
 
     assert names(claim(url, inlets=["a table", ARRIVED])) == ["b1"]
@@ -270,7 +269,7 @@ def test_inlets_that_are_no_assets_are_none_of_its_business(airflow: StandInAirf
 def test_a_batch_that_cannot_be_kept_is_left_out_and_said(
     airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It does not stop the others for ever, of its own event or of another."""
+    """It does not block other batches of the same event or of other events."""
     good = {"id": "b0@1", "uri": "s3://bucket/in/b0"}
     odd = [{"id": "b0"}, {**good, "id": "big@1", "bytes": 2**53}, {**good, "id": "odd\udcff"}, good]
     airflow.events = [(NOON, {"payload": {"batches": odd}}), (NOON, {"rows": 7}), (NOON, None)]
@@ -286,7 +285,7 @@ def test_a_batch_that_cannot_be_kept_is_left_out_and_said(
 def test_ten_thousand_batches_are_handed_over_by_a_manifest(
     airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The XCom stays small; without a manifest it is said that one is missing."""
+    """The XCom stays small; without a manifest the log says that one is needed."""
     with LedgerStore(url, "default") as store:
         store.record([Batch(id=f"b{number}@1", uri=f"s3://in/b{number}", bytes=1) for number in range(10_000)])
 
@@ -305,7 +304,7 @@ def test_ten_thousand_batches_are_handed_over_by_a_manifest(
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_manifest_is_written_as_a_whole(airflow: StandInAirflow, url: str, tmp_path: Path, scheme: str) -> None:
-    """Beside it nothing is left, and its folder is made; one that is there is replaced."""
+    """Its folder is created, an existing manifest is replaced, and no temporary file is left."""
     airflow.happen("b1")
 
     for _ in range(2):
@@ -325,7 +324,7 @@ def given(run_id: str = "now", map_index: int = -1) -> dict[str, Any]:
 
 
 def test_a_training_asks_before_it_submits(airflow: StandInAirflow, backend: ScriptedBackend, url: str) -> None:
-    """Nothing is created for a run whose batches are another's by now; and a retry would not help."""
+    """No job is created for a run whose batches were given to another run; this is not retried."""
     airflow.happen("b1")
     claim(url, "before")
     airflow.runs["before"] = ("failed", ["failed"])
@@ -351,7 +350,7 @@ def test_any_other_operator_asks_the_same(airflow: StandInAirflow, url: str) -> 
 def test_a_ledger_that_is_away_fails_no_finished_training(
     airflow: StandInAirflow, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It trained for hours; Airflow knows that it succeeded."""
+    """It trained for hours, and Airflow knows that it succeeded."""
     task = training(f"sqlite:///{tmp_path}/none/ledger.db")
 
     assert task._tell(Mock(spec=JobExecution), {"phase": "Succeeded"}, {**given(), "outlet_events": {}}) == {
@@ -364,7 +363,7 @@ def test_a_ledger_that_is_away_fails_no_finished_training(
 def test_a_training_tells_the_ledger_that_it_succeeded(
     airflow: StandInAirflow, url: str, map_index: int, *, reported: bool
 ) -> None:
-    """One of several instances does not: the others may fail."""
+    """A mapped instance reports nothing: the other instances may fail."""
     airflow.happen("b1")
     claim(url)
 
@@ -400,7 +399,7 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
 def test_a_connection_says_where_the_ledger_is(
     monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: str
 ) -> None:
-    """With what PostgreSQL's driver understands of its extra."""
+    """Including the extras that PostgreSQL's driver understands."""
     monkeypatch.setenv("AIRFLOW_CONN_LEDGER", json.dumps(connection))
 
     assert adapter._address("ledger") == expected

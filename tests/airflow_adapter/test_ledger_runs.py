@@ -1,4 +1,4 @@
-"""A DAG that claims batches and trains on them, run after run through Airflow's `dag.test()`."""
+"""Tests of a DAG that claims batches and trains on them, in several runs with Airflow's `dag.test()`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(frozen=True)
 class Story:
-    """What the runs of `ledger_dags.py` left behind."""
+    """Results of the runs of `ledger_dags.py`."""
 
     seen: Path
     output: str
 
     def states(self, name: str) -> list[str]:
-        """How claim and training ended."""
+        """The final states of claim and training."""
         return list(self._run(name)["states"])
 
     def told(self, name: str) -> dict[str, Any]:
-        """What the claim returned."""
+        """The claim's return value."""
         return dict(self._run(name)["told"])
 
     def run_id(self, name: str) -> str:
         return str(self._run(name)["run_id"])
 
     def read(self, name: str) -> list[Any]:
-        """What the training that succeeded had been given, and of which version."""
+        """The batches that the successful training received, and their version."""
         return list(json.loads(self.seen.joinpath(f"{self.run_id(name)}.read").read_text()))
 
     def log(self, name: str) -> str:
@@ -48,7 +48,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Let it happen once."""
+    """Make all runs once."""
     root = tmp_path_factory.mktemp("ledger") / "home"
     connection = json.dumps({"conn_type": "sqlite", "host": str(root / "ledger.db")})
     home: Home = make_home(root, AIRFLOW_CONN_LEDGER_DB=connection)
@@ -57,26 +57,24 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 @pytest.mark.parametrize("name", ["nothing", "again"])
 def test_a_run_without_new_batches_is_skipped(story: Story, name: str) -> None:
-    """Before anything has arrived; after a training has had everything; and no training begins."""
     assert story.states(name) == ["skipped", "skipped"]
     assert "No new batches" in story.log(name)
 
 
 def test_the_first_training_gets_what_has_arrived(story: Story) -> None:
-    """In its arguments, with the data's version."""
     assert story.states("first") == ["success", "success"]
     assert story.read("first") == [["b1", "b2"], story.told("first")["version"]]
     assert story.told("first")["new"] == ["b1", "b2"]
 
 
 def test_what_has_arrived_meanwhile_is_taken_together(story: Story) -> None:
-    """Two events, one of them with a batch that is known: no run was made for either of them."""
+    """Two events, one of them with a known batch; neither of them has triggered a run."""
     assert story.told("fails")["new"] == ["b3", "b4"]
     assert story.told("fails")["all"] == ["b1", "b2", "b3", "b4"]
 
 
 def test_batches_of_a_training_that_failed_are_new_again(story: Story) -> None:
-    """It failed after its model was written; the next run takes them with what came later."""
+    """The training failed after its model was written; the next run takes its batches together with later ones."""
     assert story.states("fails") == ["success", "failed"]
     assert story.states("after") == ["success", "success"]
     assert story.told("after")["new"] == ["b3", "b4", "b5"]
@@ -85,7 +83,6 @@ def test_batches_of_a_training_that_failed_are_new_again(story: Story) -> None:
 
 
 def test_a_consumer_reads_the_model_from_the_outlets_event(story: Story) -> None:
-    """Where it is, its digest, and the version of the data: of the asset and of what the alias stands for."""
     consumed = json.loads((story.seen / "consumed.json").read_text())
     extra, uri = consumed["asset"]["extra"], f"pvc://models/{story.run_id('after')}.pt"
 

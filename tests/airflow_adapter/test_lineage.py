@@ -1,4 +1,4 @@
-"""Which datasets a training is said to read and write; what the openlineage provider makes of it is tested with it."""
+"""Tests of the datasets that a training reports as inputs and outputs to OpenLineage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ptjob_provider.airflow.lineage import (
     ],
 )
 def test_an_address_is_a_place(uri: str, expected: tuple[str, str]) -> None:
-    """As OpenLineage names datasets; a claim is one of its namespace."""
+    """OpenLineage's dataset naming; a claim belongs to its namespace."""
     assert place_of(uri, "team") == expected
 
 
@@ -47,7 +47,6 @@ def test_inputs_are_inlets_and_what_was_claimed_each_once() -> None:
 
 
 def test_outputs_are_model_and_tfevents() -> None:
-    """With what tells one content from another: the digest, the step, and the names of the scalars."""
     assert outputs_of(model_extra(RESULT)) == [
         LineageDataset(namespace="pvc://team/models", name="7.pt", version="0f", bytes=5),
         LineageDataset(namespace="pvc://team/runs", name="7", version="step 30", fields=["accuracy"]),
@@ -55,7 +54,7 @@ def test_outputs_are_model_and_tfevents() -> None:
 
 
 def test_what_was_not_declared_is_no_output() -> None:
-    """And what is not known of it is left out; many scalars are cut off."""
+    """Unknown facts are left out; long lists of scalars are cut off."""
     tfevents = {**TFEVENTS, "last_step": None, "scalars": {f"s{number}": 0.0 for number in range(1000)}}
 
     (only,) = outputs_of(model_extra({**RESULT, "model": None, "tfevents": tfevents}))

@@ -1,4 +1,4 @@
-"""What the openlineage provider emits about a training: the wheel with its extra, a real run, and a file of events."""
+"""Tests of the openlineage provider's events of a training: the wheel with its extra and a real run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def emitted(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:
-    """Run the DAG twice, first with a training that fails; return the events by task and type."""
+    """Run the DAG twice, first with a failing training; return the events by task and type."""
     folder = tmp_path_factory.mktemp("lineage")
     installed = install(f"{wheel}[airflow,openlineage]", folder / "venv", constraints=CONSTRAINTS)
     transport = {"type": "file", "log_file_path": str(folder / "events"), "append": True}
@@ -48,7 +48,6 @@ def place(dataset: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_inputs_are_the_inlets_and_what_the_run_claimed(emitted: Events, task: str) -> None:
-    """With the version of the data, whether the worker waited or the triggerer."""
     (event,) = emitted[task, "COMPLETE"]
 
     assert [place(dataset) for dataset in event["inputs"]] == ["s3://bucket held-out", "s3://bucket incoming"]
@@ -58,7 +57,6 @@ def test_inputs_are_the_inlets_and_what_the_run_claimed(emitted: Events, task: s
 
 @pytest.mark.parametrize("task", TASKS)
 def test_outputs_are_model_and_tfevents(emitted: Events, task: str) -> None:
-    """Told apart by content; the model's size and the names of the scalars are there."""
     (event,) = emitted[task, "COMPLETE"]
     model, tfevents = event["outputs"]
 
@@ -71,7 +69,7 @@ def test_outputs_are_model_and_tfevents(emitted: Events, task: str) -> None:
 
 
 def test_a_training_that_begins_says_what_it_reads(emitted: Events) -> None:
-    """As far as it is known before: its inlets, and the rendered version."""
+    """At the start only the inlets and the rendered version are known."""
     for event in emitted["in_worker", "START"]:
         (dataset,) = event["inputs"]
         assert place(dataset) == "s3://bucket held-out"
@@ -80,7 +78,7 @@ def test_a_training_that_begins_says_what_it_reads(emitted: Events) -> None:
 
 
 def test_a_training_that_fails_has_no_outputs(emitted: Events) -> None:
-    """What it may have written is nobody's; what it read is told."""
+    """Its inputs are reported; files that it may have written are not."""
     (event,) = emitted["in_worker", "FAIL"]
 
     assert event["outputs"] == []

@@ -1,4 +1,4 @@
-"""What belongs to one event loop: Airflow's triggerer has one, a task that waits in its worker makes its own."""
+"""Tests of values per event loop: the triggerer has one loop, and each task that waits in its worker has its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ptjob_provider.core.shared import OnePerLoop
 
 
 def test_each_loop_has_a_value_of_its_own() -> None:
-    """Made once for each, however often it is asked for."""
     values = OnePerLoop(object)
 
     async def twice() -> tuple[object, object]:

@@ -1,4 +1,4 @@
-"""The maintenance task asks Airflow's supervisor for task instances, and survives what goes wrong with one job."""
+"""Tests of the maintenance task: it reads task states from Airflow and survives errors of single jobs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class CommsThatKnow(FakeComms):
-    """Airflow with these task instances: run → name → state."""
+    """A fake Airflow with these task instances: run → name → state."""
 
     def __init__(self, states: dict[str, dict[str, str | None]]) -> None:
         super().__init__()
         self.states = states
 
     def send(self, message: Any) -> Any:
-        """Answer as Airflow's execution API does: only what was asked for and is there."""
+        """Answer as Airflow's execution API does: only requested task instances that exist."""
         assert isinstance(message, GetTaskStates)
         self.questions.append(message)
         if self.refuses:
@@ -42,7 +42,7 @@ class CommsThatKnow(FakeComms):
 
 
 def with_job(backend: ScriptedBackend, name: str = "digits", *, namespace: str = "team", **ids: Any) -> None:
-    """Have a running job of a task instance."""
+    """Add a running job of a task instance."""
     owner = owner_of(Instance("tests"), StandInTaskInstance(**ids))
     annotations = {"ptjob-provider/owner": owner_annotation(owner, 1)}
     meta = {"namespace": namespace, "labels": {MANAGED_LABEL: "true"}, "annotations": annotations}
@@ -50,13 +50,13 @@ def with_job(backend: ScriptedBackend, name: str = "digits", *, namespace: str =
 
 
 def swept(*namespaces: str, **how: Any) -> list[dict[str, Any]]:
-    """Run the task."""
+    """Execute the maintenance task."""
     return maintenance.stop_orphans(namespaces=namespaces or ["team"], grace=timedelta(), **how)
 
 
 @pytest.fixture
 def airflow() -> Iterator[CommsThatKnow]:
-    """An Airflow without any task instance."""
+    """Return an Airflow without task instances."""
     from airflow.sdk.execution_time.supervisor import set_supervisor_comms  # noqa: PLC0415 - not without Airflow
 
     fake = CommsThatKnow({})
@@ -83,7 +83,7 @@ def test_the_state_is_that_of_the_jobs_own_task_instance(
     states: dict[str, dict[str, str | None]],
     why: str | None,
 ) -> None:
-    """Mapped or not; one that is not there does not wait."""
+    """Mapped or not; a missing task instance does not wait."""
     airflow.states = states
     with_job(backend, **ids)
 
@@ -98,7 +98,7 @@ def test_the_state_is_that_of_the_jobs_own_task_instance(
 def test_a_job_that_could_not_be_followed_is_spared_as_long_as_the_installation_says(
     backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch, grace: str, *, kept: bool
 ) -> None:
-    """A day if it says nothing."""
+    """The default is one day."""
     if grace:
         monkeypatch.setenv("AIRFLOW__PTJOB__ORPHAN_GRACE", grace)
     with_job(backend)
@@ -112,7 +112,7 @@ def test_a_job_that_could_not_be_followed_is_spared_as_long_as_the_installation_
 
 
 def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, airflow: CommsThatKnow) -> None:
-    """The task goes on, and tells of which jobs it could not say."""
+    """The task continues and logs the jobs whose state it could not read."""
     airflow.refuses = True
     with_job(backend)
 
@@ -125,7 +125,6 @@ def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, 
 def test_a_dry_run_stops_nothing_and_says_whose_it_is(
     backend: ScriptedBackend, airflow: CommsThatKnow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Owner and reason are in the log."""
     with_job(backend)
 
     with caplog.at_level(logging.INFO):
@@ -139,7 +138,7 @@ def test_a_dry_run_stops_nothing_and_says_whose_it_is(
 def test_jobs_of_every_namespace_are_judged_by_their_own_tasks(
     backend: ScriptedBackend, airflow: CommsThatKnow, namespaces: tuple[str, str]
 ) -> None:
-    """Also where two of them have the same name; a namespace that is not named is left alone."""
+    """Also for two jobs of the same name; other namespaces are not touched."""
     airflow.states = {"run-1": {"train": "running"}, "run-2": {"train": "failed"}}
     with_job(backend, namespace="team", run_id="run-1")
     with_job(backend, namespace="vision", run_id="run-2")
@@ -156,7 +155,7 @@ def test_jobs_of_every_namespace_are_judged_by_their_own_tasks(
 def test_a_namespace_that_cannot_be_listed_does_not_hide_the_next_one(
     backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are swept, and then the task fails: a maintenance that sees nothing must not look like a success."""
+    """The other namespaces are swept, and then the task fails: an incomplete sweep must not look like a success."""
     with_job(backend, namespace="vision")
     listed = backend.list
 
@@ -165,7 +164,7 @@ def test_a_namespace_that_cannot_be_listed_does_not_hide_the_next_one(
             raise PermissionDenied("list pytorchjobs in team: forbidden", code=403)
         return await listed(kind, namespace, labels)
 
-    monkeypatch.setattr(backend, "list", answered_of_one)  # the script has no word for it
+    monkeypatch.setattr(backend, "list", answered_of_one)  # ScriptedBackend has no setting for it
 
     with pytest.raises(AirflowException, match="list pytorchjobs in team"):
         swept("team", "vision")

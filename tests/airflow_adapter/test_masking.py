@@ -1,4 +1,4 @@
-"""A secret that Airflow knows, and that a program has told in its last words, leaves on no way of ours."""
+"""Tests of secrets in a program's last lines: every text that leaves the provider is masked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fakes import ScriptedBackend
 
-SECRET = "train-12345"  # noqa: S105 - of nobody
+SECRET = "train-12345"  # noqa: S105 - not a real one
 SENSOR = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
 
 
@@ -54,7 +54,7 @@ def _known() -> Iterator[None]:
 
 
 def test_an_event_quotes_last_words_without_the_secret() -> None:
-    """Names and words for programs are left as they are, even if they look like it: the event is still understood."""
+    """Names and enum values are not masked, even if they contain the secret: the event must stay readable."""
     why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", log_tail=(f"token={SECRET}", "the end"), replica=SECRET)
     status = JobStatus(phase=JobPhase.FAILED, message=f"refused {SECRET}")
     failed = [{"replica": SECRET, "message": f"exited with code 1: {SECRET}"}]
@@ -78,13 +78,13 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
 
 
 def test_an_error_is_raised_without_the_secret() -> None:
-    """Callbacks and mails take the exception as it is."""
+    """Callbacks and emails use the exception's text as it is."""
     with pytest.raises(AirflowException, match=r"^\*\*\* does not answer$"), airflow_errors():
         raise ClusterUnavailable(f"{SECRET} does not answer")
 
 
 def test_a_sensor_in_a_worker_fails_without_the_secret(backend: ScriptedBackend) -> None:
-    """Its error quotes the last lines of a job that somebody else submitted."""
+    """The error quotes the last lines of another user's job."""
     job = job_object("digits", "Failed")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
     backend.lines = [log_line(1, f"ValueError: the token is {SECRET}")]
@@ -94,7 +94,7 @@ def test_a_sensor_in_a_worker_fails_without_the_secret(backend: ScriptedBackend)
 
 
 def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: ScriptedBackend) -> None:
-    """Whoever declared them chose their names."""
+    """The user who declared the outputs chose their names."""
     model = {"uri": f"pvc://c/{SECRET}", "claim": "c", "path": SECRET, "container_path": "/data/m.pt"}
     job = job_object("digits", "Succeeded", annotations={**OWNED, OUTPUTS_ANNOTATION: json.dumps({"model": model})})
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
@@ -107,7 +107,7 @@ def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: Sc
 
 
 def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: ScriptedBackend) -> None:
-    """It reads the last lines of the pods of a job that somebody else submitted."""
+    """The sensor reads the last lines of another user's pods."""
     job = job_object("digits", "Succeeded")
     ended = {"exitCode": 1, "reason": "Error", "message": f"no token {SECRET}", "finishedAt": "2026-11-20T10:05:00Z"}
     backend.jobs = {("team", "digits"): job}
@@ -125,7 +125,7 @@ def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: Scr
 def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
     backend: ScriptedBackend, *, deferred: bool
 ) -> None:
-    """A notifier posts it where everybody reads."""
+    """A notifier may post it publicly."""
     ti = StandInTaskInstance()
     given = context(ti)
     submission = submitted(backend, given)
@@ -148,7 +148,7 @@ def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
 
 @pytest.mark.parametrize("error", [ClusterUnavailable(f"no {SECRET}"), RuntimeError(f"no {SECRET}")])
 def test_what_a_task_tells_programs_of_any_other_error_is_without_the_secret(error: Exception) -> None:
-    """The texts of servers and libraries quote what they were given."""
+    """Error texts of servers and libraries quote their input."""
     ti = StandInTaskInstance()
 
     with pytest.raises(type(error)), failure_reported(context(ti), ListLogger()):
@@ -158,7 +158,7 @@ def test_what_a_task_tells_programs_of_any_other_error_is_without_the_secret(err
 
 
 def test_a_key_that_a_program_has_made_is_without_the_secret() -> None:
-    """A scalar's tag is a text of the program."""
+    """The program chooses the tags of its scalars."""
     ti = StandInTaskInstance()
 
     push_result(ti, {"tfevents": {"uri": "pvc://c/logs", "scalars": {f"loss {SECRET}": 1.0}}}, ListLogger())
@@ -168,7 +168,7 @@ def test_a_key_that_a_program_has_made_is_without_the_secret() -> None:
 
 @pytest.mark.parametrize("where", ["env", "worker"])
 def test_a_password_for_the_code_is_masked_from_then_on(where: str) -> None:
-    """A name that fits everybody is not: half of a log would be stars."""
+    """A common user name is not masked: half of a log would be asterisks."""
     env = {"GIT_SYNC_USERNAME": "annalena", "GIT_SYNC_PASSWORD": "tops3cret", "LR": "0.12345"}
     given = {"env": env} if where == "env" else {"worker": {"env": env}}
 

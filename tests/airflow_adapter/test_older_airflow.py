@@ -1,4 +1,4 @@
-"""What stands for parts that an older Airflow lacks; the newest one runs it too, with these parts hidden."""
+"""Tests of replacements for features that older Airflows lack; on the newest Airflow these are hidden."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _older(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide what Airflow 3.1 does not have."""
+    """Hide the features that Airflow 3.1 lacks."""
     monkeypatch.setattr(compat, "_IS_3_3", False)
     monkeypatch.setattr(compat, "HAS_STATE_STORE", False)
     monkeypatch.setattr(compat, "HAS_ON_KILL", False)
@@ -44,7 +44,7 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool = False) -> dict[str, Any]:
-    """Run one try of a task in a process of its own: nothing of the earlier ones is left in Airflow."""
+    """Run one try of a task without stored state of earlier tries."""
     given = context(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     given["task"].retries = retries
     result: dict[str, Any] = operator(wait_for_completion=waits).execute(given)
@@ -78,7 +78,7 @@ def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: Scr
 
 @pytest.mark.usefixtures("comms")
 def test_a_retry_waits_until_its_job_may_be_read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A passing refusal neither ends the task nor starts a second job."""
+    """A temporary refusal neither fails the task nor starts a second job."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     train(1)
     backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
@@ -90,7 +90,7 @@ def test_a_retry_waits_until_its_job_may_be_read(backend: ScriptedBackend, monke
 @pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("condition", [None, "Succeeded", "Failed"])
 def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | None) -> None:
-    """The job has the number of the try that created it, and Airflow that of the last try before the clear."""
+    """The attempt number is that of the try that created the job; Airflow knows the last try before the clear."""
     train(1)
     if condition:
         end_job(backend, condition)
@@ -112,7 +112,7 @@ def test_a_job_that_is_gone_leaves_no_number(backend: ScriptedBackend) -> None:
 async def test_cleanup_deletes_the_job_only_on_a_plain_answer(
     backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
 ) -> None:
-    """It also runs when a triggerer stops, and nothing tells it why."""
+    """`cleanup` also runs when a triggerer stops, and gets no reason."""
     job = job_object("digits", annotations=OWNED)
     backend.jobs["team", "digits"] = job
     comms.state = state
@@ -133,7 +133,7 @@ async def test_cleanup_of_a_sensors_trigger_changes_no_job(backend: ScriptedBack
 
 
 class AirflowWithoutListing(FakeComms):
-    """An Airflow whose Variables can be read one by one."""
+    """A fake Airflow that cannot list its Variables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowWithoutListing]:
 
 
 async def test_the_installations_id_is_found_by_tasks_and_triggers(airflow: AirflowWithoutListing) -> None:
-    """It is a Variable as a newer Airflow lists it, so an upgrade keeps it; one more Variable names it."""
+    """The same Variable as on a newer Airflow, so an upgrade keeps the id; a second Variable holds its key."""
     first = config.read()
 
     assert config.read() == first == await config.read_in_trigger()
@@ -175,7 +175,7 @@ def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: AirflowWithout
 
 
 async def test_a_question_goes_on_when_nobody_waits_for_its_answer() -> None:
-    """The next reader would get the answer."""
+    """A cancelled read would leave its answer to the next reader."""
     may_go_on, has_ended = asyncio.Event(), asyncio.Event()
 
     async def question() -> None:

@@ -1,4 +1,4 @@
-"""The operator maps: its parameters are the job's fields, its templates what a user would template."""
+"""Tests of the operator: its parameters are the job's fields, and its template fields are what users would template."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ spec: {pytorchReplicaSpecs: {Master: {template: {spec: {containers: [{name: pyto
 
 
 def test_the_parameters_are_the_jobs_fields_and_a_few_of_its_own() -> None:
-    """A field that is added to the job cannot be forgotten here."""
+    """A new field of the job cannot be forgotten here."""
     assert set(JOB_FIELDS) | OWN == PARAMETERS
 
 
 def test_every_field_of_the_job_is_a_template() -> None:
-    """So is what leads to the cluster, and what is told of the model."""
+    """So are the arguments that select the cluster and describe the model."""
     way = {"kubernetes_conn_id", "config_file", "cluster_context"}
     assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, *way, "data_version", "git_revision"}
 
@@ -68,7 +68,7 @@ def test_every_field_of_the_job_is_a_template() -> None:
 def test_a_folder_that_is_not_beside_the_dag_is_refused_when_the_dag_is_parsed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its whole path, unless its name is a template; one that is there is packed when the task runs."""
+    """The error has the whole path; a templated name is not checked, and an existing folder is packed at run time."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").touch()
     with DAG("beside", schedule=None) as dag:
@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_beside_the_dag_is_refused_when_the_dag_is_parsed(
 
 @pytest.mark.parametrize("operator", [PyTorchJobOperator, PyTorchJobSensor])
 def test_every_parameter_is_documented_with_its_default(operator: type) -> None:
-    """Where an editor shows it; `scripts/docstrings.py` writes the job's fields."""
+    """Editors show it; `scripts/docstrings.py` writes the job's fields."""
     section = inspect.cleandoc(str(operator.__doc__)).partition("\nArgs:\n")[2]
     entries = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE))
     parameters = set(inspect.signature(operator.__init__).parameters) - {"self", "kwargs"}
@@ -93,7 +93,7 @@ def test_every_parameter_is_documented_with_its_default(operator: type) -> None:
 
 
 def test_the_types_have_the_words_that_are_allowed() -> None:
-    """An editor offers them, a type checker refuses others."""
+    """An editor offers the allowed values, and a type checker refuses others."""
     types = {name: each.annotation for name, each in inspect.signature(PyTorchJobOperator.__init__).parameters.items()}
     words = {each.name: words_of(each) for each in fields(TrainingJob) if words_of(each)} | {"kind": tuple(KINDS)}
 
@@ -104,7 +104,7 @@ def test_the_types_have_the_words_that_are_allowed() -> None:
 
 
 def test_all_that_the_result_has_is_documented() -> None:
-    """Whoever writes the next task reads it in the operator's docstring."""
+    """Authors of downstream tasks read it in the operator's docstring."""
     submission, status = Submission.of(job_object()), JobStatus(phase=JobPhase.SUCCEEDED)
     now = datetime.now(UTC)
     result = build_result(submission, status=status, history=PodHistory(), report=None, diagnosis=None, now=now)
@@ -114,7 +114,7 @@ def test_all_that_the_result_has_is_documented() -> None:
 
 
 def test_no_template_field_is_changed_by_the_constructor() -> None:
-    """Airflow renders what the user gave; anything else would be rendered late or twice."""
+    """Airflow renders the user's value; a changed one would be rendered late or twice."""
     given: dict[str, Any] = {field: f"{{{{ params.{field} }}}}" for field in JOB_FIELDS} | {
         "kubernetes_conn_id": "mine"
     }
@@ -137,7 +137,7 @@ def test_a_manifests_file_is_read_beside_the_dag(tmp_path: Path) -> None:
 
 
 def test_an_argument_that_ends_in_yaml_stays_an_argument(tmp_path: Path) -> None:
-    """Programs take configuration files; those are in the image."""
+    """Programs read configuration files from their image; Airflow must not load them as templates."""
     dag = DAG("training", schedule=None)
     dag.fileloc = str(tmp_path / "training.py")
     task = operator(args=["--config", "train.yaml"], command=["run.yaml"], model="pvc://c/m.yml", dag=dag)
@@ -159,7 +159,7 @@ def test_a_job_without_a_name_is_named_for_its_task(backend: ScriptedBackend, ta
 
 
 def test_the_instances_of_a_mapped_task_have_a_job_each(backend: ScriptedBackend) -> None:
-    """They have one task id and one run id, and differ in their index alone."""
+    """They have the same task id and run id and differ only in their map index."""
     for index in (-1, 0, 1):
         operator(wait_for_completion=False).execute(context(StandInTaskInstance(map_index=index)))
 
@@ -167,7 +167,6 @@ def test_the_instances_of_a_mapped_task_have_a_job_each(backend: ScriptedBackend
 
 
 def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -> None:
-    """The job runs, and which it is can be read by the next task."""
     ti = StandInTaskInstance()
 
     result = operator(namespace="team", wait_for_completion=False).execute(context(ti))
@@ -177,7 +176,6 @@ def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -
 
 
 def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Which job, until when, and with which limits; the XComs are there before."""
     ti = StandInTaskInstance()
     backend.tensorboard_url = "http://10.0.0.7:30131/"
 
@@ -197,7 +195,6 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, com
 
 
 def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A retry that finds its job finished concludes it at once."""
     given = context()
     submitted(backend, given)
     end_job(backend)
@@ -210,7 +207,7 @@ def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend, comm
 def test_a_task_that_was_marked_before_it_defers_leaves_no_job(
     backend: ScriptedBackend, comms: FakeComms, state: str
 ) -> None:
-    """No trigger would ever be there to stop it, and the worker's next heartbeat comes too late."""
+    """No trigger would exist to stop it, and the worker's next heartbeat would be too late."""
     comms.state = state
 
     with pytest.raises(AirflowException, match=f"was deleted: the task is {state}"):
@@ -232,7 +229,7 @@ def test_an_api_server_that_is_away_does_not_keep_a_task_from_deferring(
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
 def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: ScriptedBackend, outcome: Outcome) -> None:
-    """The API server may be away just then; only the tail of the log, which is said, is lost with it."""
+    """The API server may be unavailable; only the rest of the log is lost then, and the log says so."""
     given = context()
     why = Diagnosis.of(Cause.EXIT_CODE, "digits-master-0 exited with code 3")
     event = event_of(submitted(backend, given), outcome, result={"phase": outcome}, diagnosis=why)
@@ -260,7 +257,7 @@ def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: Scripte
 def test_the_author_has_the_last_word_on_a_retry(
     backend: ScriptedBackend, outcome: Outcome, cause: Cause, arguments: dict[str, Any], raised: type[BaseException]
 ) -> None:
-    """`retry_on` and `never_retry_on` win over the verdict; Airflow's own exceptions carry it."""
+    """`retry_on` and `never_retry_on` override the diagnosis, through Airflow's own exceptions."""
     given = context()
     why = Diagnosis.of(cause, "it ended", exception="ConnectionError" if cause is Cause.PYTHON_EXCEPTION else "")
     event = event_of(submitted(backend, given), outcome, diagnosis=why)
@@ -276,7 +273,7 @@ def test_the_author_has_the_last_word_on_a_retry(
 def test_a_trigger_that_failed_leaves_the_job_running(
     backend: ScriptedBackend, max_tries: int, *, has_next: bool, retryable: bool
 ) -> None:
-    """Nothing is wrong with the job; where no next try adopts it, the error says that it runs."""
+    """The job itself is fine; if no next try adopts it, the error says that it is running."""
     given = context(StandInTaskInstance(max_tries=max_tries))
     event = JobEvent(submission=submitted(backend, given), error="the trigger failed: OSError", retryable=retryable)
 
@@ -291,7 +288,6 @@ def test_a_trigger_that_failed_leaves_the_job_running(
 def test_the_resumed_task_never_takes_a_foreign_event_for_a_success(
     backend: ScriptedBackend, event: dict[str, Any] | None
 ) -> None:
-    """It fails, and says where to look."""
     with pytest.raises(AirflowFailException, match="ptjob list"):
         operator().execute_complete(context(), event)
 
@@ -313,7 +309,7 @@ def test_a_template_of_a_wrong_value_fails_without_a_retry_before_anything_start
 
 
 def test_a_wrong_value_marks_the_running_job_of_an_earlier_try(backend: ScriptedBackend) -> None:
-    """No try follows it any more, so the orphan search spares it until a person has decided."""
+    """No further try follows, so the orphan search spares the job until a user decides."""
     given = context()
     submitted(backend, given)
     task = operator(workers="{{ params.wrong }}")
@@ -327,7 +323,6 @@ def test_a_wrong_value_marks_the_running_job_of_an_earlier_try(backend: Scripted
 
 
 def test_a_cluster_that_nothing_leads_to_is_said_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection names a file that is not there."""
     connection = {"conn_type": "kubernetes", "extra": {"kube_config_path": "/nowhere/kubeconfig"}}
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
 

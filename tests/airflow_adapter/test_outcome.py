@@ -1,4 +1,4 @@
-"""What a try tells besides its result or its error: a warning, and XComs for whoever takes care of failures."""
+"""Tests of what a try reports besides its result or error: a warning, and XComs for failure handling."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OUT_OF_MEMORY = {
 
 
 def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> Submission:
-    """Return a job of this task that has ended; a failed one's worker ran out of memory."""
+    """Return an ended job of this task; a failed job's worker ran out of memory."""
     submission = submitted(backend, given, workers=2, **arguments)
     ((key, job),) = backend.jobs.items()
     backend.jobs[key] = job | {"status": job_object(condition=condition)["status"]}
@@ -85,7 +85,6 @@ def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arg
 
 
 def test_a_task_whose_job_failed_while_it_waited_tells_why_for_programs(backend: ScriptedBackend) -> None:
-    """And what the job used until then, measured or not."""
     given = context()
     submission = ended(backend, given, "Failed")
     name = next(name for name, rank in submission.ranks.items() if rank == 1)
@@ -123,7 +122,7 @@ def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(back
 def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
     backend: ScriptedBackend, fields: dict[str, Any], cause: str, message: str
 ) -> None:
-    """The job may have succeeded; what it used is not known."""
+    """The job may have succeeded; its usage is unknown."""
     given = context()
     submission = submitted(backend, given)
     event: dict[str, Any] | None = None
@@ -154,7 +153,6 @@ def test_a_task_that_submits_no_job_tells_why_for_programs(
     *,
     retryable: bool,
 ) -> None:
-    """There is no attempt, and nothing was used."""
     ti = StandInTaskInstance()
     backend.submits = submits
 
@@ -166,7 +164,7 @@ def test_a_task_that_submits_no_job_tells_why_for_programs(
 
 
 def test_a_task_that_is_told_to_stop_tells_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A person has marked it: nobody is at fault."""
+    """A user has marked the task."""
     ti = StandInTaskInstance()
     comms.state = "failed"
 
@@ -181,7 +179,7 @@ def test_a_task_that_is_told_to_stop_tells_so_for_programs(backend: ScriptedBack
 def test_after_a_trigger_that_airflow_could_not_run_the_job_runs_on(
     backend: ScriptedBackend, comms: FakeComms, max_tries: int, *, is_marked: bool
 ) -> None:
-    """`execute_complete` is not called then; after the last try, the job is marked as followed by nothing."""
+    """Airflow does not call `execute_complete` then; after the last try, the job is marked as unfollowed."""
     ti = StandInTaskInstance(max_tries=max_tries)
     given = context(ti)
     submitted(backend, given)
@@ -195,7 +193,7 @@ def test_after_a_trigger_that_airflow_could_not_run_the_job_runs_on(
 
 
 def test_after_an_event_that_is_not_ours_the_job_runs_on(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """It is marked after the last try, although the event does not name it."""
+    """After the last try the job is marked, although the event does not name it."""
     given = context(StandInTaskInstance(max_tries=0))
     submitted(backend, given)
 
@@ -219,7 +217,7 @@ def test_after_an_event_that_is_not_ours_the_job_runs_on(backend: ScriptedBacken
 def test_every_error_has_a_cause_for_programs(
     error: BaseException, cause: str, message: str, *, retryable: bool
 ) -> None:
-    """Also Airflow's own alarm, and what nobody has thought of."""
+    """Also Airflow's own timeout and unexpected errors."""
     ti = StandInTaskInstance()
 
     with pytest.raises(type(error)), failure_reported(context(ti), ListLogger()):
@@ -230,7 +228,7 @@ def test_every_error_has_a_cause_for_programs(
 
 
 def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Airflow tells its own by an exception."""
+    """Airflow implements deferral as an exception."""
     ti = StandInTaskInstance()
 
     with pytest.raises(TaskDeferred):
@@ -240,15 +238,15 @@ def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) ->
 
 
 class StandInThatTakesNothing(StandInTaskInstance):
-    """Airflow's API server is away."""
+    """A task instance whose XCom push fails because the API server is unavailable."""
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Fail."""
+        """Raise an error."""
         raise ConnectionError("the API server is away")
 
 
 def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> None:
-    """The error stays the error, a success a success; the log says so."""
+    """Errors stay errors and successes stay successes; the log has the failure."""
     log = ListLogger()
 
     with pytest.raises(ClusterUnavailable), failure_reported(context(StandInThatTakesNothing()), log):
@@ -262,7 +260,7 @@ def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> 
 
 
 def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(backend: ScriptedBackend) -> None:
-    """A template pulls one value by one key."""
+    """A template can read one value by one key."""
     given = context()
     outputs = {"model": "pvc://c/m.pt", "tfevents": "pvc://c/logs"}
     ended(backend, given, "Succeeded", **outputs)
@@ -284,7 +282,7 @@ def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(
 
 
 def test_a_task_that_is_resumed_tells_them_as_well(backend: ScriptedBackend) -> None:
-    """What the job has not declared has no key."""
+    """Undeclared outputs have no key."""
     given = context()
     result = {"model": {"uri": "pvc://c/m.pt"}, "tfevents": None}
     event = event_of(submitted(backend, given), Outcome.SUCCEEDED, result=result)
@@ -296,7 +294,7 @@ def test_a_task_that_is_resumed_tells_them_as_well(backend: ScriptedBackend) -> 
 
 
 def test_a_training_with_many_scalars_pushes_some_and_says_so() -> None:
-    """Each is a row of Airflow's database; two tags that have the same key have the first one's value."""
+    """Each scalar is a row in Airflow's database; of two tags with the same key, the first one's value is pushed."""
     ti, log = StandInTaskInstance(), ListLogger()
     scalars = {"a b": 1.0, "a/b": 2.0, **{f"layer/{index:03}": float(index) for index in range(MOST_METRICS)}}
 
@@ -322,7 +320,6 @@ def test_the_log_warns_of_a_success_with_a_replica_that_failed(failed: list[dict
 
 
 def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
-    """Of one that failed, and of one that succeeded."""
     lost, done = StandInTaskInstance(), StandInTaskInstance()
     job = job_object("digits", "Failed")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
@@ -339,7 +336,7 @@ def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedB
 
 
 def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBackend) -> None:
-    """Another one has its name by now."""
+    """Another job has its name by now."""
     given = context()
     backend.jobs = {("team", "digits"): job_object("digits")}
     SENSOR.poke(given)
@@ -352,11 +349,11 @@ def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBa
     assert (told["cause"], told["retryable"]) == ("deleted", False)
 
 
-# --- the words
+# --- documentation
 
 
 def test_every_cause_is_documented() -> None:
-    """Whoever routes by cause finds it in docs/reference/airflow.md."""
+    """In docs/reference/airflow.md, for users who route failures by cause."""
     errors = {PTJobError, *all_below(PTJobError), TaskStopped}
     words = {*Cause, *(error.cause for error in errors), *(word for _, word in outcome._CAUSES), "unexpected"}
 
@@ -366,5 +363,5 @@ def test_every_cause_is_documented() -> None:
 
 
 def all_below(kind: type[PTJobError]) -> set[type[PTJobError]]:
-    """Return the classes that are derived from one, and those that are derived from them."""
+    """Return all direct and indirect subclasses."""
     return {each for child in kind.__subclasses__() for each in {child, *all_below(child)}}

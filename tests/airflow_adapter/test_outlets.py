@@ -1,4 +1,4 @@
-"""What the events of a training's outlets say: plain JSON of a bounded size."""
+"""Tests of the extra of a training's outlet events: plain JSON of a bounded size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ REVISION = "9fceb02d0ae598e95dc970b74767f19372d61af8"
 
 
 def test_everything_that_is_known_is_told() -> None:
-    """Where the model is, how good it is, what it was trained on and with, and by which job."""
     extra = model_extra(RESULT, data_version="5-0f", git_revision=REVISION)
 
     assert json.loads(json.dumps(extra)) == extra
@@ -57,7 +56,6 @@ def test_everything_that_is_known_is_told() -> None:
 
 
 def test_what_is_not_known_is_absent() -> None:
-    """No model and no tfevents were declared, and nobody said what the data is."""
     extra = model_extra({**RESULT, "model": None, "tfevents": None})
 
     assert (extra["model"], extra["tfevents"], extra["metrics"]) == (None, None, {})
@@ -68,7 +66,7 @@ def test_what_is_not_known_is_absent() -> None:
     ("tags", "left_out"), [(10, None), (900, ["tfevents.scalars"]), (5000, ["tfevents.scalars", "metrics"])]
 )
 def test_the_extra_is_bounded(tags: int, left_out: list[str] | None) -> None:
-    """However many scalars a training writes; it says what is missing."""
+    """For any number of scalars; the extra says what was left out."""
     scalars = {f"layer/{number:040}/gradient": 0.5 for number in range(tags)}
 
     extra = model_extra({**RESULT, "tfevents": {**TFEVENTS, "scalars": scalars}})
@@ -81,7 +79,7 @@ def test_the_extra_is_bounded(tags: int, left_out: list[str] | None) -> None:
 
 
 def test_an_asset_gets_it_and_an_alias_gets_the_model_as_an_asset() -> None:
-    """Other outlets of the task keep what their own writers say."""
+    """Other outlets of the task keep the extras of their own writers."""
     asset, alias, events = Asset("digits-model"), AssetAlias("digits-models"), OutletEventAccessors()
     events[asset].extra["by"] = "somebody"
     extra = model_extra(RESULT)

@@ -1,4 +1,4 @@
-"""KubernetesPodOperator's names: understood where they mean the same, explained where they mean nothing."""
+"""Tests of KubernetesPodOperator's argument names: accepted with the same meaning, or explained."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ VALUES: dict[str, Any] = {
 
 
 def test_every_name_of_kubernetes_pod_operator_is_understood_or_explained() -> None:
-    """Whoever changes the class of a task is never left with `unexpected argument`."""
+    """A user who replaces KubernetesPodOperator never gets only `unexpected argument`."""
     of_every_operator = {"do_xcom_push"}
 
     assert THEIRS - OURS - UNDERSTOOD - set(INSTEAD) == of_every_operator
 
 
 def test_what_is_explained_is_theirs_and_not_ours() -> None:
-    """A name that they drop, or that we take up, leaves the table."""
+    """A name that they drop, or that we add, must leave the table."""
     assert set(INSTEAD) <= THEIRS
     assert not set(INSTEAD) & (OURS | UNDERSTOOD)
     assert set(ALIASES) <= THEIRS & UNDERSTOOD
@@ -63,7 +63,7 @@ def test_their_start_up_limits_are_ours() -> None:
 
 @pytest.mark.parametrize("both", [{"cmds": ["a"], "command": ["a"]}, {"pod_template_file": "a", "full_pod_spec": {}}])
 def test_a_field_that_is_given_twice_is_refused(both: dict[str, Any]) -> None:
-    """Also with the same value: which of two places is read would be a guess."""
+    """Also with equal values: the choice between two places would be a guess."""
     with pytest.raises(InvalidSpec, match=r"mean the same; give one of them") as error:
         PyTorchJobOperator(task_id="train", **both)
 
@@ -72,7 +72,7 @@ def test_a_field_that_is_given_twice_is_refused(both: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", INSTEAD)
 def test_a_name_that_means_nothing_says_what_to_use_instead(name: str) -> None:
-    """When the DAG is parsed; None, which most of them are by default, asks for nothing."""
+    """At parse time; None, the default of most of them, is accepted."""
     PyTorchJobOperator(task_id="train", image="digits", **{name: None})
 
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_a_name_that_means_nothing_says_what_to_use_instead(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALREADY)
 def test_what_happens_anyway_may_be_asked_for(name: str) -> None:
-    """In the task, in `default_args` and in `partial`; the opposite is refused with a reason."""
+    """In the task, in `default_args` and in `partial`; the opposite value is refused with a reason."""
     asked: dict[str, Any] = {name: ALREADY[name][0]}
 
     with DAG("training", schedule=None, default_args=asked):
@@ -109,7 +109,7 @@ def test_their_names_work_in_default_args(backend: ScriptedBackend) -> None:
 
 
 def test_their_names_work_in_mapped_tasks() -> None:
-    """`partial` and `expand` refuse what no constructor declares."""
+    """`partial` and `expand` refuse names that no constructor declares."""
     with DAG("training", schedule=None) as dag:
         PyTorchJobOperator.partial(task_id="train", image="digits", cmds=["python"]).expand(arguments=[["a"], ["b"]])
 

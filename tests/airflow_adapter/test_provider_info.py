@@ -1,4 +1,4 @@
-"""What Airflow is told about this provider is valid, complete and true."""
+"""Tests of the provider's metadata for Airflow: it is valid, complete and true."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = [each["class-name"] for each in INFO["task-decorators"]] + INFO["extra-l
 
 
 def test_airflow_finds_and_accepts_the_provider() -> None:
-    """Its own manager has read the entry point, and leaves out what its schema does not allow."""
+    """Airflow's own manager has read the entry point and drops fields that its schema does not allow."""
     found = ProvidersManager().providers["ptjob-provider"]
 
     assert found.version == ptjob_provider.__version__
@@ -40,7 +40,7 @@ def test_airflow_finds_and_accepts_the_provider() -> None:
 
 @pytest.mark.parametrize("path", [*sorted(MODULES), *NAMES])
 def test_everything_that_it_lists_can_be_imported(path: str) -> None:
-    """Airflow does so when a DAG file or a page needs it."""
+    """Airflow imports them on demand."""
     assert pkgutil.resolve_name(path)
 
 
@@ -50,7 +50,7 @@ def test_every_page_and_picture_that_it_lists_exists(path: str) -> None:
 
 
 def test_the_connections_form_has_a_field_for_all_that_is_read_of_it() -> None:
-    """The form is the provider cncf.kubernetes'; a second one for the same type would only be warned about."""
+    """The form belongs to the cncf.kubernetes provider; a second form for the same type would only cause a warning."""
     (kubernetes,) = kubernetes_provider_info()["connection-types"]
     source = inspect.getsource(hooks)
     read = set(re.findall(r'_(?:text|switch)\("(\w+)"', source)) | {"kube_config"}
@@ -62,7 +62,7 @@ def test_the_connections_form_has_a_field_for_all_that_is_read_of_it() -> None:
 
 
 def test_airflow_lists_every_option_with_its_default(tmp_path: Path) -> None:
-    """An administrator reads them there; a number is declared as one."""
+    """Administrators read the defaults there; a number is declared as one."""
     command = ["airflow", "config", "list", "--section", "ptjob", "--defaults"]
     command += ["--show-values"] if AIRFLOW >= (3, 2) else []  # older ones always show them
     environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path)}
@@ -77,7 +77,7 @@ def test_airflow_lists_every_option_with_its_default(tmp_path: Path) -> None:
 
 
 def test_every_adapter_module_with_a_public_part_is_listed() -> None:
-    """Nobody adds a sensor that Airflow does not know."""
+    """A new public module cannot be forgotten in the metadata."""
     of_jobs = {f"ptjob_provider.airflow.{name}" for name in KINDS}
     assert of_jobs | {"ptjob_provider.retraining.operators", "ptjob_provider.retraining.triggers"} == MODULES
 
@@ -92,7 +92,7 @@ def test_every_adapter_module_with_a_public_part_is_listed() -> None:
     ],
 )
 def test_a_former_path_leads_to_the_class(former: str, now: str, name: str) -> None:
-    """A trigger's row in Airflow's database has the path of the version that wrote it."""
+    """A trigger's row in Airflow's database has the import path of the version that wrote it."""
     old, new = (importlib.import_module(f"ptjob_provider.{module}") for module in (former, now))
 
     assert getattr(old, name) is getattr(new, name)
@@ -100,7 +100,6 @@ def test_a_former_path_leads_to_the_class(former: str, now: str, name: str) -> N
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_is_documented(name: str) -> None:
-    """With a description, an example or a default, and the version that brought it."""
     option: dict[str, Any] = OPTIONS[name]
 
     assert len(option["description"]) > 20

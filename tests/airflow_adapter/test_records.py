@@ -1,4 +1,4 @@
-"""The limiter of records that all jobs of an event loop share: turns, bursts, a way out that is full."""
+"""Tests of the rate limiter of log records that all jobs of an event loop share: turns, bursts, a full socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ends = tuple[socket.socket, socket.socket]
 
 
 class Job:
-    """Has so many records to write, and notes each under its name."""
+    """A job with this many records to write, which stores its name for each."""
 
     def __init__(self, name: str, records: int, written: list[str]) -> None:
         self.name, self.records, self.written = name, records, written
@@ -35,7 +35,7 @@ class Job:
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The two ends of a way out of this process."""
+    """Return both ends of a socket of this process."""
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     yield ours, theirs
@@ -62,7 +62,7 @@ async def test_below_the_ceiling_nobody_waits() -> None:
 
 
 async def test_a_burst_is_cut_off_where_it_would_stop_the_loop() -> None:
-    """A twentieth of a second's records may come at once, and then as many as the time brings."""
+    """A burst is limited to 0.05 s worth of records; after it, the rate applies."""
     now = [0.0]
     limiter = RateLimiter(100, SupervisorSockets(), clock=lambda: now[0])
 
@@ -74,7 +74,6 @@ async def test_a_burst_is_cut_off_where_it_would_stop_the_loop() -> None:
 
 
 async def test_no_more_records_are_written_than_the_ceiling_allows_and_none_is_lost() -> None:
-    """Whatever number of jobs has something to say."""
     limiter, written = RateLimiter(200, SupervisorSockets()), []
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -89,7 +88,7 @@ async def test_no_more_records_are_written_than_the_ceiling_allows_and_none_is_l
 
 
 async def test_jobs_take_turns_however_much_one_of_them_writes() -> None:
-    """A job with little to say waits for one record of each other, not for all of a loud one's."""
+    """A job with little output waits for one record of each other job, not for all of a loud job's."""
     limiter, written = RateLimiter(1000, SupervisorSockets()), []
 
     limiter.queue(Job("loud", 500, written))
@@ -101,7 +100,7 @@ async def test_jobs_take_turns_however_much_one_of_them_writes() -> None:
 
 
 async def test_a_line_does_not_overtake_those_that_wait() -> None:
-    """Who has a record free waits behind the others as well."""
+    """A line waits behind queued ones, also when the limiter has a record free."""
     limiter, written = RateLimiter(1000, SupervisorSockets()), []
 
     limiter.queue(Job("waits", 1, written))
@@ -124,7 +123,7 @@ async def test_one_timer_serves_all_jobs_and_none_is_left_when_nobody_waits() ->
 
 
 async def test_nothing_is_written_while_the_way_out_is_full(ends: Ends) -> None:
-    """A write would stop the event loop of all jobs until Airflow's supervisor reads."""
+    """A write would block the event loop of all jobs until Airflow's supervisor reads."""
     ours, theirs = ends
     limiter, written = RateLimiter(1000, SupervisorSockets()), []
     fill(ours)
@@ -140,7 +139,7 @@ async def test_nothing_is_written_while_the_way_out_is_full(ends: Ends) -> None:
 
 
 async def test_what_was_written_is_waited_for_until_it_has_left_and_turns_rest_meanwhile(ends: Ends) -> None:
-    """What is still on its way when a trigger's event arrives is lost."""
+    """Airflow drops data that is still in the socket when a trigger's event arrives."""
     ours, theirs = ends
     limiter, written = RateLimiter(1000, SupervisorSockets()), []
     ours.send(b"a record")
@@ -161,7 +160,7 @@ async def test_what_was_written_is_waited_for_until_it_has_left_and_turns_rest_m
 async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(
     ends: Ends, *, while_it_moves: bool
 ) -> None:
-    """The job's end is reported all the same."""
+    """The job's end is reported anyway."""
     ours, _ = ends
     ours.send(b"a record")
 
@@ -169,7 +168,7 @@ async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(
 
 
 async def test_what_leaves_slowly_may_be_waited_for_as_long_as_it_takes() -> None:
-    """A slow triggerer reads a full socket for longer than anybody would wait for one that is stuck."""
+    """A slow triggerer needs longer to read a full socket than the limit for a stuck one."""
     sockets = StandInSocketsThatDrain(5), StandInSocketsThatDrain(5)
 
     assert await RateLimiter(1000, sockets[0]).drain(0.01, while_it_moves=True)
@@ -177,7 +176,7 @@ async def test_what_leaves_slowly_may_be_waited_for_as_long_as_it_takes() -> Non
 
 
 def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) -> None:
-    """Another library's, say; logs go on after a while."""
+    """It may belong to another library; logs continue after a while."""
     ours, _ = ends
     now = [0.0]
     found = SupervisorSockets(clock=lambda: now[0])
@@ -191,7 +190,7 @@ def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) ->
 
 
 def test_a_closed_sockets_number_may_be_somebody_elses(ends: Ends) -> None:
-    """What a connection to the cluster has not sent yet is no log record."""
+    """Unsent data of a connection to the cluster is not a log record."""
     ours, _ = ends
     found = SupervisorSockets()
     ours.send(b"a record")

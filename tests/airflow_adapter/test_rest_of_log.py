@@ -1,4 +1,4 @@
-"""What a resumed task adds to the log: everything that no trigger has told, and nothing twice without a mark."""
+"""Tests of the rest of the log that a resumed task adds: all lines that no trigger has written, and marked repeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptjob_provider.core.run.submit import Submission
 
 
 async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
-    """Return what is added to the log of a job that wrote three lines."""
+    """Return the lines that are added for a job that wrote three lines."""
     backend, logger, task_instance = ScriptedBackend(), ListLogger(), StandInTaskInstance()
     backend.lines = [line(1), line(2), line(3)]
     if kept is not None:
@@ -27,19 +27,19 @@ async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
 
 
 async def test_what_the_trigger_has_vouched_for_is_not_added() -> None:
-    """Whatever was kept on the way."""
+    """The event's cursor wins over the stored one."""
     kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
 
     assert await added(kept, cursor=line(2).cursor, knows_place=True) == ["line 3"]
 
 
 async def test_a_trigger_that_has_read_no_line_leaves_all_of_them() -> None:
-    """It knew that it was the first."""
+    """The event says that the position is known."""
     assert await added(knows_place=True) == ["line 1", "line 2", "line 3"]
 
 
 async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked() -> None:
-    """It may have told more than it had kept."""
+    """The killed trigger may have written more lines than its stored cursor covers."""
     kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
 
     mark, *lines = await added(kept)
@@ -50,5 +50,5 @@ async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked
 
 @pytest.mark.parametrize("kept", [None, {"uid": "u-0", "cursor": line(2).cursor.to_dict(), "is_last": True}])
 async def test_without_a_place_the_log_is_told_from_its_beginning(kept: dict[str, Any] | None) -> None:
-    """Nor is another job's place taken for it."""
+    """The cursor of another job is ignored."""
     assert await added(kept) == ["line 1", "line 2", "line 3"]

@@ -1,4 +1,4 @@
-"""What an author writes in a DAG is the job that the same words are in a pipeline: see `tests/same_fields.py`."""
+"""Test that the same arguments give the same job in a DAG and in a pipeline: see `tests/same_fields.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from same_fields import FIELDS, arguments, expected, rendered
 
 
 def test_every_field_has_a_value_of_its_own() -> None:
-    """A new field is compared, too."""
+    """New fields are compared, too."""
     assert list(FIELDS) == list(JOB_FIELDS)
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_operator_makes_the_same_job(field: str) -> None:
-    """Each field alone, and what it needs."""
     operator = PyTorchJobOperator(task_id="train", **arguments(field))
 
     assert rendered(operator._job()) == expected(field)

@@ -1,4 +1,4 @@
-"""Waiting for somebody else's job: looked at, never touched, and a failed one is never a success."""
+"""Tests of the sensor of other users' jobs: it changes no job, and a failed job is never a success."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ def sensor(**arguments: Any) -> PyTorchJobSensor:
 
 
 def show(backend: ScriptedBackend, job: Manifest | None) -> None:
-    """Let this be the job from now on."""
+    """Set the job that the back-end returns."""
     backend.jobs = {KEY: job} if job else {}
     backend.worlds = [Observation(job=job)]
 
 
 def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> None:
-    """Looking says no, and remembers nothing."""
     given = context()
 
     assert sensor().poke(given) is False
@@ -61,7 +60,7 @@ def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> 
 
 
 def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older job of the same name and another kind is not taken for it."""
+    """An older job of the same name and another kind is not used."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
 
     assert sensor().poke(context()) is False
@@ -70,7 +69,6 @@ def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, mo
 
 @since(3, 3, "a state store of the task")
 def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> None:
-    """Which job it is can be read before it has ended."""
     ti = StandInTaskInstance()
     show(backend, job_object("digits"))
 
@@ -79,7 +77,7 @@ def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> Non
 
 
 def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None:
-    """The next task gets the same value as after an operator, with the outputs where they are."""
+    """The same value as after an operator, with the outputs' locations."""
     show(backend, job_object("digits", "Succeeded", annotations=OURS))
     backend.report = FOUND
 
@@ -99,7 +97,7 @@ def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None
 def test_another_installations_outputs_are_those_that_its_task_has_noted(
     backend: ScriptedBackend, noted: dict[str, str], model: dict[str, Any] | None
 ) -> None:
-    """On a cluster looking starts a pod, and nobody asked us to."""
+    """On a cluster, probing the outputs would start a pod for a job that is not ours."""
     show(backend, job_object("digits", "Succeeded", annotations={**DECLARED, **noted}))
     backend.report = AssertionError("nobody may look")
 
@@ -111,7 +109,7 @@ def test_another_installations_outputs_are_those_that_its_task_has_noted(
 
 @pytest.mark.usefixtures("local")
 def test_on_this_machine_anybodys_outputs_are_looked_at(backend: ScriptedBackend) -> None:
-    """They are files; nothing is started for it."""
+    """They are local files; no pod is needed."""
     show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
     backend.report = FOUND
 
@@ -137,7 +135,7 @@ def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBacken
 
 
 def test_a_job_that_was_there_and_is_gone_is_a_failure(backend: ScriptedBackend) -> None:
-    """Nobody can tell any more whether it had succeeded."""
+    """The job's outcome is unknown."""
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)
@@ -148,7 +146,7 @@ def test_a_job_that_was_there_and_is_gone_is_a_failure(backend: ScriptedBackend)
 
 
 def test_a_job_that_was_replaced_is_a_failure_even_if_the_new_one_succeeded(backend: ScriptedBackend) -> None:
-    """The uid decides, also for a poke in another process: it is kept in the task's state."""
+    """The uid is kept in the task's state, so pokes in other processes compare it as well."""
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)
@@ -159,7 +157,7 @@ def test_a_job_that_was_replaced_is_a_failure_even_if_the_new_one_succeeded(back
 
 
 def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) -> None:
-    """A clear raises max_tries, and what was seen before is history."""
+    """A clear raises `max_tries` and discards what was observed before."""
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)
@@ -175,7 +173,7 @@ def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) ->
 def test_after_a_clear_with_fewer_retries_the_job_that_is_there_counts(
     backend: ScriptedBackend, first: Manifest | None
 ) -> None:
-    """`max_tries` is as before then; what counts is that the end of the job before was told."""
+    """`max_tries` does not change then; what counts is that the previous job's end was reported."""
     given = context(StandInTaskInstance(max_tries=2))
     show(backend, job_object("digits"))
     sensor().poke(given)
@@ -190,7 +188,6 @@ def test_after_a_clear_with_fewer_retries_the_job_that_is_there_counts(
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed", None])
 def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | None) -> None:
-    """Neither patched nor deleted, whatever its end."""
     show(backend, job_object("digits", condition))
 
     with contextlib.suppress(AirflowFailException):
@@ -203,7 +200,7 @@ def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | Non
 def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, condition: str | None
 ) -> None:
-    """Neither a look that says no, nor a job that is gone."""
+    """A refusal means neither "not yet" nor "deleted"."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     given = context()
     show(backend, job_object("digits"))
@@ -215,7 +212,7 @@ def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
 
 
 def test_a_job_that_may_not_be_looked_for_is_an_error_at_once(backend: ScriptedBackend) -> None:
-    """Nobody has seen it yet: the right may be missing for good."""
+    """The job has never been observed: the permission may be missing for good."""
     backend.get_error = PermissionDenied("cannot get pytorchjobs", code=403)
 
     with pytest.raises(AirflowFailException, match="cannot get"):
@@ -223,7 +220,7 @@ def test_a_job_that_may_not_be_looked_for_is_an_error_at_once(backend: ScriptedB
 
 
 def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None:
-    """A job that never comes does not block for ever; soft_fail skips instead."""
+    """With `soft_fail` the task is skipped."""
     with pytest.raises(AirflowSensorTimeout):
         sensor(timeout=0, poke_interval=0).execute(context())
     with pytest.raises(AirflowSkipException):
@@ -231,7 +228,7 @@ def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None
 
 
 def test_a_failed_job_skips_the_task_with_soft_fail(backend: ScriptedBackend) -> None:
-    """Airflow's own meaning of soft_fail."""
+    """The meaning of `soft_fail` is Airflow's."""
     show(backend, job_object("digits", "Failed"))
 
     with pytest.raises(AirflowSkipException):
@@ -239,7 +236,7 @@ def test_a_failed_job_skips_the_task_with_soft_fail(backend: ScriptedBackend) ->
 
 
 def test_a_deferrable_sensor_waits_in_the_triggerer_once_the_job_exists(backend: ScriptedBackend) -> None:
-    """The trigger is told to keep its hands off."""
+    """The trigger's `hands_off` keeps it from deleting the job."""
     show(backend, job_object("digits"))
 
     with pytest.raises(TaskDeferred) as deferred:
@@ -262,7 +259,7 @@ def test_a_deferrable_sensor_waits_in_the_triggerer_once_the_job_exists(backend:
 def test_the_trigger_has_the_time_that_is_left(
     backend: ScriptedBackend, began: str, arguments: dict[str, Any], left: int
 ) -> None:
-    """`timeout` counts from the first look, in whichever process it was; the shorter of two limits ends the wait."""
+    """`timeout` counts from the first poke, in whichever process; the shorter of two limits applies."""
     ti = StandInTaskInstance(**{began: datetime.now(UTC) - timedelta(seconds=100)})  # type: ignore[arg-type]
     show(backend, job_object("digits"))
 
@@ -291,7 +288,7 @@ def test_the_resumed_sensor_returns_the_result(backend: ScriptedBackend) -> None
 def test_a_success_that_was_seen_stays_one_if_the_job_is_gone_a_moment_later(
     backend: ScriptedBackend, instead: Manifest | None
 ) -> None:
-    """A short TTL may remove it before the task is resumed."""
+    """A short TTL may delete the job before the task resumes."""
     show(backend, instead)
 
     result = sensor().execute_complete(context(), SUCCEEDED)
@@ -301,6 +298,6 @@ def test_a_success_that_was_seen_stays_one_if_the_job_is_gone_a_moment_later(
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DELETED])
 def test_the_resumed_sensor_fails_with_the_diagnosis(backend: ScriptedBackend, outcome: Outcome) -> None:
-    """A retry would only see the same job; not even a retryable diagnosis makes one."""
+    """A retry would observe the same job: it does not help, even with a retryable diagnosis."""
     with pytest.raises(AirflowFailException, match="team/digits"):
         sensor().execute_complete(context(), event_of(SUBMISSION, outcome, diagnosis=Diagnosis.unknown()))

@@ -1,4 +1,4 @@
-"""Rank 0's lines in the task's log: each once, in order, in as few records as they come fast."""
+"""Tests of rank 0's lines in the task's log: each once, in order, in few records when they come fast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def logger() -> ListLogger:
 
 @pytest.fixture
 def log(logger: ListLogger) -> TaskLog:
-    """The log that is written to the logger."""
+    """Return a log that writes to the logger."""
     return TaskLog(logger)
 
 
@@ -35,7 +35,7 @@ async def test_a_line_that_comes_alone_is_a_record_at_once(logger: ListLogger, l
 async def test_lines_that_come_fast_are_all_there_once_in_few_records(
     logger: ListLogger, log: TaskLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The logger stops the loop of all jobs with each record."""
+    """Each record blocks the event loop of all jobs."""
     monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", "100")
 
     for number in range(10_000):
@@ -49,7 +49,7 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(
 
 
 async def test_after_its_end_a_log_takes_no_line(logger: ListLogger, log: TaskLog) -> None:
-    """Another triggerer tells the same lines then."""
+    """Another triggerer writes the same lines from then on."""
     log.line(line(0))
     log.close()
 
@@ -61,7 +61,7 @@ async def test_after_its_end_a_log_takes_no_line(logger: ListLogger, log: TaskLo
 
 
 async def test_who_reads_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:
-    """A log of any size takes a bounded part of the memory."""
+    """The memory for a log is bounded."""
     most, text = 0, "x" * 10_000
 
     for number in range(1000):
@@ -75,7 +75,7 @@ async def test_who_reads_too_fast_waits_until_there_is_room(logger: ListLogger, 
 
 
 async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes() -> None:
-    """A reader that has a whole page of lines at hand does not hand it over in one go."""
+    """A reader with a whole page of lines yields to other tasks in between."""
     log, turns = TaskLog(ListLogger()), 0
 
     async def other() -> None:
@@ -94,7 +94,7 @@ async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes(
 
 
 async def test_a_record_belongs_to_the_job_whose_line_it_is_whoever_wakes_it() -> None:
-    """Airflow's logger takes the trigger, and with it the file, from the context."""
+    """Airflow's logger reads the trigger, and so the log file, from the context."""
     job: contextvars.ContextVar[str] = contextvars.ContextVar("job")
     written: list[tuple[str, str]] = []
 
@@ -113,7 +113,7 @@ async def test_a_record_belongs_to_the_job_whose_line_it_is_whoever_wakes_it() -
 
 
 async def test_lines_do_not_wait_for_the_next_one(logger: ListLogger, log: TaskLog) -> None:
-    """The last of a burst appears by itself."""
+    """The last lines of a burst are written after a short delay."""
     for number in range(3):
         log.line(line(number))
 
@@ -125,7 +125,7 @@ async def test_lines_do_not_wait_for_the_next_one(logger: ListLogger, log: TaskL
 async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got(
     logger: ListLogger, log: TaskLog
 ) -> None:
-    """Whoever goes on after it misses nothing."""
+    """A reader that resumes after the cursor misses nothing."""
     for number in range(200):
         log.line(line(number))
     before, said = log.cursor, len(logger.records)
@@ -138,7 +138,7 @@ async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got(
 
 
 async def test_a_long_line_comes_in_pieces_that_can_be_put_together(logger: ListLogger, log: TaskLog) -> None:
-    """Each says that it goes on, and none is longer than a record."""
+    """Each piece but the last ends with a mark, and none is longer than a record."""
     text = "".join(chr(ord("a") + number % 26) for number in range(3 * MAX_RECORD + 5))
 
     log.line(line(0, text[: 2 * MAX_RECORD], continues=True))
@@ -171,7 +171,7 @@ async def test_a_notice_keeps_its_place_between_the_lines(logger: ListLogger, lo
 
 
 async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
-    """A progress bar is no format string."""
+    """A progress bar is not a format string."""
     log.line(line(0, "100% %s %d"))
 
     assert logger.records == ["100% %s %d"]
@@ -182,7 +182,7 @@ def seconds_from_now(seconds: float) -> str:
 
 
 async def test_lines_that_may_be_repeated_are_marked(logger: ListLogger, log: TaskLog) -> None:
-    """The block ends with the first line that nobody but this reader can have told."""
+    """The block ends before the first line that no other process can have written."""
     log.resume_after(None, why_repeated="their last reader was killed")
 
     log.line(line(0, at=seconds_from_now(-5)))
@@ -196,7 +196,7 @@ async def test_lines_that_may_be_repeated_are_marked(logger: ListLogger, log: Ta
 
 
 async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
-    """A frozen machine that wakes tells what it reads then as repeated, once."""
+    """A process that wakes from a freeze marks the next lines as repeated, once."""
     logger, now = ListLogger(), [0.0]
     detector = FreezeDetector(lambda: now[0])
     detector.start()
@@ -216,7 +216,7 @@ async def test_a_process_that_stood_still_marks_what_another_may_have_written() 
 
 
 async def test_a_freeze_before_the_log_began_marks_nothing() -> None:
-    """Whoever went on meanwhile has left a place in the log, and that decides."""
+    """A process that followed the job meanwhile has stored a cursor, which decides."""
     logger, now = ListLogger(), [0.0]
     detector = FreezeDetector(lambda: now[0])
     detector.start()

@@ -1,4 +1,4 @@
-"""Following without a worker: what crosses processes, what is deleted when, and that no line is lost in between."""
+"""Tests of the trigger: data that crosses processes, when a job is deleted, and that no log line is lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def log_of(made: PyTorchJobTrigger) -> list[str]:
 
 
 def show(backend: ScriptedBackend, condition: str | None = None, *, lines: int = 0) -> None:
-    """Let this be the job, and rank 0 have written so many lines; without an end it runs, and its log goes on."""
+    """Set the job and its number of log lines; without a condition it runs and its log continues."""
     backend.lines = [line(number) for number in range(1, lines + 1)]
     backend.jobs[KEY] = job_object("digits", condition)
     pods = [] if condition else [pod_object("digits-master-0", RUNS, "Running")]
@@ -64,7 +64,7 @@ def show(backend: ScriptedBackend, condition: str | None = None, *, lines: int =
 
 
 def store_cursor(comms: FakeComms, number: int, *, is_last: bool, uid: str = "u-1") -> None:
-    """Have the cursor of an earlier run of the trigger in Airflow."""
+    """Store the cursor of an earlier run of the trigger in Airflow."""
     comms.xcoms[CURSOR_KEY] = {"uid": uid, "cursor": line(number).cursor.to_dict(), "is_last": is_last}
 
 
@@ -77,14 +77,14 @@ async def fired(made: PyTorchJobTrigger) -> dict[str, Any]:
 
 
 async def follow(made: PyTorchJobTrigger, *, lines: int) -> None:
-    """Run the trigger until its log has so many lines, and stop it."""
+    """Run the trigger until its log has this many lines, then stop it."""
     async with running(made, lines=lines):
         pass
 
 
 @contextlib.asynccontextmanager
 async def running(made: PyTorchJobTrigger, *, lines: int = 0) -> Any:
-    """Run the trigger as far as its log has so many lines."""
+    """Run the trigger; enter the block once its log has this many lines."""
 
     async def exhaust() -> None:
         async for _ in made.run():
@@ -126,7 +126,7 @@ MORE = {"of_a_newer_version": 1}
 async def test_a_triggers_row_of_another_version_is_followed(
     backend: ScriptedBackend, comms: FakeComms, row: dict[str, Any]
 ) -> None:
-    """Airflow fails the task of a row that cannot be built from, and nobody would decide about its job."""
+    """If a trigger cannot be built from its row, Airflow fails the task, and the job is left without a decision."""
     show(backend, "Succeeded")
 
     told = JobEvent.from_dict(await fired(trigger(**row)))
@@ -135,7 +135,7 @@ async def test_a_triggers_row_of_another_version_is_followed(
 
 
 def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
-    """The triggerer may be upgraded before the workers, or after them."""
+    """The triggerer may be upgraded before or after the workers."""
     status = dict.fromkeys(("created_at", "started_at", "finished_at"))
     conclusion = {
         "outcome": "Succeeded",
@@ -165,7 +165,6 @@ def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBacke
 async def test_the_event_tells_how_the_job_ended(
     backend: ScriptedBackend, comms: FakeComms, condition: str, outcome: Outcome
 ) -> None:
-    """With the last line that the log has, and readable by a process that knows nothing else."""
     show(backend, condition, lines=2)
     made = trigger()
 
@@ -177,7 +176,7 @@ async def test_the_event_tells_how_the_job_ended(
 
 
 async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """`execution_timeout` holds while deferred."""
+    """`execution_timeout` applies while deferred."""
     show(backend)
     backend.log_hangs = False
 
@@ -190,7 +189,6 @@ async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBack
 async def test_an_error_of_ours_is_an_event_that_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, comms: FakeComms
 ) -> None:
-    """There is no such back-end: the resumed task raises that."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "elsewhere")
 
     event = await fired(trigger())
@@ -202,7 +200,7 @@ async def test_an_error_of_ours_is_an_event_that_is_not_retried(
 
 
 async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: FakeComms) -> None:
-    """The resumed task says where to define it; the job goes on for the next try."""
+    """The error says where to define the connection; the job continues for the next try."""
     event = await fired(trigger(kubernetes_conn_id="gpu_cluster"))
 
     with pytest.raises(TriggerFailed, match="'gpu_cluster' is unknown to the triggerer") as error:
@@ -211,7 +209,7 @@ async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: 
 
 
 async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """The job was left as it was, and the next try adopts it."""
+    """The job is not changed, and the next try adopts it."""
     show(backend)
 
     told = JobEvent.from_dict(await fired(trigger(deadline="soon")))
@@ -237,7 +235,7 @@ async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: Scri
 async def test_on_kill_asks_before_it_deletes(
     backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
 ) -> None:
-    """A triggerer that was frozen and replaced calls it although the task is deferred, resumed, or in its next try."""
+    """A frozen and replaced triggerer calls `on_kill` although the task is deferred, resumed, or in its next try."""
     show(backend)
     comms.state = state
 
@@ -253,7 +251,7 @@ async def test_on_kill_asks_before_it_deletes(
 async def test_on_kill_keeps_a_job_that_the_last_try_has_left_running_since_the_deferral(
     backend: ScriptedBackend, comms: FakeComms, deferred_at: str | None, *, kept: bool
 ) -> None:
-    """The task has failed because its job could not be followed: a frozen triggerer takes that for a person's word."""
+    """The task failed because its job could not be followed; a frozen triggerer would take that for a user's action."""
     show(backend)
     backend.jobs[KEY]["metadata"]["annotations"][UNFOLLOWED_ANNOTATION] = "2026-11-20T12:00:00+00:00"
     comms.state = "failed"
@@ -291,7 +289,7 @@ async def test_on_kill_after_the_event_does_nothing(backend: ScriptedBackend, co
 
 
 async def test_on_kill_keeps_its_hands_off_somebody_elses_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A sensor that is marked failed stops nobody's training."""
+    """Marking a sensor as failed must not stop another user's training."""
     show(backend)
     comms.state = "failed"
 
@@ -301,7 +299,6 @@ async def test_on_kill_keeps_its_hands_off_somebody_elses_job(backend: ScriptedB
 
 
 async def test_on_kill_leaves_a_finished_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """There is nothing to stop, and its history may be wanted."""
     show(backend, "Failed")
     comms.state = "failed"
 
@@ -344,7 +341,7 @@ async def test_a_trigger_goes_on_with_the_log_where_an_earlier_run_stopped(
     mark: str,
     lines: list[int],
 ) -> None:
-    """No line is missing; those that the earlier run may have written after its stored cursor are marked."""
+    """No line is missing; lines that the earlier run may have written after its stored cursor are marked."""
     show(backend, "Succeeded", lines=3)
     if stored:
         store_cursor(comms, **stored)
@@ -361,7 +358,7 @@ async def test_a_trigger_goes_on_with_the_log_where_an_earlier_run_stopped(
 async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_has_thrown_away(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """It opens a triggerer's part of the log anew, whatever was in it (3.3.2); the parts of others are still there."""
+    """Airflow 3.3.2 then truncates that triggerer's part of the log; other triggerers' parts remain."""
     show(backend, lines=3)
     store_cursor(comms, 1, is_last=True)
     comms.state = "deferred"
@@ -377,7 +374,7 @@ async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_h
 
 
 async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """So that a later life knows that this one was killed."""
+    """A later run of the trigger can tell from it that this one was killed."""
     show(backend, lines=1)
     records: list[int] = []
     made = trigger()
@@ -394,7 +391,7 @@ async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBacken
 async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_found(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """Killed before it wrote a line, it leaves what the earlier life had kept."""
+    """If it is killed before its first line, the cursor of the earlier run remains."""
     show(backend, lines=3)
     store_cursor(comms, 2, is_last=True)
 
@@ -406,7 +403,7 @@ async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_f
 
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
 async def test_a_job_that_waits_asks_and_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Ten thousand of them wait in queues, and one process answers all questions."""
+    """Ten thousand jobs may wait in queues, and one process answers all requests."""
     show(backend, lines=1)
     backend.worlds = [Observation(job=backend.jobs[KEY])]
     made = trigger()
@@ -420,7 +417,7 @@ async def test_a_job_that_waits_asks_and_writes_nothing(backend: ScriptedBackend
 
 
 async def test_a_trigger_that_waits_owns_no_task_but_the_runners(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Whatever keeps its place in the log begins with the log."""
+    """Tasks that save the cursor start with the log."""
     show(backend)
     backend.worlds = [Observation(job=backend.jobs[KEY])]
     async with running(trigger()):
@@ -431,14 +428,14 @@ async def test_a_trigger_that_waits_owns_no_task_but_the_runners(backend: Script
             await until(lambda: len(backend.waiting) == 2, "the second trigger to wait for its job")
             more = len(asyncio.all_tasks()) - before
 
-    assert more <= 2  # Airflow's own, and the runner's look at the watch
+    assert more <= 2  # the task that runs the trigger, and its wait for the next observation
 
 
 async def test_a_place_is_written_again_only_when_it_has_moved(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that says nothing for hours costs nothing."""
-    monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.1)  # half a minute would show nothing more
+    """A job without output for hours costs no writes."""
+    monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.1)  # 30 s in production
     monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend, lines=2)
 
@@ -451,7 +448,7 @@ async def test_a_place_is_written_again_only_when_it_has_moved(
 
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
 async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Nobody reads answers any more while a triggerer stops; it would be killed after 30 s."""
+    """A triggerer that stops reads no more answers; it would be killed after 30 s."""
     show(backend, lines=1)
     made = trigger()
     await follow(made, lines=1)
@@ -462,7 +459,7 @@ async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(backend: Scr
 
 
 async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """The event has the cursor, and the task may be resumed by now."""
+    """The event contains the cursor, and the task may be resumed by now."""
     show(backend, "Succeeded")
     made = trigger()
     await fired(made)
@@ -476,7 +473,7 @@ async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, 
 def test_a_triggerer_that_stops_before_airflow_has_fetched_the_event_keeps_the_place(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """The next one runs the trigger again, and repeats no line."""
+    """The next triggerer runs the trigger again and repeats no line."""
     show(backend, "Succeeded", lines=2)
     made = trigger()
 
@@ -493,7 +490,7 @@ def test_a_triggerer_that_stops_before_airflow_has_fetched_the_event_keeps_the_p
 async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """A triggerer that was frozen and replaced knows less than the one that took over."""
+    """A frozen and replaced triggerer has an older cursor than its successor."""
     show(backend, lines=1)
     comms.state = "deferred"
     made = trigger()
@@ -507,7 +504,7 @@ async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
 
 
 async def test_an_event_says_whether_its_place_in_the_log_is_known(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A job that never had a log was not asked for; the resumed task looks itself."""
+    """For a job that never had a log the cursor was not requested; the resumed task reads it itself."""
     backend.worlds = [Observation(job=None)]
     never_read = await fired(trigger())
     show(backend, "Succeeded")
@@ -520,7 +517,7 @@ async def test_an_event_says_whether_its_place_in_the_log_is_known(backend: Scri
 async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_lines_only(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """The job is followed all the same, and the log says that it may repeat itself."""
+    """The job is followed anyway, and the log says that lines may be repeated."""
     show(backend, "Succeeded", lines=2)
     comms.refuses = True
     made = trigger()
@@ -536,7 +533,7 @@ async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_line
 async def test_a_trigger_that_was_just_made_does_not_wait_for_airflows_answer(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """A fresh triggerer's API takes seconds to answer the first question; the log is live meanwhile."""
+    """The API of a new triggerer takes seconds for its first answer; log lines appear meanwhile."""
     show(backend, lines=1)
     comms.hangs = True
     made = trigger(deferred_at=datetime.now(UTC).isoformat())
@@ -549,7 +546,7 @@ async def test_a_trigger_that_was_just_made_does_not_wait_for_airflows_answer(
 async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """Lines that an earlier triggerer had told are in the log twice, and the log says up to where."""
+    """Lines that an earlier triggerer wrote are in the log twice, and the log says up to which time."""
     show(backend, lines=2)
     store_cursor(comms, 1, is_last=True)
     made = trigger(deferred_at=datetime.now(UTC).isoformat())
@@ -563,7 +560,7 @@ async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
 async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """A try that ended left it, and the task goes on with the next job."""
+    """An ended try left the cursor, and the task continues with the next job."""
     show(backend, lines=2)
     store_cursor(comms, 1, is_last=True, uid="u-0")
     made = trigger(deferred_at=datetime.now(UTC).isoformat())
@@ -577,11 +574,11 @@ async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
 async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow drops what is on its way when the event comes, and a slow triggerer takes long to read it."""
+    """Airflow drops unsent records when the event arrives, and a slow triggerer takes long to read them."""
     sockets = StandInSocketsThatDrain(5)
     limiter = RateLimiter(1000, sockets)
     monkeypatch.setattr("ptjob_provider.airflow.triggers.rate_limiters", SimpleNamespace(get=lambda: limiter))
-    monkeypatch.setattr("ptjob_provider.airflow.triggers._ARRIVAL", 0.01)  # seconds would show nothing more
+    monkeypatch.setattr("ptjob_provider.airflow.triggers._ARRIVAL", 0.01)  # 5 s in production
     show(backend, "Succeeded")
 
     await fired(trigger())
@@ -592,11 +589,11 @@ async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
 async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow fails a task that is queued again before the end of its worker was seen, which takes it up to 5 s.
+    """Airflow fails a task that is queued again before its worker's end is recorded, which takes up to 5 s.
 
-    The worker has more to do after it has deferred: a trigger that is picked up late waits no less.
+    The worker still has work to do after it defers: a trigger that starts late waits just as long.
     """
-    monkeypatch.setattr("ptjob_provider.airflow.triggers.SHORTEST", 1.0)  # seven seconds would show nothing more
+    monkeypatch.setattr("ptjob_provider.airflow.triggers.SHORTEST", 1.0)  # 7 s in production
     show(backend, "Succeeded")
     deferred_at, began = datetime.now(UTC) - timedelta(seconds=0.8), time.monotonic()
 
@@ -618,7 +615,7 @@ async def test_a_trigger_that_another_triggerer_takes_over_later_waits_for_no_wo
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time of the clock that tells whether this process was frozen."""
+    """Return the time of the freeze detector's clock."""
     now = [0.0]
     monkeypatch.setattr(cursor_store, "FreezeDetector", lambda: FreezeDetector(lambda: now[0]))
     return now
@@ -627,9 +624,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_an_answer_that_takes_long_is_no_standstill(
     backend: ScriptedBackend, comms: FakeComms, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow may take longer to keep the cursor than a standstill lasts; this process lives all the same.
+    """Airflow may need longer to store the cursor than the limit for a freeze, while this process is alive.
 
-    The detector's clock goes on with the event loop, a hundred times as fast: a machine that stands still stops both.
+    The detector's clock advances with the event loop, a hundred times as fast: a frozen machine stops both.
     """
     monkeypatch.setattr(cursor_store, "CHECK_INTERVAL", 0.05)
     show(backend, lines=20)
@@ -653,7 +650,7 @@ async def test_an_answer_that_takes_long_is_no_standstill(
 async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
     backend: ScriptedBackend, comms: FakeComms, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it knows is older, and the heir's lines would be repeated without a mark."""
+    """Its cursor is older, and lines of its successor would be repeated without a mark."""
     monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.5)
     monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend, lines=39)
@@ -670,7 +667,7 @@ async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
 async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_cursor_as_well(
     backend: ScriptedBackend, comms: FakeComms, now: list[float]
 ) -> None:
-    """Its end may come before Airflow tells it that another has its triggers."""
+    """It may stop before Airflow reports that another triggerer has its triggers."""
     show(backend, lines=1)
     made = trigger()
 
@@ -685,7 +682,7 @@ async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_curso
 async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
-    """Airflow runs one in two triggerers now and then (apache/airflow#37180)."""
+    """Airflow sometimes runs a trigger in two triggerers (apache/airflow#37180)."""
     show(backend, lines=5)
     first, second = trigger(), trigger()
     told = [asyncio.create_task(fired(each)) for each in (first, second)]

@@ -1,4 +1,4 @@
-"""What of a trigger is in Airflow's database, for another triggerer, and for another version of the provider."""
+"""Tests of a trigger's row in Airflow's database: read by another triggerer and by another version of the provider."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 
 
 def test_every_argument_of_a_trigger_reaches_the_next_triggerer() -> None:
-    """As JSON; each has another value here than its default."""
+    """As JSON; each argument has a value other than its default here."""
     given = {
         "submission": {"ref": {}},
         "kubernetes_conn_id": "other",
@@ -32,7 +32,7 @@ def test_every_argument_of_a_trigger_reaches_the_next_triggerer() -> None:
 
 
 def test_a_triggers_row_of_an_older_version_means_what_it_meant_then() -> None:
-    """It has no word for what came later: the job is its task's own, without a deadline, and ends with its replicas."""
+    """It lacks later arguments: the job belongs to the task, has no deadline, and ends with its replicas."""
     _, row = PyTorchJobTrigger(submission={}).serialize()
 
     expected = {"deadline": None, "limits": {}, "keep_running_pods": False, "hands_off": False, "deferred_at": None}

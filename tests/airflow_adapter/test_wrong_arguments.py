@@ -1,4 +1,4 @@
-"""Mistakes in a DAG file are found when it is parsed: each is refused by argument, value, what is allowed."""
+"""Tests of mistakes in a DAG file that are found at parse time: the error names argument, value and allowed values."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ADDRESS = "allowed: pvc://claim/path"
 ALWAYS = "or left out"
 
 MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
-    # arguments, the path that is named, the value, what is allowed, the nearest name
-    # (of the job's fields only some: tests/core/test_spec.py has all)
+    # arguments, path in the error, value, allowed values, nearest name
+    # (only some of the job's fields: tests/core/test_spec.py has all)
     ({"wrkers": 2}, "wrkers", "2", "no such argument", "workers"),
     ({"retrys": 3}, "retrys", "3", "no such argument", "retries"),
     ({"frobnicate": 3}, "frobnicate", "3", "no such argument: its documentation lists all", ""),
@@ -62,7 +62,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
 
 
 def message(operator: type[BaseOperator], **arguments: Any) -> str:
-    """Return what the author of a DAG reads."""
+    """Return the error message."""
     with pytest.raises((ValueError, TypeError)) as refused:
         operator(task_id="train", **arguments)
     return str(refused.value)
@@ -70,7 +70,6 @@ def message(operator: type[BaseOperator], **arguments: Any) -> str:
 
 @pytest.mark.parametrize(("given", "path", "value", "allowed", "close"), MISTAKES)
 def test_a_mistake_is_named(given: dict[str, Any], path: str, value: str, allowed: str, close: str) -> None:
-    """The argument first, then its value, what is allowed and, where it is a name, the nearest one."""
     said = message(PyTorchJobOperator, **{**IMAGE, **given})
 
     assert said.startswith(f"{path}: {value}")
@@ -79,7 +78,7 @@ def test_a_mistake_is_named(given: dict[str, Any], path: str, value: str, allowe
 
 
 def test_a_field_that_the_installations_kind_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the place that names the kind; a task's own kind, or its manifest's, goes before it."""
+    """With the source of the kind; a task's own kind, or its manifest's, wins over the setting."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
 
     said = message(PyTorchJobOperator, **IMAGE, restart_policy="Never")
@@ -108,7 +107,7 @@ def test_a_mistake_of_the_sensor_is_named(given: dict[str, Any], path: str, allo
 
 @pytest.mark.parametrize(("given", "said"), [({"wrkers": 2}, "did you mean workers?"), ({"workers": 0}, "^workers: 0")])
 def test_a_mistake_of_the_decorator_is_named(given: dict[str, Any], said: str) -> None:
-    """A function that trains takes the operator's arguments."""
+    """A decorated function accepts the operator's arguments."""
 
     def trains() -> None: ...
 
@@ -133,12 +132,10 @@ def test_a_mistake_of_the_decorator_is_named(given: dict[str, Any], said: str) -
     ],
 )
 def test_what_a_template_or_a_file_decides_is_checked_when_the_task_runs(given: dict[str, Any]) -> None:
-    """A DAG with such a task is parsed."""
     assert PyTorchJobOperator(task_id="train", **{**IMAGE, **given}).task_id == "train"
 
 
 def test_what_another_task_returns_is_checked_when_the_task_runs() -> None:
-    """Alone, in a list and in a map."""
     with DAG("training", schedule=None):
         first = PyTorchJobOperator(task_id="first", **IMAGE)
         seen: Any = first.output
@@ -150,7 +147,7 @@ def test_what_another_task_returns_is_checked_when_the_task_runs() -> None:
 
 
 def test_a_dags_own_marks_of_templates_count() -> None:
-    """`[[ … ]]`, where its author has chosen that."""
+    """`[[ … ]]`, where the DAG's author has chosen these."""
     marks = {"variable_start_string": "[[", "variable_end_string": "]]"}
 
     with DAG("training", schedule=None, jinja_environment_kwargs=marks):
@@ -158,7 +155,7 @@ def test_a_dags_own_marks_of_templates_count() -> None:
 
 
 def test_an_instance_of_a_mapped_task_is_checked_when_it_runs() -> None:
-    """Where its error is not retried, and is in the XCom `diagnosis`."""
+    """Its error is not retried and is in the XCom `diagnosis`."""
     with DAG("training", schedule=None) as dag:
         PyTorchJobOperator.partial(task_id="train", **IMAGE).expand(workers=[1, 0])
     mapped: Any = dag.task_dict["train"]

@@ -1,4 +1,4 @@
-"""Runs a watcher as a triggerer does: with Airflow's own runner, and a stand-in for its store of values."""
+"""Run a watcher as a triggerer does: with Airflow's own runner and a fake asset state store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = 7
 
 
 class StandInStore:
-    """Airflow's store of assets' values, in memory: what one of its accessors does over the triggerer's socket."""
+    """A fake asset state store in memory, with the methods of Airflow's accessor."""
 
     def __init__(self, *names: str) -> None:
         self._by_name = {name: StandInAccessor() for name in names or ("incoming",)}
@@ -32,7 +32,7 @@ class StandInStore:
 
 
 class StandInAccessor:
-    """The values of one asset."""
+    """The stored values of one asset."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -55,7 +55,7 @@ class StandInAccessor:
 
 
 class Triggerer:
-    """Runs one watcher with Airflow's own runner; we play the supervisor, which stores its events, or does not."""
+    """Run one watcher with Airflow's own runner; this class is the supervisor and stores its events, or does not."""
 
     def __init__(self, trigger: ArrivalTrigger, store: StandInStore | None, *, stores_events: bool = True) -> None:
         self.trigger = trigger
@@ -67,7 +67,7 @@ class Triggerer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Triggerer]:
-        """Run it; at the end it is killed."""
+        """Run the watcher; it is killed at the end."""
         tasks = [asyncio.create_task(each) for each in (self._runner.run_trigger(ID, self.trigger), self._supervise())]
         try:
             yield self
@@ -78,18 +78,18 @@ class Triggerer:
             await self._runner._shared_streams.stop_all()
 
     async def until(self, count: int) -> list[str]:
-        """Return the ids once that many batches were announced."""
+        """Wait until this many batches are announced and return their ids."""
         await until(lambda: len(self.ids) >= count)
         return self.ids
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all batches that were announced, in order."""
+        """The ids of all announced batches, in order."""
         return [batch["id"] for event in self.events for batch in event["batches"]]
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of all announced batches."""
         return [text.rpartition("@")[0] for text in self.ids]
 
     async def _supervise(self) -> None:
