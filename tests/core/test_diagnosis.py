@@ -24,6 +24,8 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis, deleted, diagnose, o
 from ptjob_provider.core.history import ContainerKind, PodHistory, Removal, Restarts, WaitKind
 from ptjob_provider.core.outputs.contract import OutputProblem
 
+REMOVAL = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
+
 
 class TestRoot:
     def test_a_reason_that_comes_within_a_minute_beats_a_lost_connection(self) -> None:
@@ -123,15 +125,8 @@ class TestRoot:
         assert found.summary.startswith("its replicas failed up to the backoff limit; the job says: Job x has failed")
 
     def test_a_job_that_says_nothing_is_said_to_say_nothing(self) -> None:
-        """Nothing is invented."""
         assert "does not say why" in judged().summary
         assert Diagnosis.unknown().retryable
-
-    def test_a_sidecar_alone_can_be_the_cause(self) -> None:
-        """A pod fails with any of its containers."""
-        found = judged(end(code=1, container="proxy", kind=ContainerKind.SIDECAR))
-
-        assert found.summary == f"{WORKER} (rank 1) sidecar container proxy exited with code 1"
 
     def test_a_longer_log_beats_the_record(self) -> None:
         """Where the log can still be read it says more than the kubelet's 2 KiB."""
@@ -216,41 +211,10 @@ class TestRoot:
 
         assert found.log_tail == ()
 
-    def test_a_removed_pod_is_the_cause_of_what_only_followed(self) -> None:
-        """Who deletes a pod breaks the others' connections; the operator fails the job before anything has ended."""
-        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
-
-        alone = judged(removals=(removal,))
-        followed = judged(
-            end(MASTER, at=12, message=LOST),
-            end(WORKER, 143, at=11, pod_uid="w", message="epoch 1", stopped=True),
-            removals=(removal,),
-        )
-
-        assert alone.summary == f"{WORKER} (rank 1) was stopped: its pod was deleted, and not by the job's operator"
-        assert (followed.replica, followed.cause, followed.retryable) == (WORKER, Cause.TERMINATED, True)
-        assert (followed.collateral, followed.log_tail) == ((MASTER,), ("epoch 1",))
-
-    def test_a_pod_that_says_why_it_is_removed_is_believed(self) -> None:
-        """A program that ignores SIGTERM is still there when the job has failed already."""
-        removal = Removal(
-            replica=WORKER,
-            pod_uid="w",
-            requested_at=TEN_SECONDS_LATER,
-            disruption="PreemptionByScheduler: to make room",
-        )
-
-        found = judged(removals=(removal,))
-
-        assert (found.cause, found.retryable) == (Cause.PREEMPTED, True)
-        assert found.summary == f"{WORKER} (rank 1) was preempted (PreemptionByScheduler): to make room"
-
     def test_of_two_removals_in_one_second_the_one_that_says_why_counts(self) -> None:
         """The operator deletes the others in the same second, and its word on that may not have come yet."""
-        swept = Removal(replica=MASTER, pod_uid="m", requested_at=TEN_SECONDS_LATER)
-        evicted = Removal(
-            replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER, disruption="EvictionByEvictionAPI: drained"
-        )
+        swept = replace(REMOVAL, replica=MASTER, pod_uid="m")
+        evicted = replace(REMOVAL, disruption="EvictionByEvictionAPI: drained")
 
         found = judged(removals=(swept, evicted))
 
@@ -258,20 +222,17 @@ class TestRoot:
 
     def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
         """Neither what raised by itself nor what lost its connection before."""
-        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
-
-        raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(removal,))
-        before = judged(end(MASTER, at=5, message=LOST), removals=(removal,))
+        raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(REMOVAL,))
+        before = judged(end(MASTER, at=5, message=LOST), removals=(REMOVAL,))
 
         assert (raised.cause, before.cause) == (Cause.PYTHON_EXCEPTION, Cause.CONNECTION_LOST)
 
     def test_a_kill_after_the_first_removal_is_a_consequence(self) -> None:
         """The operator deletes the others when one pod was deleted, and PyTorch as PID 1 ignores SIGTERM."""
-        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
         stopped = end(WORKER, 137, at=12, pod_uid="w", message="epoch 1", stopped=True)
 
-        killed = judged(end(MASTER, 137, at=12), stopped, removals=(removal,))
-        silent = judged(end(MASTER, 1, at=12), stopped, removals=(removal,))
+        killed = judged(end(MASTER, 137, at=12), stopped, removals=(REMOVAL,))
+        silent = judged(end(MASTER, 1, at=12), stopped, removals=(REMOVAL,))
 
         assert killed.summary == f"{WORKER} (rank 1) was stopped: its pod was deleted, and not by the job's operator"
         assert (killed.collateral, killed.log_tail) == ((MASTER,), ("epoch 1",))
@@ -279,10 +240,8 @@ class TestRoot:
 
     def test_a_kill_before_the_first_removal_is_the_cause(self) -> None:
         """Nor does a removal explain an exit code that the program has chosen."""
-        removal = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
-
-        killed = judged(end(MASTER, 137, at=10), removals=(removal,))
-        chosen = judged(end(MASTER, 3, at=12), removals=(removal,))
+        killed = judged(end(MASTER, 137, at=10), removals=(REMOVAL,))
+        chosen = judged(end(MASTER, 3, at=12), removals=(REMOVAL,))
 
         assert [(one.replica, one.cause) for one in (killed, chosen)] == [
             (MASTER, Cause.KILLED),
@@ -291,10 +250,10 @@ class TestRoot:
 
     def test_a_kill_after_the_job_has_failed_follows_from_a_removal_that_was_seen_late(self) -> None:
         """Of a pod that was gone at the next look nobody knows when its deletion was asked for."""
-        removal = Removal(replica=WORKER, pod_uid="w", requested_at=NOW + timedelta(seconds=14))
         status = replace(FAILED, finished_at=TEN_SECONDS_LATER)
+        late = replace(REMOVAL, requested_at=NOW + timedelta(seconds=14))
 
-        found = judged(end(MASTER, 137, at=12), status=status, removals=(removal,))
+        found = judged(end(MASTER, 137, at=12), status=status, removals=(late,))
 
         assert (found.replica, found.cause) == (WORKER, Cause.TERMINATED)
 
@@ -339,7 +298,6 @@ class TestRoot:
         assert (found.cause, found.replica) == (Cause.INIT, WORKER)
 
     def test_a_replica_of_unknown_rank_goes_by_its_name(self) -> None:
-        """A pod that the manifest does not know is named, without a rank."""
         found = diagnose(record_of(end("stranger", 3)), FAILED, ranks=RANKS)
 
         assert found.summary == "stranger exited with code 3"
@@ -389,7 +347,7 @@ class TestReport:
         init = end(WORKER, 137, at=61, container="init-pytorch", kind=ContainerKind.INIT, stopped=True)
 
         found = judged(end(MASTER, 127), init)
-        lost = judged(init, removals=(Removal(replica=MASTER, pod_uid="u", requested_at=NOW),))
+        lost = judged(init, removals=(replace(REMOVAL, replica=MASTER),))
 
         assert (found.replica, found.collateral, found.unstarted) == (MASTER, (WORKER,), (WORKER,))
         assert found.report(REF).splitlines()[1] == lost.report(REF).splitlines()[1] == "worker-0 had not started."
@@ -426,7 +384,6 @@ class TestReport:
         assert judged(status=limited).summary == "it was active longer than its active deadline (30 s)"
 
     def test_many_replicas_at_a_deadline_are_counted(self) -> None:
-        """Three names and a number."""
         ranks = {f"w{number}": number for number in range(5)}
 
         found = timed_out(PodHistory(running=tuple(ranks)), ranks=ranks)

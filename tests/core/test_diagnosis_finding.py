@@ -4,18 +4,19 @@ from typing import Any
 
 import pytest
 
-from ends import (
-    LOST,
-    NAME_ERROR,
-    VALUE_ERROR,
-    end,
-    judged,
-)
+from ends import LOST, NAME_ERROR, VALUE_ERROR, end, judged
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, last_lines
 from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.in_pod import unpack_code
 from rows import each_row
+
+KEY_ERROR = VALUE_ERROR.replace("Value", "Key")
+
+
+def raising(error: str) -> str:
+    """Return a log that ends with the exception."""
+    return VALUE_ERROR.replace("ValueError: bad batch", error)
 
 
 class TestFinding:
@@ -35,11 +36,7 @@ class TestFinding:
                 Cause.PROGRAM_MISSING,
                 False,
             ),
-            (
-                {"code": 130, "message": VALUE_ERROR.replace("ValueError: bad batch", "KeyboardInterrupt")},
-                "terminated",
-                True,
-            ),
+            ({"code": 130, "message": raising("KeyboardInterrupt")}, Cause.TERMINATED, True),
             ({"code": 137, "reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, False),
             ({"code": 137, "message": VALUE_ERROR}, Cause.KILLED, True),
             ({"code": 137, "message": "slurmstepd: error: Detected 1 oom_kill event"}, Cause.OUT_OF_MEMORY, False),
@@ -66,10 +63,7 @@ class TestFinding:
         [
             {"code": 2, "message": "/opt/bin/python3: can't open file '/workspace/train.py': [Errno 2] No such file"},
             {"code": 1, "message": "python: No module named mnist.train"},
-            {
-                "code": 1,
-                "message": VALUE_ERROR.replace("ValueError: bad batch", "ModuleNotFoundError: No module named 'n'"),
-            },
+            {"code": 1, "message": raising("ModuleNotFoundError: No module named 'n'")},
             {
                 "code": 128,
                 "reason": "StartError",
@@ -90,7 +84,7 @@ class TestFinding:
 
         def missing(path: str) -> Diagnosis:
             error = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
-            return judged(end(code=1, message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+            return judged(end(code=1, message=raising(error)))
 
         assert missing(path).resolution.startswith("Correct the path; if the file lies beside the program, add code=")
         assert missing(path).retryable is retryable
@@ -122,17 +116,13 @@ class TestFinding:
     )
     def test_some_exceptions_give_more_away(self, error: str, cause: Cause, *, retryable: bool) -> None:
         """A server or a GPU at fault may be another one the next time."""
-        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+        found = judged(end(message=raising(error)))
 
         assert (found.cause, found.retryable) == (cause, retryable)
 
     @pytest.mark.parametrize(
         "first",
-        [
-            VALUE_ERROR.replace("ValueError: bad batch", "TimeoutError: slow"),
-            VALUE_ERROR.replace("ValueError: bad batch", "requests.exceptions.HTTPError: 503 Server Error: Slow Down"),
-            LOST,
-        ],
+        [raising("TimeoutError: slow"), raising("requests.exceptions.HTTPError: 503 Server Error: Slow Down"), LOST],
     )
     def test_a_bug_that_a_lost_server_brought_to_light_is_retried(self, first: str) -> None:
         """The branch that handles an exception is wrong, but nobody would have come there without it."""
@@ -152,7 +142,7 @@ class TestFinding:
     )
     def test_the_further_lines_of_an_exception_tell_as_well(self, error: str, *, retryable: bool) -> None:
         """What comes after an empty line is not its text any more."""
-        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+        found = judged(end(message=raising(error)))
 
         assert found.retryable is retryable
 
@@ -171,10 +161,7 @@ class TestFinding:
         launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."
         pip = launcher.replace("'train.py'", "'-m', 'pip', 'install', 'timm'")
 
-        retried = [
-            judged(end(message=NAME_ERROR + VALUE_ERROR.replace("ValueError: bad batch", last))).retryable
-            for last in (launcher, pip)
-        ]
+        retried = [judged(end(message=NAME_ERROR + raising(last))).retryable for last in (launcher, pip)]
 
         assert retried == [False, True]
 
@@ -192,7 +179,7 @@ class TestFinding:
         """The batch is not at fault where the process asked for and held less than half of the GPU."""
         error = f"torch.OutOfMemoryError: CUDA out of memory. {text}"
 
-        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+        found = judged(end(message=raising(error)))
 
         assert (found.cause, found.retryable) == (Cause.GPU_OUT_OF_MEMORY, retryable)
 
@@ -231,31 +218,26 @@ class TestFinding:
 
 
 class TestTail:
-    def test_the_last_exception_of_a_chain_comes_last(self) -> None:
-        """That is the one that ended the program."""
-        lines = f"{VALUE_ERROR}\nThe above exception was the direct cause:\n\n{VALUE_ERROR.replace('Value', 'Key')}"
-
-        assert last_lines.python_errors(lines.split("\n")) == ("ValueError: bad batch", "KeyError: bad batch")
-
-    def test_a_traceback_without_its_head_is_one(self) -> None:
-        """2 KiB may begin in its middle."""
-        assert last_lines.python_errors(VALUE_ERROR.splitlines()[1:]) == ("ValueError: bad batch",)
-
-    def test_an_exception_that_python_ignored_is_no_reason(self) -> None:
-        """Destructors complain after the exception that ended the program."""
-        lines = f"{VALUE_ERROR}Exception ignored in: <function Pool.__del__>\n{VALUE_ERROR.replace('Value', 'Type')}"
-
-        assert last_lines.python_errors(lines.splitlines()) == ("ValueError: bad batch",)
-
-    def test_a_traceback_that_other_output_cut_in_pieces_still_has_its_last_line(self) -> None:
-        """Several processes write into one log."""
-        lines = ["Traceback (most recent call last):", "loss 0.3", '  File "a.py", line 1', "loss 0,2", "KeyError: 3"]
-
-        assert last_lines.python_errors(lines) == ("KeyError: 3",)
-
-    def test_a_line_that_only_looks_like_an_exception_is_none(self) -> None:
-        """Without a traceback it is a log line."""
-        assert last_lines.python_errors(["ValueError: caught and logged"]) == ()
+    @pytest.mark.parametrize(
+        ("log", "errors"),
+        [
+            (
+                f"{VALUE_ERROR}\nThe above exception was the direct cause:\n\n{KEY_ERROR}",
+                ("ValueError: bad batch", "KeyError: bad batch"),
+            ),
+            (VALUE_ERROR.partition("\n")[2], ("ValueError: bad batch",)),
+            (f"{VALUE_ERROR}Exception ignored in: <function Pool.__del__>\n{KEY_ERROR}", ("ValueError: bad batch",)),
+            (
+                'Traceback (most recent call last):\nloss 0.3\n  File "a.py", line 1\nloss 0,2\nKeyError: 3',
+                ("KeyError: 3",),
+            ),
+            ("ValueError: caught and logged", ()),
+        ],
+        ids=["a chain", "2 KiB without the head", "ignored in a destructor", "cut by another process", "no traceback"],
+    )
+    def test_a_log_has_the_exceptions_of_its_tracebacks(self, log: str, errors: tuple[str, ...]) -> None:
+        """The last one of a chain is the one that ended the program."""
+        assert last_lines.python_errors(log.splitlines()) == errors
 
     @pytest.mark.parametrize("text", ["{", "{}", '{"message": 3}', '{"message": {}}'])
     def test_json_that_is_no_error_file_is_skipped(self, text: str) -> None:
@@ -292,7 +274,6 @@ class TestTail:
         assert last_lines.runtime_error(message) == told
 
     def test_a_long_text_is_cut(self) -> None:
-        """A sentence is one line of bounded length."""
         assert last_lines.clip("a\n" * 400, 9) == "a a a a …"
 
 

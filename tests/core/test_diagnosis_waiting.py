@@ -31,6 +31,12 @@ def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more:
     return ending(record, status, now=now, limits=limits or Limits(), ranks=RANKS)
 
 
+def ended(seconds: float, *waits: Waiting, **more: Any) -> Diagnosis:
+    found = after(seconds, *waits, **more)
+    assert found is not None, "the job is not ended"
+    return found
+
+
 class TestEnding:
     def test_a_job_that_has_ended_is_not_ended_again(self) -> None:
         """The operator's verdict stands."""
@@ -46,11 +52,8 @@ class TestEnding:
         ],
     )
     def test_a_wait_ends_at_its_limit_and_not_before(self, kind: WaitKind, limits: Limits, seconds: float) -> None:
-        """The table of waits and their limits."""
-        before, then = (after(at, wait(kind), limits=limits) for at in (seconds - 1, seconds))
-
-        assert before is None
-        assert then is not None
+        assert after(seconds - 1, wait(kind), limits=limits) is None
+        assert after(seconds, wait(kind), limits=limits) is not None
 
     @each_row("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
     def test_without_limits_nothing_but_the_impossible_is_ended(self, kind: WaitKind) -> None:
@@ -85,8 +88,7 @@ class TestEnding:
         assert after(1e9, *waits, status=status, queued_since=NOW) is None
         assert after(9, *waits, status=status, queued_since=NOW, limits=limited) is None
         assert after(1e9, *waits, status=status, limits=limited) is None
-        found = after(10, *waits, status=status, queued_since=NOW, limits=limited)
-        assert found is not None
+        found = ended(10, *waits, status=status, queued_since=NOW, limits=limited)
         assert (found.cause, found.retryable, text in found.summary) == (cause, True, True)
 
     def test_a_job_that_runs_is_not_without_pods_because_none_is_seen(self) -> None:
@@ -95,30 +97,16 @@ class TestEnding:
 
         assert after(1e9, status=running, queued_since=NOW, limits=Limits(queue_timeout=10)) is None
 
-    def test_a_job_that_no_operator_has_seen_is_not_in_a_queue(self) -> None:
-        """Its object has no status at all: whoever looks at queues looks at the wrong place."""
-        untouched = JobStatus(phase=JobPhase.PENDING, is_taken_up=False)
-
-        found = after(60, status=untouched, queued_since=NOW, limits=Limits(queue_timeout=60))
-
-        assert found is not None
-        assert found.summary == "no operator has taken it up within 1 min"
-        assert "controller" in found.resolution
-        assert "no operator has taken the job up" in waiting_reason(PodHistory(), untouched, replicas=1, rank0=MASTER)
-        assert waiting_reason(PodHistory(), WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; no pods were made yet"
-
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)
         failed, hopeless = (end(run=5, message=message) for message in (VALUE_ERROR, NAME_ERROR))
 
-        looping = after(0, restart_counts=(counts,), terminations=(failed,))
-        in_vain = after(0, restart_counts=(counts,), terminations=(hopeless,))
+        looping = ended(0, restart_counts=(counts,), terminations=(failed,))
+        in_vain = ended(0, restart_counts=(counts,), terminations=(hopeless,))
         running = after(0, restart_counts=(counts,), terminations=(end(run=4),))
         below = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(replace(counts, settled=1),))
 
-        assert looping is not None
-        assert in_vain is not None
         assert (looping.cause, looping.retryable, in_vain.retryable) == (Cause.CRASH_LOOP, True, False)
         assert " and was restarted 5 times: ValueError: bad batch" in looping.summary
         assert (running, below) == (None, None)
@@ -127,33 +115,16 @@ class TestEnding:
         """The kubelet's word and the count suffice."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=7)
 
-        found = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(counts,))
+        found = ended(0, wait(WaitKind.CRASH_LOOP), restart_counts=(counts,))
 
-        assert found is not None
         assert found.summary == "its containers were restarted 7 times"
-
-    @pytest.mark.parametrize(
-        ("message", "cause"),
-        [
-            ('violates PodSecurity "restricted:latest"', Cause.FORBIDDEN),
-            ('serviceaccount "trainer" not found', Cause.CONFIG),
-            ("no PriorityClass with name urgent was found", Cause.CONFIG),
-        ],
-    )
-    def test_what_a_namespace_does_not_allow_is_not_retried(self, message: str, cause: Cause) -> None:
-        """Its rules and what is missing there are the same the next time."""
-        found = after(1200, wait(WaitKind.FORBIDDEN, message=message))
-
-        assert found is not None
-        assert (found.cause, found.retryable) == (cause, False)
 
     def test_the_wait_that_says_most_is_told_and_the_others_counted(self) -> None:
         """One replica's reason usually is all replicas' reason."""
         stuck = wait(WaitKind.STUCK, reason="RunContainerError", message="device busy")
 
-        found = after(1200, wait(WaitKind.STARTING, MASTER), stuck)
+        found = ended(1200, wait(WaitKind.STARTING, MASTER), stuck)
 
-        assert found is not None
         assert found.cause is Cause.CANNOT_START
         assert (
             found.summary
@@ -164,9 +135,8 @@ class TestEnding:
         """The scheduler says both as "0/1 nodes are available"; the one is the same the next time."""
         missing = wait(WaitKind.QUEUED, message='0/1 nodes are available: persistentvolumeclaim "data" not found.')
 
-        found = after(10, missing, queued_since=NOW, limits=Limits(queue_timeout=10))
+        found = ended(10, missing, queued_since=NOW, limits=Limits(queue_timeout=10))
 
-        assert found is not None
         assert (found.cause, found.retryable) == (Cause.CONFIG, False)
 
 
@@ -174,32 +144,6 @@ SIZE = "0/1 nodes are available: 1 Insufficient memory."
 
 
 class TestOutlook:
-    @each_row(
-        ("waits", "said"),
-        [
-            ([], ""),
-            ([wait(WaitKind.STARTING)], "; given up after 20 min (start timeout)"),
-            (
-                [wait(WaitKind.STUCK, reason="CreateContainerConfigError", message='secret "wandb" not found')],
-                ". Create what is missing (the job then goes on by itself), or submit it again with the right name;",
-            ),
-            ([wait(WaitKind.PULLING), wait(WaitKind.INIT, MASTER)], "; there is no time limit"),
-            (
-                [wait(WaitKind.QUEUED, message=SIZE)],
-                ". Ask for less or free a node (ptjob top shows what there is); there is no time limit",
-            ),
-            ([wait(WaitKind.QUEUED, message="1 node(s) were unschedulable.")], "; there is no time limit"),
-            ([wait(WaitKind.CRASH_LOOP)], "; given up after 5 restarts in a row"),
-            ([wait(WaitKind.SIDECAR)], "; given up after 5 min (sidecar timeout)"),
-            ([wait(WaitKind.BROKEN, reason="InvalidImageName")], ". See whether the registry can be reached from the"),
-        ],
-    )
-    def test_a_wait_says_what_to_do_and_when_it_is_given_up(self, waits: list[Waiting], said: str) -> None:
-        """As the error has it later, when nothing can be done any more."""
-        found = outlook(PodHistory(waiting=tuple(waits)), limits=Limits())
-
-        assert found.startswith(said) if said else found == ""
-
     def test_a_deadline_that_comes_first_ends_the_wait(self) -> None:
         """Nobody is told 20 minutes of which only five are left."""
         late, soon = (NOW + timedelta(minutes=minutes) for minutes in (30, 5))
@@ -219,7 +163,6 @@ class TestOutlook:
         assert outlook(PodHistory(queued_since=NOW), limits=None) == ""
 
     def test_without_a_limit_a_crash_loop_goes_on(self) -> None:
-        """As with `crash_loop_limit=None`."""
         looping = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),))
 
         assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; there is no time limit"
@@ -238,7 +181,6 @@ class TestWaitingNotice:
 
 class TestWaitingReason:
     def test_a_job_that_runs_or_has_ended_waits_for_nothing(self) -> None:
-        """Nothing is said when there is nothing to say."""
         both = PodHistory(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
 
         assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER) == ""
@@ -282,34 +224,28 @@ class TestWaitingReason:
 
         assert said.startswith(f"{WORKER} exited with code 3; {WORKER}, digits-worker-1 were started again after")
 
-    def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
-        """One pod was deleted and is not there again yet."""
-        record = PodHistory(running=(MASTER,), placed=(MASTER,))
-
-        assert waiting_reason(record, WAITING, replicas=2, rank0=MASTER) == "1 of 2 placed"
-
-    def test_replicas_with_one_reason_share_it(self) -> None:
-        """Seven pods without a GPU are one sentence."""
-        waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
-
-        assert (
-            waiting_reason(PodHistory(waiting=waits), WAITING, replicas=8, rank0=MASTER)
-            == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
-        )
-
-    def test_a_refusal_without_a_name_has_no_name(self) -> None:
-        """An admission webhook did not say which pod it refused."""
-        record = PodHistory(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
-
-        assert waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; not created: denied"
-
-    def test_a_wait_without_any_word_is_a_start(self) -> None:
-        """The kubelet may give no reason."""
-        record = PodHistory(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
-
-        assert (
-            waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == f"0 of 1 running; {WORKER}: is being started"
-        )
+    @pytest.mark.parametrize(
+        ("record", "replicas", "reason"),
+        [
+            (PodHistory(running=(MASTER,), placed=(MASTER,)), 2, "1 of 2 placed"),
+            (
+                PodHistory(waiting=tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))),
+                8,
+                "0 of 8 placed; w0, w1, w2, 4 more: no GPU",
+            ),
+            (PodHistory(), 1, "0 of 1 placed; no pods were made yet"),
+            (
+                PodHistory(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,)),
+                1,
+                f"0 of 1 running; {WORKER}: is being started",
+            ),
+        ],
+        ids=["a pod that is not there again", "one reason for all", "no pods", "no reason given"],
+    )
+    def test_replicas_that_wait_are_counted_and_named_with_their_reason(
+        self, record: PodHistory, replicas: int, reason: str
+    ) -> None:
+        assert waiting_reason(record, WAITING, replicas=replicas, rank0=MASTER) == reason
 
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
         """Not the kubelet's back-off, which changes by itself."""
