@@ -62,11 +62,8 @@ def test_an_event_may_be_about_something_else(extra: Any) -> None:
         ({"bytes": "12"}, "batch.bytes"),
         ({"bytes": True}, "batch.bytes"),
         ({"bytes": 2**63}, r"batch.bytes: 9223372036854775808 is not allowed; allowed: a whole number from 0 to 2\^53"),
-        ({"files": 2**63}, "batch.files"),
         ({"modified": "m" * 41}, "batch.modified"),
-        ({"modified": 7}, "batch.modified"),
         ({"modified": "2026\0"}, r"batch.modified: '2026\\x00' is not allowed"),
-        ({"id": "b1\0"}, "batch.id"),
         ({"uri": "s3://in/\udcff"}, r"batch.uri: 's3://in/\\udcff' is not allowed"),
     ],
 )
@@ -80,7 +77,6 @@ def test_what_is_no_batch_is_told_by_its_field_beside_the_others(change: dict[st
 
 
 def test_a_batch_that_is_no_map_is_told() -> None:
-    """As well."""
     assert batches_of({"batches": ["b1"]}) == ([], ["batch: 'b1' is not allowed; allowed: a map with id and uri"])
 
 
@@ -94,7 +90,6 @@ def test_sums_of_sizes_stay_numbers_that_every_reader_keeps() -> None:
 
 
 def test_a_batch_is_json_and_back() -> None:
-    """Nothing is lost on the way."""
     assert Batch.from_dict(json.loads(json.dumps(Batch(**FIELDS).to_dict()))) == Batch(**FIELDS)
 
 
@@ -122,13 +117,11 @@ def test_a_batch_is_json_and_back() -> None:
 def test_how_a_run_stands_with_its_batches(
     *, training: list[str], is_going: bool | None, reported: bool, expected: ReservationState
 ) -> None:
-    """The table of `reservation_state`."""
     assert reservation_state(training, is_going=is_going, reported=reported) is expected
 
 
 @given(training=st.lists(st.sampled_from(STATES), max_size=4), is_going=st.booleans(), reported=st.booleans())
 def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], is_going: bool, reported: bool) -> None:
-    """Whatever the states are."""
     state = reservation_state(training, is_going=is_going, reported=reported)
 
     if state is ReservationState.FREE:
@@ -148,7 +141,6 @@ def test_a_run_gets_more_only_before_its_training(state: str) -> None:
 
 
 def test_what_a_training_is_told() -> None:
-    """Places in the order of arrival, and counts."""
     told = Handover(earlier=[batch(1), batch(2)], new=[batch(3), batch(4, size=None)]).to_dict()
 
     assert json.loads(json.dumps(told)) == told
@@ -203,7 +195,6 @@ def test_an_address_with_a_comma_is_not_joined() -> None:
 
 
 def test_the_manifest_has_a_line_for_each_batch() -> None:
-    """As it lies there, and whether it is new."""
     handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b")])
 
     lines = [json.loads(line) for line in manifest_lines(handover)]
