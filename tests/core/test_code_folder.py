@@ -19,7 +19,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
-from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, with_pieces, writable_claims
+from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob import template_of
 from ptjob_provider.core.local import LocalBackend, LocalConfig
@@ -193,23 +193,6 @@ def test_a_large_folder_is_in_several_secrets(folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "pod" / "noise").read_bytes() == (folder / "noise").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
-def test_a_job_mounts_all_secrets_of_its_folder(folder: Path, kind: str) -> None:
-    """In one volume, and a user's own volumes stay."""
-    (folder / "noise").write_bytes(os.urandom(900_000))
-    own = {"name": "own", "secret": {"secretName": "digits-code"}}
-    rendered = render(job_of(folder, kind=kind, volumes=[own]))
-    secrets = in_pieces(secret_of(job_of(folder, kind=kind)))
-
-    manifest = with_pieces(rendered.manifest, secrets)
-
-    (pod,) = pods(replace(rendered, manifest=manifest))
-    names = [each["secret"]["name"] for each in archive_volume(pod)["projected"]["sources"]]
-    assert names == [each["metadata"]["name"] for each in secrets]
-    assert len(names) == 2
-    assert own in pod["volumes"]
-
-
 def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) -> None:
     """The same files are the same job, in every attempt; another line is another one."""
     first, again = render(job_of(folder)), render(job_of(folder), attempt=2)
@@ -217,22 +200,6 @@ def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) ->
 
     assert first.spec_hash == again.spec_hash
     assert render(job_of(folder)).spec_hash != first.spec_hash
-
-
-def test_the_commit_of_the_folder_is_told_and_whether_it_was_changed(folder: Path) -> None:
-    """In the job's annotation, from which every result has it."""
-    git = ["git", "-C", str(folder), "-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *words], check=True)
-    clean = code_of(job_of(folder)).code_revision
-    (folder / "train.py").write_text("print('changed')\n")
-
-    assert (len(clean["commit"]), clean["dirty"]) == (40, False)
-    assert {**code_of(job_of(folder)).code_revision, "digest": ""} == {
-        "commit": clean["commit"],
-        "dirty": True,
-        "digest": "",
-    }
 
 
 async def test_a_folder_that_is_too_large_for_this_machine_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -332,7 +299,6 @@ def test_the_program_becomes_the_training_in_the_folder(folder: Path, tmp_path: 
 
 @pytest.mark.parametrize(("digest", "words"), [("0" * 64, "another version of the code"), (None, "Not a directory")])
 def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: str | None, words: str) -> None:
-    """In one line: another archive than the job's, a place that cannot be written."""
     program = delivered(job := job_of(folder), tmp_path / "volume")
     sys_argv = [digest or code_of(job).digest, str(folder / "train.py" / "x")]
 

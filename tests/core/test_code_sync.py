@@ -99,6 +99,25 @@ def secret(folder: Path, ssh: Ssh, *, key: str = "ssh-privatekey") -> dict[str, 
     }
 
 
+def with_part_at(folder: Path, repository: Repository, url: str) -> Path:
+    """Return a folder that holds the repository with its sub-module at another address."""
+    work, own = folder / "work", folder / "own"
+    code_servers.git(folder, "clone", "--quiet", str(repository.path), str(work))
+    (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {url}\n')
+    code_servers.git(work, "commit", "--quiet", "--all", "--message", "Move the part")
+    code_servers.git(folder, "clone", "--quiet", "--bare", str(work), str(own / "mnist.git"))
+    return own
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Return a file of somebody else beside the root."""
+    file = tmp_path / "elsewhere" / "data.csv"
+    file.parent.mkdir()
+    file.write_text("1,2\n")
+    return file
+
+
 @pytest.mark.parametrize("names", [("GIT_SYNC_REPO", "GIT_SYNC_DEST"), ("GITSYNC_REPO", "GITSYNC_LINK")])
 def test_the_default_branch_comes_with_its_sub_module(
     names: tuple[str, str], repository: Repository, url: str, tmp_path: Path
@@ -128,7 +147,6 @@ def test_the_default_branch_comes_with_its_sub_module(
 def test_what_is_asked_for_is_checked_out(
     settings: dict[str, str], revision: str, repository: Repository, url: str, tmp_path: Path
 ) -> None:
-    """A branch, a tag, a commit by its whole name or the beginning of it."""
     commits = {"first": repository.revisions["first"], "first short": repository.revisions["first"][:9]}
 
     found = sync(tmp_path, GIT_SYNC_REPO=url, **{name: commits.get(text, text) for name, text in settings.items()})
@@ -174,13 +192,8 @@ def test_a_sub_module_that_recommends_a_shallow_clone_comes_from_a_server_that_r
     dumb_url: str, repository: Repository, tmp_path: Path
 ) -> None:
     """The word of `.gitmodules` would make git ask for a part of the history again."""
-    work = tmp_path / "work"
-    code_servers.git(tmp_path, "clone", "--quiet", str(repository.path), str(work))
     part = dumb_url.replace("mnist.git", "part.git")
-    (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {part}\n\tshallow = true\n')
-    code_servers.git(work, "commit", "--quiet", "--all", "--message", "Recommend it")
-    code_servers.git(tmp_path, "clone", "--quiet", "--bare", str(work), str(tmp_path / "own" / "mnist.git"))
-    with code_servers.http(tmp_path / "own") as own:
+    with code_servers.http(with_part_at(tmp_path, repository, f"{part}\n\tshallow = true")) as own:
         found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git")
 
     assert (found.code, found.part) == (0, True), found.said
@@ -214,12 +227,7 @@ def test_a_password_is_for_its_own_server_alone(
     repository: Repository, private_url: str, url: str, tmp_path: Path
 ) -> None:
     """A sub-module on another server that asks for a password gets none."""
-    work = tmp_path / "work"
-    code_servers.git(tmp_path, "clone", "--quiet", str(repository.path), str(work))
-    (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {private_url}\n')
-    code_servers.git(work, "commit", "--quiet", "--all", "--message", "Move the part")
-    code_servers.git(tmp_path, "clone", "--quiet", "--bare", str(work), str(tmp_path / "own" / "mnist.git"))
-    with code_servers.http(tmp_path / "own", private=True) as own:
+    with code_servers.http(with_part_at(tmp_path, repository, private_url), private=True) as own:
         found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git", GIT_SYNC_USERNAME=USER, GIT_SYNC_PASSWORD=PASSWORD)
 
     assert found.code == 1
@@ -249,11 +257,8 @@ def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: st
 
 @pytest.mark.parametrize("name", ["GIT_SYNC_DEST", "GITSYNC_LINK"])
 @pytest.mark.parametrize("place", ["ELSEWHERE", "../elsewhere", "mnist/../../elsewhere", "..", ".", "below/mnist"])
-def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: str, tmp_path: Path) -> None:
+def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: str, kept: Path, tmp_path: Path) -> None:
     """Any other place is refused before a file of it is touched."""
-    kept = tmp_path / "elsewhere" / "data.csv"
-    kept.parent.mkdir()
-    kept.write_text("1,2\n")
     beside = tmp_path / "code" / "beside"
     beside.mkdir(parents=True)
 
@@ -268,11 +273,8 @@ def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: s
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:9/..", "http://127.0.0.1:9/...git", "git@127.0.0.1:.", "git@127.0.0.1:../"]
 )
-def test_an_address_that_names_no_folder_is_refused(address: str, tmp_path: Path) -> None:
+def test_an_address_that_names_no_folder_is_refused(address: str, kept: Path, tmp_path: Path) -> None:
     """The code's folder has its name: `..` would be the folder that holds the root."""
-    kept = tmp_path / "data.csv"
-    kept.write_text("1,2\n")
-
     found = sync(tmp_path, GIT_SYNC_REPO=address)
 
     assert found.code == 1, found.said
@@ -280,11 +282,8 @@ def test_an_address_that_names_no_folder_is_refused(address: str, tmp_path: Path
     assert kept.read_text() == "1,2\n"
 
 
-def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, tmp_path: Path) -> None:
+def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, kept: Path, tmp_path: Path) -> None:
     """What it leads to belongs to somebody else; a file in that place is in the way of nothing either."""
-    kept = tmp_path / "elsewhere" / "data.csv"
-    kept.parent.mkdir()
-    kept.write_text("1,2\n")
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "mnist").symlink_to(kept.parent)
     (tmp_path / "code" / "file").write_text("")
@@ -332,7 +331,6 @@ def test_a_repository_is_fetched_by_a_key(ssh: Ssh, repository: Repository, tmp_
 
 
 def test_a_host_that_nobody_knows_gets_nothing(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
-    """Unless that is asked for in as many words."""
     named = {"GIT_SYNC_REPO": ssh.url(repository.path), **secret(tmp_path, ssh)}
     Path(named["GIT_SSH_KNOWN_HOSTS_FILE"]).unlink()
 
@@ -356,7 +354,6 @@ def test_a_key_that_the_server_does_not_take_is_said(ssh: Ssh, repository: Repos
 
 
 def test_a_folder_is_fetched_by_rsync(tmp_path: Path) -> None:
-    """From a daemon, with and without a password; into a folder of its name."""
     served = folder_to_serve(tmp_path)
     for name in ("open", "private"):
         (tmp_path / name).mkdir()
@@ -377,7 +374,6 @@ def test_a_folder_is_fetched_by_rsync(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ssh server at its usual port is root's")
 def test_a_folder_is_fetched_by_rsync_over_ssh(tmp_path: Path) -> None:
-    """With the Secret's key, from the host that it knows."""
     served = folder_to_serve(tmp_path)
     with code_servers.ssh(tmp_path / "server", Net("127.0.0.22"), port=22) as server:
         source = f"{server.user}@{server.address}:{served}/mnist"
@@ -403,7 +399,6 @@ def test_a_missing_program_is_named(tmp_path: Path, url: str) -> None:
 
 
 def test_what_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    """A server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         limit = {"GIT_SYNC_TIMEOUT": "", "GITSYNC_SYNC_TIMEOUT": "1s"}

@@ -56,7 +56,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_arrive_at_their_places(folder: Path, tmp_path: Path) -> None:
-    """With their content, and who may run them; links stay links."""
     (folder / "net" / "link.py").symlink_to("../train.py")
     (folder / "absolute.py").symlink_to(folder / "net" / "größe.py")
 
@@ -101,7 +100,6 @@ def test_the_same_files_make_the_same_archive(folder: Path, tmp_path: Path) -> N
     ],
 )
 def test_a_change_makes_another_name(tmp_path: Path, change: Any) -> None:
-    """Of content, of names, of who may run it."""
     made = write(tmp_path / str(id(change)), {"train.py": "import net\n"})
     before = packed(made)[0].digest
 
@@ -149,7 +147,6 @@ def test_ignore_files_above_count_in_a_repository_only(folder: Path) -> None:
 
 
 def test_version_control_and_caches_stay_behind(folder: Path) -> None:
-    """Without a word; a virtual environment with one."""
     paths = [".git/HEAD", "net/__pycache__/a.pyc", ".ipynb_checkpoints/a", ".mypy_cache/a", "venv/pyvenv.cfg"]
     write(folder, dict.fromkeys(paths, ""))
 
@@ -165,7 +162,6 @@ def test_version_control_and_caches_stay_behind(folder: Path) -> None:
         (".envrc", "export TOKEN=1"),
         ("conf/prod.env", "TOKEN=1"),
         ("conf/prod.env.local", "TOKEN=1"),
-        (".envrc", "export TOKEN=1"),
         (".docker/config.json", "{}"),
         ("secrets.yaml", "token: 1"),
         (".aws/credentials", "[default]"),
@@ -193,7 +189,6 @@ def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: 
 
 
 def test_what_only_looks_like_a_credential_travels(folder: Path) -> None:
-    """Examples, public keys and certificates, and code about keys."""
     paths = [".env.example", "prod.env.example", "secrets.py", "ca.pem", "credentials/__init__.py", "id_rsa.pub"]
     paths.append("net/key.py")
     write(folder, {**dict.fromkeys(paths, "-----BEGIN CERTIFICATE-----"), "net/key.py": f"KEY = '''{KEY}'''"})
@@ -301,7 +296,6 @@ def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, mon
 
 
 def test_a_folder_that_is_too_large_is_refused_with_what_is_largest(folder: Path) -> None:
-    """By entries of the folder; nothing is written."""
     write(folder, {"data/a.bin": "a" * 3_000_000, "data/b.bin": "b" * 1_000_000, "model.pt": "m" * 2_000_000})
     archive = io.BytesIO()
 
@@ -317,7 +311,6 @@ def test_a_folder_that_is_too_large_is_refused_with_what_is_largest(folder: Path
 
 
 def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
-    """So is one that does not exist, and a file."""
     (tmp_path / "empty" / "empty").mkdir(parents=True)
     write(tmp_path, {"file": ""})
 
@@ -390,7 +383,6 @@ def test_the_commit_of_a_checkout_is_known_and_whether_it_is_dirty(folder: Path,
 
 
 def test_without_git_there_is_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not needed otherwise."""
     monkeypatch.setenv("PATH", str(folder))
 
     assert revision_of(folder) == {"commit": None, "dirty": None}

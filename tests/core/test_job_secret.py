@@ -14,6 +14,9 @@ from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="uid-1")
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code-x"}, "stringData": {"k": "v"}}
+META = {"name": "digits", "namespace": "team"}
+JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": META}
+MADE = (201, {**JOB, "metadata": {**META, "uid": "uid-1"}})
 TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "taken"})
 
 
@@ -30,14 +33,12 @@ async def test_a_secret_is_made_and_never_read(answer: object) -> None:
 
 async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
     """Its pods would wait for the Secret for ever, and the error says that nothing was started."""
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"}}
-    made = (201, {**job, "metadata": {**job["metadata"], "uid": "uid-1"}})
     denied = 'admission webhook "policy.example" denied the request: no Secrets here'
     refused = (403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": denied})
 
-    async with stand_in_api_server(made, (201, {}), refused) as server:
+    async with stand_in_api_server(MADE, (201, {}), refused) as server:
         with pytest.raises(InvalidSpec, match="no Secrets here"):
-            await KubernetesBackend(server.config()).submit(job, secret=SECRET)
+            await KubernetesBackend(server.config()).submit(JOB, secret=SECRET)
 
     assert server.requests[-1].startswith("DELETE /apis/kubeflow.org/v1/namespaces/team/pytorchjobs/digits")
     assert server.bodies[-1]["preconditions"] == {"uid": "uid-1"}
@@ -46,12 +47,10 @@ async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
 async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> None:
     """Each is made once, by whichever try comes to it."""
     volume = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"}}
-    made = (201, {**job, "metadata": {**job["metadata"], "uid": "uid-1"}})
     secret = {**SECRET, "stringData": {unpack_code.ARCHIVE: 600_000 * "QUJD", unpack_code.PROGRAM: ""}}
 
-    async with stand_in_api_server(made, (201, {}), (201, {}), TAKEN, (201, {})) as server:
-        await KubernetesBackend(server.config()).submit({**job, "spec": {"volumes": [volume]}}, secret=secret)
+    async with stand_in_api_server(MADE, (201, {}), (201, {}), TAKEN, (201, {})) as server:
+        await KubernetesBackend(server.config()).submit({**JOB, "spec": {"volumes": [volume]}}, secret=secret)
 
     created, _, *secrets = server.bodies
     names = ["digits-code-x", "digits-code-x-1", "digits-code-x-2"]
