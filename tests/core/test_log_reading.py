@@ -13,7 +13,6 @@ T1, T2 = b"2026-11-20T10:00:01.5Z", b"2026-11-20T10:00:02Z"
 
 
 def test_a_line_has_its_timestamp_and_place() -> None:
-    """However the answer is cut into chunks."""
     reader = LogReader(RUN, None)
 
     lines = [line for chunk in (T1[:9], T1[9:] + b" one\n" + T2, b" two\n") for line in reader.feed(chunk)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,6 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client import log_streams
 from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
-
-if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.client.log_streams import StreamSlot
 
 pytestmark = pytest.mark.skips_waits
 
@@ -29,7 +25,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_streams_are_given_up_to_the_limit() -> None:
-    """The third of two waits."""
     queue = LogStreams(2)
 
     async with queue.slot() as first, queue.slot() as second, queue.slot() as third:
@@ -82,7 +77,6 @@ async def test_turns_go_round() -> None:
 
 
 async def test_turns_begin_at_most_twice_a_second() -> None:
-    """Whoever waits, and however many."""
     queue = LogStreams(1)
     starts = [queue.next_start() for _ in range(100)]
 
@@ -105,7 +99,6 @@ async def test_a_reader_that_is_behind_does_not_wait_for_its_interval() -> None:
 
 
 async def test_few_read_at_once() -> None:
-    """The fifth waits for one of four to finish."""
     queue = LogStreams(1)
     async with AsyncExitStack() as four:
         for _ in range(4):
@@ -137,10 +130,6 @@ async def _read(queue: LogStreams) -> None:
 async def _take_turns(queue: LogStreams, number: int, turns: list[int]) -> None:
     async with queue.slot() as place:
         while True:
-            await _turn(place)
+            await place.turn()
+            assert not place.has_stream
             turns.append(number)
-
-
-async def _turn(place: StreamSlot) -> None:
-    await place.turn()
-    assert not place.has_stream
