@@ -144,14 +144,6 @@ async def test_a_lasting_refusal_is_an_error_that_a_retry_may_mend(refusal: PTJo
     assert backend.jobs
 
 
-async def test_what_is_written_on_the_job_may_be_refused() -> None:
-    """A gateway's 400 to an annotation says nothing about the job."""
-    backend, sink = backend_with("Succeeded"), ListSink()
-    backend.refusals["patch"] = [ClusterError("bad request", code=400)] * 10
-
-    assert (await followed(backend, sink)).outcome is Outcome.SUCCEEDED
-
-
 async def test_refusals_count_from_the_last_answer() -> None:
     """A stream that was open in between was answered, whether it said anything or not."""
     told: list[str] = []
@@ -187,7 +179,6 @@ async def test_what_two_requests_are_refused_is_said_once() -> None:
 
 
 async def test_a_job_that_is_gone_is_no_refusal() -> None:
-    """Whoever asks is told at once."""
     told: list[str] = []
     errors = ApiErrors("team/digits", told.append)
 

@@ -27,7 +27,7 @@ from ptjob_provider.core.kubernetes.preflight import (
     storage_check,
     useful_rights,
 )
-from rbac import BASE, COMPONENTS, FOLDERS, ROOT, objects_in, rules_in
+from rbac import BASE, COMPONENTS, FOLDERS, objects_in, rules_in
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
 
 
 def test_what_other_kinds_need_is_what_their_roles_give() -> None:
-    """Each kind that is served, and no other."""
     others, pods = needed_rights(["TrainJob", "PyTorchTrainingJob"]), needed_rights([])
     given = rules(KINDS)
 
@@ -143,13 +142,6 @@ def test_each_role_is_bound_to_the_account_of_the_base(folder: str) -> None:
     assert [each["subjects"] for each in bindings] == [[{"kind": "ServiceAccount", "name": account}]]
 
 
-def test_whoever_deploys_reads_of_each_component() -> None:
-    """In the file to fit to a cluster, or in the page beside it."""
-    documented = "".join((ROOT / "deploy" / name).read_text() for name in ("kustomization.yaml", "README.md"))
-
-    assert {folder for folder in FOLDERS if folder.removeprefix("deploy/") not in documented} == set()
-
-
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
     """Whoever asks the administrator has everything in one sentence."""
     missing = {right for right in needed_rights(["PyTorchJob"]) if right.resource == "pods/log"} | {
@@ -208,7 +200,6 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
     "answer", [(200, {"paths": {"apis/kueue.x-k8s.io/v1beta2": {}}}), 403], ids=["served", "untold"]
 )
 async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None:
-    """And what it takes to be told why a job waits there."""
     async with stand_in_api_server(*of_trainer(), answer) as server, shared_client(server.config()) as client:
         checks = {check.about: check for check in await check_up(client, "ml")}
 
@@ -252,7 +243,6 @@ def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:
     ],
 )
 def test_a_controllers_version_is_its_images_tag(image: str, said: str) -> None:
-    """As far as it has one."""
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     pod = {"metadata": {"name": "op", "namespace": "k"}, "spec": {"containers": [{"image": image}]}, "status": ready}
 
@@ -260,8 +250,6 @@ def test_a_controllers_version_is_its_images_tag(image: str, said: str) -> None:
 
 
 def test_the_controllers_of_what_is_served_are_looked_at() -> None:
-    """And no others."""
-
     def looked_at(*, has_queues: bool = False, **fields: set[str]) -> list[str]:
         found = {name: kind_check(kind, fields.get(name, ())) for name, kind in kinds.KINDS.items()}
         return [each.name for each in controllers(found, has_queues=has_queues)]

@@ -71,7 +71,6 @@ def test_what_is_packed_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path:
 
 @pytest.mark.parametrize("path", ["../x", "/../x", "runs/../../x", "out/x"])
 def test_no_path_leads_out_of_the_claim(root: Path, path: str) -> None:
-    """By its words, or by a link."""
     (root / "out").symlink_to("/tmp")  # noqa: S108 - a link that leads out
 
     with pytest.raises(SystemExit, match="leads out of the claim"):
@@ -128,7 +127,6 @@ def test_what_cannot_be_written_is_read_to_its_end(root: Path) -> None:
 
 
 def test_a_copy_that_breaks_off_leaves_nothing(root: Path) -> None:
-    """Neither a part of the file nor what was unfinished."""
     whole = archive(("a", 50_000 * b"1")).getvalue()
 
     with pytest.raises(tarfile.ReadError):
@@ -138,7 +136,6 @@ def test_a_copy_that_breaks_off_leaves_nothing(root: Path) -> None:
 
 
 def test_what_is_not_there_is_named(root: Path) -> None:
-    """Before anything is written."""
     for act in (claim_files.listed, lambda place: claim_files.pack(place, io.BytesIO())):
         with pytest.raises(SystemExit, match="there is no none"):
             act(root / "none")

@@ -97,7 +97,6 @@ async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: py
 
 
 async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events() -> None:
-    """And with what it needs of a node."""
     waits = pod("Pending", waiting={"reason": "ContainerCreating"})
     refused = event("FailedAttachVolume", "Multi-Attach error")
 

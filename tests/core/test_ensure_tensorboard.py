@@ -30,6 +30,7 @@ SERVICE = {
     "metadata": {"name": "digits-tensorboard", "namespace": "team", "uid": "s-1", "ownerReferences": [{"uid": "u-1"}]},
     "spec": {"ports": [{"port": 6006, "nodePort": 30131}]},
 }
+EARLIER = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
 POD = {"metadata": {"name": "p"}, "status": {"hostIP": "10.0.0.7"}}
 PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [POD]}
 TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "already exists"})
@@ -112,9 +113,7 @@ async def test_of_a_job_that_waits_the_address_is_the_services(monkeypatch: pyte
 
 async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
     """The cluster is removing it."""
-    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
-
-    url, requests = await asked(job(), SHARED, TAKEN, theirs, TAKEN, GONE, SERVICE, {}, PODS, {})
+    url, requests = await asked(job(), SHARED, TAKEN, EARLIER, TAKEN, GONE, SERVICE, {}, PODS, {})
 
     assert url == URL
     assert requests.count("POST services") == 3
@@ -136,7 +135,6 @@ async def test_nothing_is_made_for_who_wants_none(found: dict[str, Any]) -> None
 async def test_a_job_goes_on_without_what_cannot_be_made(
     refused: object, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line, with the server's reason."""
     url, _ = await asked(job(), SHARED, refused)
 
     assert url == ""
@@ -147,10 +145,10 @@ async def test_a_job_goes_on_without_what_cannot_be_made(
 
 async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
     """The next attempt may get another node; an object that is gone already, or another's, is left alone."""
-    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": None}}
+    nobodys = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": None}}
 
     url, requests = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, {}, SERVICE, {}, {})
-    none, few = await asked(job(url=URL, ended=True), OF_ONE_NODE, GONE, theirs, {})
+    none, few = await asked(job(url=URL, ended=True), OF_ONE_NODE, GONE, nobodys, {})
 
     assert (url, none) == ("", "")
     assert [each.split()[0] for each in requests] == ["GET", "GET", "GET", "DELETE", "GET", "DELETE", "PATCH"]
@@ -222,11 +220,10 @@ async def test_an_earlier_jobs_that_does_not_go_is_named(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the time for all of it is over, which would say nothing; a patch saves the seconds."""
-    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
     assert waits._TAKEN < waits._TIMEOUT
     monkeypatch.setattr(waits, "_TAKEN", 0.1)
 
-    url, _ = await asked(job(), SHARED, TAKEN, theirs, GONE, GONE)
+    url, _ = await asked(job(), SHARED, TAKEN, EARLIER, GONE, GONE)
 
     assert url == ""
     assert "services team/digits-tensorboard: it exists and belongs to another job" in caplog.text
@@ -235,9 +232,7 @@ async def test_an_earlier_jobs_that_does_not_go_is_named(
 async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() -> None:
     """Also where the job may not be patched: then it does not go by itself."""
     backend = ScriptedBackend()
-    asked_for = TrainingJob.parse(manifest=without_time_to_live(), tensorboard={"logdir": "pvc://runs/tb"})
-    rendered = kinds.DEFAULT.render(asked_for, owner=Owner(instance="test", ids={}, labels={}), attempt=1)
-    ref = await backend.submit(rendered.manifest)
+    ref = await backend.submit(everlasting())
     backend.patch_error = PermissionDenied("cannot patch")
 
     with pytest.raises(PermissionDenied):
@@ -246,18 +241,7 @@ async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() 
     assert backend.tensorboards_ensured == [ref]
 
 
-def without_time_to_live() -> dict[str, Any]:
-    """Return the manifest of somebody who says nothing of it."""
-    container = {"name": "pytorch", "image": "digits:1"}
-    master = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"},
-        "spec": {"pytorchReplicaSpecs": {"Master": master}},
-    }  # fmt: skip
-
-
 async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """With the claim that it keeps."""
     url, _ = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, DENIED)
 
     assert url == URL

@@ -136,7 +136,6 @@ def check(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> 
 def test_a_field_changes_the_object_or_is_refused_by_its_name(
     kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]
 ) -> None:
-    """And never neither."""
     usual = {"name": "digits", "image": "digits:1", "workers": 2, "command": ["torchrun", "main.py"]}
 
     check(kind, field, {**usual, **lacks}, {**usual, **has})
@@ -145,7 +144,6 @@ def test_a_field_changes_the_object_or_is_refused_by_its_name(
 @each_row(("field", "lacks", "has"), every())
 @each_row("kind", KINDS)
 def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
-    """Each field is laid over the user's own object, or refused by its name."""
     usual = {"manifest": OWN[kind]}
 
     check(kind, field, {**usual, **lacks}, {**usual, **has})

@@ -35,7 +35,6 @@ NAMED = {
 
 
 def test_a_replica_that_failed_is_named_with_its_rank_exit_code_and_cause() -> None:
-    """One that succeeded is not."""
     record = PodHistory(terminations=(replace(END, replica="digits-master-0", key="0", exit_code=0), END))
 
     assert failed_replicas(record, ranks=RANKS) == [NAMED]

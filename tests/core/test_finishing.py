@@ -55,7 +55,6 @@ async def test_another_job_of_the_same_owner_and_name_is_not_the_recorded_one() 
 
 @pytest.mark.parametrize("record", [None, replace(INTENT, ended=True)])
 async def test_an_attempt_that_has_ended_has_no_job_to_stop(record: AttemptRecord | None) -> None:
-    """Nor has a task that never began one."""
     backend = ScriptedBackend()
     await job_of(backend, OWNER)
 

@@ -26,7 +26,6 @@ def test_an_address_on_a_claim_of_this_machine_is_a_path_in_its_directory(claims
 
 
 def test_a_claim_that_is_not_on_this_machine_is_refused_with_what_to_do(claims: Path) -> None:
-    """Somewhere else than beside the claims, the error names the claim, where it was looked for, and the way out."""
     with pytest.raises(UnsupportedByBackend) as caught:
         local_path("pvc://elsewhere/model.pt", claims=claims)
 
@@ -37,7 +36,6 @@ def test_a_claim_that_is_not_on_this_machine_is_refused_with_what_to_do(claims: 
 
 @pytest.mark.parametrize("uri", ["/data/model.pt", "pvc://digits", "pvc:///model.pt", "pvc://digits/../other/model.pt"])
 def test_what_is_no_address_is_refused(claims: Path, uri: str) -> None:
-    """A path, a claim without a path and a path that climbs are named as wrong."""
     with pytest.raises(InvalidSpec, match="uri: "):
         local_path(uri, claims=claims)
 

@@ -1,4 +1,4 @@
-"""A board whose API server refuses for a while, was restored from a backup, or is behind: nothing it knows is lost."""
+"""An informer whose API server refuses for a while, was restored from a backup, or is behind: it loses nothing."""
 
 from __future__ import annotations
 
@@ -106,16 +106,16 @@ async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last
 
 async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
     """Its stream is another request, and may be served."""
-    async with subscribe(ClusterConfig(), ref_of(job("digits"))) as world:
+    async with subscribe(ClusterConfig(), ref_of(job("digits"))) as cache:
         server.refused["watch", "pods"] = FORBIDDEN
         server.cut()
         with pytest.raises(PermissionDenied):
-            await asyncio.wait_for(world.notifier.until(lambda: False), 30)
+            await asyncio.wait_for(cache.notifier.until(lambda: False), 30)
 
-        await world.change(0.01)
+        await cache.change(0.01)
 
-        assert await world.pod("digits-master-0")
-        assert await world.job()
+        assert await cache.pod("digits-master-0")
+        assert await cache.job()
 
 
 async def test_a_follower_who_gave_up_leaves_nothing_behind(
@@ -127,7 +127,7 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
     server.put("pytorchjobs", job("third", "Running"))
     left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
     async with (
-        subscribe(ClusterConfig(), third),  # so that the other two share a board
+        subscribe(ClusterConfig(), third),  # so that the other two share an informer
         aclosing(backend.watch(left)) as one,
         subscribe(ClusterConfig(), stays) as kept,
     ):
@@ -137,14 +137,14 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
         with pytest.raises(PermissionDenied):
             await until(one, lambda _: False)
         del server.refused["watch", "pytorchjobs"]
-        board = opened(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
-        assert isinstance(board, JobInformer)
+        informer = opened(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
+        assert isinstance(informer, JobInformer)
 
         async with asyncio.timeout(30):
-            while kept.notifier.refused is not None or board._caches[left.uid].pods:  # noqa: ASYNC110 - nobody is told
+            while kept.notifier.refused is not None or informer._caches[left.uid].pods:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
 
-        assert board._caches[left.uid].pod_uids == ["pod-digits"]
+        assert informer._caches[left.uid].pod_uids == ["pod-digits"]
 
 
 async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(

@@ -28,7 +28,6 @@ def test_every_id_that_is_there_is_the_installations(keys: list[str], expected: 
 
 
 def test_an_id_fits_where_it_was_made() -> None:
-    """Whatever is known of the place."""
     assert origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), PRODUCTION) == ""
     assert origin_mismatch({}, STAGING) == ""
     assert origin_of("", "", "") == "an Airflow without [api] base_url"
@@ -39,7 +38,6 @@ def test_an_id_fits_where_it_was_made() -> None:
     [("airflow.example.com", True), ("api", True), ("airflow", False), ("example.com", False), ("", False)],
 )
 def test_an_origin_names_the_hosts_of_its_addresses(host: str, *, expected: bool) -> None:
-    """And no part of them, nor the pods' namespace."""
     origin = origin_of("https://airflow.example.com/a", "http://api:8080/execution/", "airflow")
 
     assert names_host(origin, host) is expected

@@ -27,12 +27,12 @@ def job() -> Manifest:
 
 async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_gone() -> None:
     """Whoever follows it hears of the end, however slowly it looks."""
-    world = JobCache(REF)
-    world.set_job(job())
-    observations = world.observations()
+    cache = JobCache(REF)
+    cache.set_job(job())
+    observations = cache.observations()
     first = await anext(observations)
 
-    world.set_job(None)
+    cache.set_job(None)
     rest = [each async for each in observations]
 
     assert first.job is not None
@@ -62,12 +62,12 @@ def trainjob(nodes: int = 2) -> Manifest:
 )
 def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
     """A quota's refusal of a TrainJob's pod is told in the name of the Job below it, and of nobody else."""
-    world = JobCache(TRAINJOB)
-    world.set_job(trainjob())
+    cache = JobCache(TRAINJOB)
+    cache.set_job(trainjob())
     for number in range(pods):
-        world.set_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
+        cache.set_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
 
-    assert world.event_selectors() == [f"involvedObject.{subject}" for subject in about]
+    assert cache.event_selectors() == [f"involvedObject.{subject}" for subject in about]
 
 
 @pytest.mark.parametrize(("code", "master", "asked"), [(1, False, True), (1, True, False), (0, False, False)])
@@ -78,34 +78,34 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
     roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
-    world = JobCache(REF)
-    world.set_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
+    cache = JobCache(REF)
+    cache.set_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
     ended = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": code}}}]
     for name in ("digits-worker-0", *(("digits-master-0",) if master else ())):
         status = {"phase": "Failed", "initContainerStatuses": ended if "worker" in name else []}
-        world.set_pod({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": "n"}, "status": status})
+        cache.set_pod({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": "n"}, "status": status})
 
-    assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in world.event_selectors()) is asked
+    assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in cache.event_selectors()) is asked
 
 
 async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
     """What makes pods is asked about by its name, which a job before this one may have had."""
-    world = JobCache(TRAINJOB)
-    world.set_job(trainjob())
+    cache = JobCache(TRAINJOB)
+    cache.set_job(trainjob())
 
     told = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
-    world.set_events({**told, "ours": {"reason": "NotApplied"}})
+    cache.set_events({**told, "ours": {"reason": "NotApplied"}})
 
-    observation = await anext(world.observations())
+    observation = await anext(cache.observations())
     assert observation.events == [told["new"], {"reason": "NotApplied"}]
 
 
 async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:
     """Its own name need not tell."""
-    world = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
+    cache = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
     role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
     task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}
-    world.set_job(
+    cache.set_job(
         {
             "kind": "PyTorchTrainingJob",
             "metadata": {"name": "digits", "uid": "u-1"},
@@ -113,6 +113,6 @@ async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None
             "status": {"phase": "Running", "tasks": [task]},
         }
     )
-    world.set_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
+    cache.set_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
 
-    assert await world.pod("digits-worker-0") is not None
+    assert await cache.pod("digits-worker-0") is not None

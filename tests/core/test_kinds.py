@@ -27,7 +27,6 @@ def test_a_manifest_may_be_of_every_kind_that_is_known() -> None:
 
 
 def test_a_kind_that_is_not_known_is_refused_by_its_name() -> None:
-    """The text says which ones there are."""
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*PyTorchJob"):
         kinds.named("TFJob")
 
@@ -98,7 +97,6 @@ def test_the_runtime_of_a_trainjob_is_the_one_it_names(
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
 def test_other_jobs_have_no_runtime(kind: str) -> None:
-    """They say themselves how they run."""
     assert kinds.named(kind).runtime_of({"spec": {}}) is None
 
 

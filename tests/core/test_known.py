@@ -13,7 +13,7 @@ from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase
 from recorded import recorded
 from rows import each_row
-from story import STORIES, read
+from story import STORIES, read, worlds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,15 +23,8 @@ NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 
 def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
     """Yield what a watch has shown of a story, and when."""
-    told = recorded(name)
-    events: dict[str, Any] = {}
-    status = told["job"].get("status", {})
-    for look in told["seen"]:
-        events |= {event["metadata"]["name"]: event for event in look.get("events", ())}
-        status = look.get("status", status)
-        job = None if look.get("deleted") else {**told["job"], "status": status}
-        seen = Observation(job=job, pods=tuple(look.get("pods", ())), events=tuple(events.values()))
-        yield seen, datetime.fromisoformat(look["at"])
+    for look in worlds(recorded(name)):
+        yield Observation(job=None if look.is_deleted else look.job, pods=look.pods, events=look.events), look.at
 
 
 def known(name: str, *, mask: Callable[[str], str] = str) -> JobProgress:
@@ -68,7 +61,6 @@ def test_a_train_job_that_has_run_is_not_pending_again(name: str) -> None:
 
 @each_row("name", [name for name in STORIES if not read(name).is_deleted])
 def test_a_story_is_known_as_it_is_told(name: str) -> None:
-    """How it ended, which containers ended, and that something is to be written when one did."""
     this, ends = known(name), 0
     for seen, at in looks(name):
         ends += this.take(seen, now=at).has_ends
@@ -80,7 +72,6 @@ def test_a_story_is_known_as_it_is_told(name: str) -> None:
 
 
 def test_what_has_not_been_seen_is_not_known() -> None:
-    """It waits, has no log, and may not have begun."""
     this = known("pod-deleted-gloo")
 
     assert (this.record, this.status.phase, this.has_begun, this.has_log) == (None, JobPhase.PENDING, False, False)

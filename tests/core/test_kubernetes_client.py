@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +22,6 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from rows import each_row
-
-if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.client.http import Client
 
 pytestmark = pytest.mark.skips_waits
 
@@ -84,7 +81,6 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:
-    """The text says which."""
     with socket.socket() as bound:  # keeps the port from whoever else asks for one
         bound.bind(("127.0.0.1", 0))
         nobody = StandInApiServer(url=f"http://127.0.0.1:{bound.getsockname()[1]}")
@@ -95,7 +91,6 @@ async def test_an_address_where_nobody_listens_is_unavailable() -> None:
 
 @pytest.mark.parametrize("bad", [403, 400, 404, 422])
 async def test_a_refusal_is_not_tried_again(bad: int) -> None:
-    """Asking again would not change it."""
     async with (
         stand_in_api_server((bad, {"kind": "Status", "code": bad})) as server,
         shared_client(server.config()) as client,
@@ -113,7 +108,7 @@ async def test_every_verb_says_what_it_asked(verb: str) -> None:
     refusal = (403, {"kind": "Status", "message": "not you"})
     async with stand_in_api_server(refusal) as server, shared_client(server.config()) as client:
         with pytest.raises(PermissionDenied, match=rf"{words[verb]} pods team/one: not you \(403\)"):
-            await _call(client, verb)
+            await getattr(client, verb)(paths.pods("team", "one"), *([{}] if verb in {"post", "patch"} else []))
 
 
 async def test_a_refused_credential_is_loaded_anew_once() -> None:
@@ -179,7 +174,6 @@ async def test_a_list_of_many_pages_is_one_list() -> None:
 def test_a_refusal_becomes_the_cores_word_for_it(
     code: int, reason: str, more: dict[str, Any], becomes: type[Exception]
 ) -> None:
-    """The table of `failures`, row by row."""
     assert type(Refusal(code=code, reason=reason, **more).error("read x")) is becomes
 
 
@@ -215,15 +209,8 @@ def test_an_answer_that_is_no_status_is_quoted() -> None:
 
 
 def test_two_ways_to_a_cluster_are_refused() -> None:
-    """Before anything is asked; the text names both."""
     with pytest.raises(InvalidSpec, match=r"kube_config_path.*in_cluster"):
         ClusterConfig(in_cluster=True, kube_config_path="/x")
-
-
-def test_a_kind_that_is_not_known_is_refused() -> None:
-    """With those that are."""
-    with pytest.raises(InvalidSpec, match="PyTorchJob"):
-        paths.jobs("TFJob", "team")
 
 
 @each_row(
@@ -262,13 +249,4 @@ def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> Non
     ],
 )
 def test_a_request_is_told_in_words(path: str, words: str) -> None:
-    """As people say it."""
     assert paths.described("GET", path) == words
-
-
-async def _call(client: Client, verb: str) -> None:
-    path = paths.pods("team", "one")
-    if verb in {"post", "patch"}:
-        await getattr(client, verb)(path, {})
-    else:
-        await getattr(client, verb)(path)

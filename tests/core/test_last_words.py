@@ -25,7 +25,6 @@ def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
 
 
 def test_each_end_is_told_once() -> None:
-    """However often it is seen; the next run's end is another one."""
     words = EndNotices(besides="digits-master-0")
     words.of([END])
 
@@ -44,7 +43,6 @@ def test_each_end_is_told_once() -> None:
     ids=["read anyway", "ended well", "was stopped", "a sidecar"],
 )
 def test_what_is_no_death_of_another_replica_is_not_told(end: Termination) -> None:
-    """Nothing is made of it here."""
     assert EndNotices(besides="digits-master-0").of([end]) == []
 
 

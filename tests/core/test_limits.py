@@ -20,6 +20,5 @@ def test_limits_are_read_as_values_texts_and_timedeltas() -> None:
 
 @pytest.mark.parametrize("value", [True, "20m", 0, -1, float("nan"), float("inf"), 10**400, timedelta(0), []])
 def test_what_is_no_time_is_refused(value: Any) -> None:
-    """The error names the option and what is allowed."""
     with pytest.raises(InvalidSpec, match=r"start_timeout: .* allowed: a number of seconds above 0, or a timedelta"):
         given_limits({"start_timeout": value})

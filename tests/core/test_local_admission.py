@@ -61,7 +61,6 @@ def mount(path: str = "/m", **more: Any) -> dict[str, Any]:
 
 
 def test_what_is_honoured_is_not_announced() -> None:
-    """A job of such fields runs as it is; empty fields ask for nothing."""
     container = {
         "args": ["a"],
         "workingDir": "/w",
@@ -96,7 +95,6 @@ def test_what_is_honoured_is_not_announced() -> None:
 
 
 def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
-    """Of each role that has it; labels, policies, containers, volumes."""
     (both,) = fields({"nodeSelector": {"zone": "a"}})
     one, other = (defaulted(job(pod=pod, workers=1)) for pod in ({}, {"hostIPC": True}))
     one["spec"]["pytorchReplicaSpecs"]["Worker"] = other["spec"]["pytorchReplicaSpecs"]["Worker"]
@@ -146,7 +144,6 @@ def test_what_does_not_apply_is_announced_once_with_its_places() -> None:
     ],
 )
 def test_what_would_have_to_be_ignored_is_refused(change: dict[str, Any], path: str) -> None:
-    """With the field's path."""
     with pytest.raises(UnsupportedByBackend, match=path):
         fields(**change)
 
@@ -222,7 +219,6 @@ def test_what_is_not_enforced_is_announced_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_device_that_is_not_here_is_refused(tmp_path: Path, resources: dict[str, int], gpus: Any, words: str) -> None:
-    """All replicas together."""
     with pytest.raises(UnsupportedByBackend, match=words):
         admitted(job(limits(**resources), workers=2), tmp_path, gpus=gpus)
 
@@ -245,7 +241,6 @@ def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
 
 
 def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
-    """With the container's path."""
     with pytest.raises(UnsupportedByBackend, match=r"Master\.template\.spec\.containers\[0\]\.command"):
         admitted(job({"command": None}), tmp_path)
 
@@ -292,8 +287,6 @@ def test_names_and_paths_that_cannot_be_directories_are_refused(
 
 
 def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> None:
-    """Others are refused."""
-
     def asking(path: str) -> dict[str, Any]:
         return pod(
             {"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": path}}}]}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 @each_row("text", ["{", "[]", '{"ptjob.dev/arrived": 1}'])
 async def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
-    """The text names the file and what is allowed."""
     file = annotations_file(tmp_path / "default", "data")
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
@@ -32,6 +31,5 @@ async def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_no_name_leads_out_of_the_claims(tmp_path: Path) -> None:
-    """A claim's name is a claim's name."""
     with pytest.raises(InvalidSpec, match="allowed: lower-case letters"):
         annotations_file(tmp_path, "../data")

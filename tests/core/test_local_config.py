@@ -39,7 +39,6 @@ def test_an_exact_name_stands_before_one_without_a_tag() -> None:
 
 
 def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
-    """One directory for each namespace."""
     assert LocalConfig(root=ROOT).claims_of("ns") == ROOT / "claims/ns"
     assert LocalConfig(root=ROOT, claims=Path("/data")).claims_of("ns") == Path("/data/ns")
 
@@ -56,13 +55,11 @@ def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
     ],
 )
 def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:
-    """With its value and what is allowed."""
     with pytest.raises(InvalidSpec, match=words):
         LocalConfig(**{"root": ROOT, **fields})
 
 
 def test_only_what_every_program_needs_is_inherited() -> None:
-    """No setting and no secret of the process that submits."""
     environ = {
         "PATH": "/bin",
         "HOME": "/root",
@@ -84,5 +81,4 @@ def test_only_what_every_program_needs_is_inherited() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    """By whoever prints the configuration."""
     assert "hidden" not in repr(LocalConfig(root=ROOT, secrets={"s": {"k": "hidden"}}))

@@ -52,7 +52,6 @@ def test_the_last_of_each_counts(context: Path) -> None:
 
 
 def test_variables_are_substituted(context: Path) -> None:
-    """Of ENV, of ARG with a default, of both forms."""
     facts = read(context, "ARG TAG=3\nFROM x:$TAG\nARG D=/d\nARG NONE\nENV E=$D/e\nWORKDIR ${E}/w\nCOPY train.py $E/\n")
 
     assert facts.working_dir == "/d/e/w"
@@ -112,7 +111,6 @@ def test_a_stage_goes_on_where_its_base_ended(context: Path) -> None:
 
 
 def test_an_entrypoint_forgets_the_bases_cmd(context: Path) -> None:
-    """As a build does it."""
     facts = read(context, 'FROM x AS base\nCMD old\nFROM base\nENTRYPOINT ["e"]\n')
 
     assert (facts.entrypoint, facts.cmd) == (["e"], [])
@@ -142,7 +140,6 @@ def test_what_is_not_applied_is_listed_once(context: Path) -> None:
     ],
 )
 def test_a_dockerfile_that_could_not_be_built_is_refused(context: Path, text: str, words: str) -> None:
-    """With what is wrong."""
     with pytest.raises(InvalidSpec, match=words):
         read(context, text)
 
@@ -189,5 +186,4 @@ def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[st
     ],
 )
 def test_this_machines_interpreter_stands_in_for_the_images(argv: list[str], runs: list[str]) -> None:
-    """By each of its usual names, and for torchrun."""
     assert with_interpreter(argv, "/py") == runs

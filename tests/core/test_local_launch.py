@@ -26,31 +26,6 @@ from rows import each_row
 STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
 
 
-def job(**spec: Any) -> dict[str, Any]:
-    return defaulted({"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": roles(master=True), **spec}})
-
-
-def roles(*, master: bool, workers: int = 2) -> dict[str, Any]:
-    worker = {"Worker": {"replicas": workers, "template": {}}}
-    return {"Master": {"template": {}}, **worker} if master else worker
-
-
-def place(role: str = "Worker", index: int = 1) -> Place:
-    return Place(role=role, index=index, port=20001)
-
-
-def names(variables: list[dict[str, str]]) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in variables}
-
-
-@each_row(("nproc", "size"), [("auto", "3"), ("cpu", "3"), ("4", "12"), (2, "6")])
-def test_the_world_is_counted_in_processes_if_their_number_is_known(nproc: str | int, size: str) -> None:
-    """A word counts as one process per replica, as in the operator."""
-    found = names(injected(job(nprocPerNode=nproc), place()))
-
-    assert (found["WORLD_SIZE"], found["PET_NPROC_PER_NODE"]) == (size, str(nproc))
-
-
 @each_row(
     ("policy", "endpoint"),
     [
@@ -64,9 +39,12 @@ def test_the_world_is_counted_in_processes_if_their_number_is_known(nproc: str |
 )
 def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint: str) -> None:
     """One in the job's own pods is here, at a port that no other job has."""
-    found = names(injected(job(elasticPolicy=policy), place()))
+    roles = {"Master": {"template": {}}, "Worker": {"replicas": 2, "template": {}}}
+    job = defaulted({"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": roles, "elasticPolicy": policy}})
 
-    assert found["PET_RDZV_ENDPOINT"] == endpoint
+    variables = injected(job, Place(role="Worker", index=1, port=20001))
+
+    assert {"name": "PET_RDZV_ENDPOINT", "value": endpoint} in variables
 
 
 @each_row(
@@ -120,7 +98,6 @@ def test_values_come_from_where_they_are_referred_to() -> None:
 
 
 def test_what_is_optional_may_be_absent() -> None:
-    """A key, or a whole secret or config map."""
     container = {
         "envFrom": [{"secretRef": {"name": "none", "optional": True}}],
         "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "none", "optional": True}}}],
@@ -141,7 +118,6 @@ def test_what_is_optional_may_be_absent() -> None:
     ],
 )
 def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
-    """With its field, its name, what there is, and no value."""
     with pytest.raises(InvalidSpec, match=words) as caught:
         resolve(container, stores=STORES, fields={})
 
@@ -149,7 +125,6 @@ def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
 
 
 def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
-    """Unless it is optional."""
     items = [{"key": "gone", "path": "p"}]
 
     with pytest.raises(InvalidSpec, match="'s/gone'"):
@@ -208,7 +183,6 @@ def test_an_images_files_lie_below_the_pods_root() -> None:
 
 
 def test_a_mount_hides_what_the_image_has_there() -> None:
-    """And what lies below it."""
     found = planned({"image": "known"}, {"/app": "/claims/c"})
 
     assert found.working_dir == "/claims/c"
@@ -263,7 +237,6 @@ MAP = PathMap({"/data": "/host/claim", "/data/deep": "/host/other", "/mnt/a.b": 
         ("/data/", "/host/claim/"),
         ("/data/x.pt", "/host/claim/x.pt"),
         ("/data/deep", "/host/other"),
-        ("/data/deep/x", "/host/other/x"),
         ("/data/deeper", "/host/claim/deeper"),
         ("/data2", "/data2"),
         ("/data-old/x", "/data-old/x"),
@@ -282,8 +255,6 @@ MAP = PathMap({"/data": "/host/claim", "/data/deep": "/host/other", "/mnt/a.b": 
         ("$(cat /data/x)", "$(cat /host/claim/x)"),
         ("s3://bucket/data/x", "s3://bucket/data/x"),
         ("https://host:80/data", "https://host:80/data"),
-        ("no path", "no path"),
-        ("", ""),
     ],
 )
 def test_every_container_path_in_a_text_is_replaced(text: str, mapped: str) -> None:
@@ -302,11 +273,9 @@ def test_what_was_replaced_is_not_replaced_again() -> None:
     [("/data", "/host/claim"), ("/data/run/1", "/host/claim/run/1"), ("/data/deep/x", "/host/other/x"), ("/etc", None)],
 )
 def test_one_path_is_looked_up_whole(path: str, host: str | None) -> None:
-    """A path on no binding has no place here."""
     assert MAP.path(path) == host
 
 
 @each_row(("path", "clean"), [("/a//b/", "/a/b"), ("//a", "/a"), ("a", "/a"), ("/", "/")])
 def test_a_path_has_one_spelling(path: str, clean: str) -> None:
-    """Slashes too many make no difference."""
     assert normal(path) == clean

@@ -76,7 +76,6 @@ def test_restarts_of_a_pod_that_does_not_run_do_not_count() -> None:
 
 
 def test_restarts_of_init_containers_count() -> None:
-    """Like the others'."""
     waiting = pod("master-0")
     waiting["status"]["initContainerStatuses"] = [{"name": "init", "restartCount": 2, "state": {}}]
 
@@ -175,7 +174,6 @@ def test_a_job_gets_the_operators_defaults() -> None:
     ],
 )
 def test_an_elastic_range_is_completed(policy: dict[str, Any], low: int, high: int) -> None:
-    """With its other end, or with the number of workers."""
     found = defaulted(unset(elasticPolicy=policy))["spec"]["elasticPolicy"]
 
     assert (found["minReplicas"], found["maxReplicas"]) == (low, high)

@@ -120,7 +120,6 @@ def test_a_state_that_was_not_written_whole_does_not_hide_the_next(tmp_path: Pat
     ],
 )
 def test_a_supervisor_that_ended_by_itself_left_a_finished_job(state: dict[str, Any], needed: bool) -> None:  # noqa: FBT001
-    """And nothing that may run; anything else was its death."""
     assert needs_recovery(state) is needed
 
 

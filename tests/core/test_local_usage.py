@@ -51,7 +51,6 @@ def test_a_full_disk_costs_a_sample_and_not_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_is_the_pods_process")
 def test_a_sample_is_recorded_for_each_replica(tmp_path: Path) -> None:
-    """And no second one before its time."""
     sampler = UsageSampler("uid", JobFiles(tmp_path))
 
     for _ in range(2):

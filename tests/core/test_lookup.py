@@ -145,7 +145,6 @@ async def test_nothing_is_listed_where_nothing_may_be(said: dict[str, Any], expe
 
 
 async def test_a_kind_that_is_not_known_is_refused() -> None:
-    """By its name."""
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
         await find_job(backend(), "team", "digits", kind="TFJob")
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
