@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from code_servers import git
 from ptjob_provider.core.code import folder as folders
 from ptjob_provider.core.code.folder import Packed, compressed, pack, revision_of
 from ptjob_provider.core.errors import InvalidSpec
@@ -356,12 +357,6 @@ def test_the_library_of_ignore_files_is_loaded_where_there_are_some(folder: Path
 
 
 # --- the checkout
-
-
-def git(folder: Path, *words: str) -> str:
-    environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e@example.com", *words]
-    return subprocess.run(command, env=environ, capture_output=True, check=True, text=True).stdout.strip()
 
 
 def test_the_commit_of_a_checkout_is_known_and_whether_it_is_dirty(folder: Path, tmp_path: Path) -> None:

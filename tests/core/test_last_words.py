@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ends import NOW, end
 from ptjob_provider.core.diagnosis import EndNotices
-from ptjob_provider.core.history import ContainerKind, Termination
+from ptjob_provider.core.history import ContainerKind
 
-OVER_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-END = Termination(
-    replica="digits-worker-1", key="pod/pytorch/1", container="pytorch", exit_code=3, message="epoch 3\nValueError: x\n"
-)
+if TYPE_CHECKING:
+    from ptjob_provider.core.history import Termination
+
+END = end("digits-worker-1", 3, message="epoch 3\nValueError: x\n")
 
 
 def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
@@ -33,7 +34,7 @@ def test_each_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
+    "ended",
     [
         replace(END, replica="digits-master-0"),
         replace(END, exit_code=0),
@@ -42,23 +43,23 @@ def test_each_end_is_told_once() -> None:
     ],
     ids=["read anyway", "ended well", "was stopped", "a sidecar"],
 )
-def test_what_is_no_death_of_another_replica_is_not_told(end: Termination) -> None:
-    assert EndNotices(besides="digits-master-0").of([end]) == []
+def test_what_is_no_death_of_another_replica_is_not_told(ended: Termination) -> None:
+    assert EndNotices(besides="digits-master-0").of([ended]) == []
 
 
 @pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
 def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(code: int, told: int) -> None:
     """The operator does that to whatever still runs; one that fails by itself at that moment is told of."""
-    end = replace(END, exit_code=code)
+    ended = replace(END, exit_code=code)
 
-    assert len(EndNotices(besides="digits-master-0").of([end], after_success=True)) == told
+    assert len(EndNotices(besides="digits-master-0").of([ended], after_success=True)) == told
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
         ({}, "was stopped after the job's end"),
-        ({"finished_at": OVER_AT}, "was killed by SIGKILL (exit code 137)"),
+        ({"finished_at": NOW}, "was killed by SIGKILL (exit code 137)"),
         ({"reason": "OOMKilled"}, "ran out of memory (OOMKilled, exit code 137)"),
         ({"exit_code": 3}, "exited with code 3"),
     ],
@@ -66,9 +67,9 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(
 )
 def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_told_as_killed(fields: dict[str, Any], told: str) -> None:
     """The operator deletes what still runs, and the kubelet kills what ignores SIGTERM."""
-    killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": OVER_AT + timedelta(seconds=2), **fields})
+    killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": NOW + timedelta(seconds=2), **fields})
 
-    assert EndNotices(besides="digits-master-0").of([killed], over_at=OVER_AT) == [f"digits-worker-1 {told}"]
+    assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {told}"]
 
 
 def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
