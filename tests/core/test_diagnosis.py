@@ -289,14 +289,6 @@ class TestRoot:
         assert (unseen.cause, "gave up waiting for the master" in unseen.summary) == (Cause.START_TIMEOUT, True)
         assert (runs.cause, "init container init-pytorch exited with code 1" in runs.summary) == (Cause.INIT, True)
 
-    def test_an_init_container_of_the_jobs_own_fails_for_itself(self) -> None:
-        """It does not wait for the master."""
-        fetch = end(WORKER, 4, container="fetch", kind=ContainerKind.INIT)
-
-        found = judged(fetch, held_up=(wait(WaitKind.STUCK, MASTER),))
-
-        assert (found.cause, found.replica) == (Cause.INIT, WORKER)
-
     def test_a_replica_of_unknown_rank_goes_by_its_name(self) -> None:
         found = diagnose(record_of(end("stranger", 3)), FAILED, ranks=RANKS)
 

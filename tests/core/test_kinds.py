@@ -95,11 +95,6 @@ def test_the_runtime_of_a_trainjob_is_the_one_it_names(
     assert kinds.named("TrainJob").runtime_of({"spec": {"runtimeRef": reference}}) == expected
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
-def test_other_jobs_have_no_runtime(kind: str) -> None:
-    assert kinds.named(kind).runtime_of({"spec": {}}) is None
-
-
 @pytest.mark.parametrize("kind", ["TrainJob", "PyTorchTrainingJob"])
 def test_one_label_finds_the_pods_of_these_kinds(kind: str) -> None:
     """No version is known that sets another."""

@@ -216,7 +216,6 @@ def test_two_ways_to_a_cluster_are_refused() -> None:
 @each_row(
     ("path", "url"),
     [
-        (paths.jobs("PyTorchJob", "team"), "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs"),
         (
             paths.runtimes("ClusterTrainingRuntime", "team"),
             "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes",
@@ -229,7 +228,6 @@ def test_two_ways_to_a_cluster_are_refused() -> None:
         (paths.pod_log("team", "one"), "/api/v1/namespaces/team/pods/one/log"),
         (paths.events("team"), "/api/v1/namespaces/team/events"),
         (paths.claims("team", "data"), "/api/v1/namespaces/team/persistentvolumeclaims/data"),
-        (paths.secrets("team", "hub"), "/api/v1/namespaces/team/secrets/hub"),
         (paths.config_maps("team"), "/api/v1/namespaces/team/configmaps"),
         (paths.workloads("team")[0], "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"),
         (paths.workloads("team")[1], "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"),

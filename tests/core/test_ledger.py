@@ -40,11 +40,6 @@ def test_an_event_of_a_trigger_tells_of_its_batches() -> None:
     assert batches_of(extra) == ([Batch(**FIELDS), Batch(id="b2", uri="s3://2")], [])
 
 
-def test_an_event_of_a_task_tells_of_its_batches() -> None:
-    """Whoever writes an asset's event has them at the top."""
-    assert batches_of({"batches": [FIELDS]}) == ([Batch(**FIELDS)], [])
-
-
 @each_row("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
 def test_an_event_may_be_about_something_else(extra: Any) -> None:
     """It is no error: an asset has other writers."""
