@@ -223,9 +223,7 @@ def test_wrong_credentials_are_somebodys_to_change(account: dict[str, str], priv
     assert "wrong-pass" not in found.said
 
 
-def test_a_password_is_for_its_own_server_alone(
-    repository: Repository, private_url: str, url: str, tmp_path: Path
-) -> None:
+def test_a_password_is_for_its_own_server_alone(repository: Repository, private_url: str, tmp_path: Path) -> None:
     """A sub-module on another server that asks for a password gets none."""
     with code_servers.http(with_part_at(tmp_path, repository, private_url), private=True) as own:
         found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git", GIT_SYNC_USERNAME=USER, GIT_SYNC_PASSWORD=PASSWORD)

@@ -168,7 +168,6 @@ def loaded(folder: Path, text: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location("case", file)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["case"] = module  # dataclasses look there
     exec(compile(text, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this test's own text
     return module
 

@@ -24,7 +24,6 @@ FULL = ClusterUnavailable("quota", code=403)
 
 
 def job(kind: str, second: int = 0) -> Manifest:
-    """Return a job."""
     return {"kind": kind, "metadata": {"name": "digits", "creationTimestamp": f"2026-11-20T10:00:{second:02d}Z"}}
 
 
@@ -35,14 +34,12 @@ class ScriptedKinds:
         self.said = said
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return the kind's job."""
         found = self.said.get(kind) or JobNotFound(f"{kind} {namespace}/{name} not found", code=404)
         if isinstance(found, ClusterError):
             raise found
         return found
 
     async def list(self, kind: str, _namespace: str, _labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the kind's jobs."""
         found = self.said.get(kind)
         if isinstance(found, ClusterError):
             raise found
