@@ -1,4 +1,4 @@
-"""`python -m faults`: fault schedules for a person: some of them, one again, or as many as there is time for."""
+"""`python -m faults`: run some fault schedules, repeat one, or run as many as there is time for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNMET = 69  # EX_UNAVAILABLE
 
 
 def main() -> int:
-    """Do what the command line says; 1 if a schedule failed."""
+    """Run the command line; return 1 if a schedule failed."""
     arguments = _parser().parse_args()
     if reason := boot.unmet():
         sys.stderr.write(f"{reason}\n")

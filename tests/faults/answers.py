@@ -1,6 +1,6 @@
-"""What an API server, or a gateway in front of it, answers instead of what was asked for: codes → headers and bodies.
+"""Error responses of an API server, and of a gateway in front of it: headers and bodies by status code.
 
-The words are those of a real server (v1.34) and of nginx.
+The texts are those of a real server (v1.34) and of nginx.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION = re.compile(rb'"resourceVersion": ?"(\d+)"')
 
 
 def refusal(code: int, what: str = "it", *, page: bool = False, retry_after: int | None = None) -> web.Response:
-    """Return the answer that refuses a request for this resource, as the server's Status or as a gateway's page."""
+    """Return the response that refuses a request for this resource, as the server's Status or as a gateway's page."""
     headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
     if page:
         text = _PAGE.format(f"{code} {HTTPStatus(code).phrase}")
@@ -36,7 +36,7 @@ def refusal(code: int, what: str = "it", *, page: bool = False, retry_after: int
 
 
 def status(code: int, what: str = "it") -> dict[str, Any]:
-    """Return the Status that says so."""
+    """Return the Status object of this code."""
     messages = {
         400: "the fault proxy says 400: the server rejected our request for an unknown reason",
         401: "Unauthorized",
@@ -46,7 +46,7 @@ def status(code: int, what: str = "it") -> dict[str, Any]:
 
 
 def too_large(version: int, current: int) -> dict[str, Any]:
-    """Return the Status of a server that has not come to a version, and waited for it in vain."""
+    """Return the Status of a server that has waited in vain to reach a version."""
     text = "Too large resource version"
     found = _status(504, "Timeout", f"Timeout: {text}: {version}, current: {current}")
     causes = [{"reason": "ResourceVersionTooLarge", "message": text}]
@@ -59,7 +59,7 @@ def event(kind: str, about: dict[str, Any]) -> bytes:
 
 
 def with_lower_versions(data: bytes, by: int) -> bytes:
-    """Return whole JSON in which each resourceVersion is smaller by so much."""
+    """Return complete JSON with each resourceVersion reduced by `by`."""
     return _VERSION.sub(lambda found: b'"resourceVersion":"%d"' % max(1, int(found[1]) - by), data)
 
 

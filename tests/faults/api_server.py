@@ -1,4 +1,4 @@
-"""The real API server, reached directly with the account of the documented Role: what the proxy stands in front of."""
+"""Direct access to the real API server behind the proxy, with an account that has the documented Role."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MOMENT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class ApiServer:
-    """Where it is, and an account's token.
+    """Address of the server, and the credentials of an account.
 
     Attributes:
-        url: of the server.
-        token: of the account; "" where the connections have a certificate.
-        namespace: in which the account may do what the documentation says.
-        session: connections to it.
-        user: as whom everything is asked, if not as the account itself, which must be allowed to impersonate.
+        url: URL of the server.
+        token: token of the account; "" if the connections use a client certificate.
+        namespace: namespace in which the account has the documented rights.
+        session: HTTP session of the connections.
+        user: user to impersonate, which the account must be allowed to do; "": none.
     """
 
     url: str
@@ -53,7 +53,7 @@ class ApiServer:
     async def reached(
         cls, kubeconfig: Mapping[str, Any], namespace: str, *, certificate: tuple[Path, Path] | None = None
     ) -> AsyncIterator[ApiServer]:
-        """Have connections to the server of a kubeconfig, with its token or with a certificate and its key."""
+        """Open connections to the server of a kubeconfig, with its token or with a certificate and its key."""
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         trust = ssl.create_default_context(cadata=authority)
@@ -66,13 +66,13 @@ class ApiServer:
             yield cls(url=cluster["server"], token=token, namespace=namespace, session=session)
 
     def acting_as(self, user: str) -> ApiServer:
-        """Return the same server, asked as this user."""
+        """Return access to the same server that impersonates this user."""
         return replace(self, user=user)
 
     def forward(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send somebody's request as it came, with their own credential or as `user`; `target` is path and query."""
+        """Forward a client's request with its own credential or as `user`; `target` is the path and query."""
         passed = {name: headers[name] for name in _HEADERS if name in headers}
         if self.user:
             passed.pop("Authorization", None)
@@ -89,35 +89,35 @@ class ApiServer:
         return list((await self._get(paths.pods(self.namespace), labelSelector=selector))["items"])
 
     async def log(self, pod: str) -> list[str]:
-        """Return the lines that a pod has written and that can still be read; none if there is no such pod."""
+        """Return the log lines of a pod that can still be read; none if the pod does not exist."""
         async with self._asked("GET", paths.pod_log(self.namespace, pod)) as answer:
             text = await answer.text()
             return text.splitlines() if answer.ok else []
 
     async def create_job(self, manifest: Mapping[str, Any]) -> JobRef:
-        """Create a job and return which one it is."""
+        """Create a job and return its reference."""
         async with self._asked("POST", paths.jobs(KIND, self.namespace), body=manifest) as answer:
             answer.raise_for_status()
             return JobRef.of(await answer.json())
 
     async def annotate_job(self, name: str, text: str) -> None:
-        """Write something on a job, so that its watchers have something to see."""
+        """Annotate a job, so that its watchers get an event."""
         change = {"metadata": {"annotations": {ANNOTATION: text}}}
         async with self._asked("PATCH", paths.jobs(KIND, self.namespace, name), body=change) as answer:
             answer.raise_for_status()
 
     async def delete_job(self, name: str) -> None:
-        """Delete a job, as somebody else would; one that is gone is no error."""
+        """Delete a job as another user would; a missing job is no error."""
         async with self._asked("DELETE", paths.jobs(KIND, self.namespace, name)) as answer:
             await answer.read()
 
     async def has_job(self, name: str) -> bool:
-        """Whether a job of this name is there."""
+        """Return True if a job of this name exists."""
         async with self._asked("GET", paths.jobs(KIND, self.namespace, name)) as answer:
             return answer.status != HTTPStatus.NOT_FOUND
 
     async def version(self) -> int:
-        """Return the version that the server has come to."""
+        """Return the server's current resource version."""
         found = await self._get(paths.jobs(KIND, self.namespace), limit="1")
         return int(found["metadata"]["resourceVersion"])
 
@@ -132,12 +132,12 @@ class ApiServer:
             answer.raise_for_status()
 
     async def revoke(self, user: str) -> None:
-        """Take that away again; what is gone is no error."""
+        """Delete the user's RoleBinding; a missing one is no error."""
         async with self._asked("DELETE", f"{self._bindings}/{user}") as answer:
             await answer.read()
 
     async def until_allowed(self) -> None:
-        """Return when the user may look at jobs: the authorizer learns of a grant a moment later."""
+        """Return when the user may list jobs: a grant takes effect a moment later."""
         while True:
             async with self._asked("GET", paths.jobs(KIND, self.namespace), limit="1") as answer:
                 if answer.ok:
@@ -145,7 +145,7 @@ class ApiServer:
             await asyncio.sleep(_MOMENT)
 
     async def created_jobs(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield each job that is there or that comes, at least once, until nobody asks any more."""
+        """Yield each existing and each new job at least once; never ends by itself."""
         while True:
             found = await self._get(paths.jobs(KIND, self.namespace))
             for job in found["items"]:
@@ -183,11 +183,11 @@ class ApiServer:
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """The same server, reached by two.
+    """Access to the same server by two accounts.
 
     Attributes:
-        account: may do what the documentation says.
-        administrator: may do everything, also in somebody else's name.
+        account: has the documented rights.
+        administrator: may do everything, and may impersonate.
     """
 
     account: ApiServer
@@ -195,7 +195,7 @@ class Servers:
 
 
 class Witness:
-    """Sees every job that is created in a namespace, whatever becomes of it."""
+    """Recorder of every job created in a namespace, also of those deleted later."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
@@ -203,7 +203,7 @@ class Witness:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[Witness]:
-        """Look on."""
+        """Record jobs while the context is open."""
         looking = asyncio.create_task(self._look())
         try:
             yield self
@@ -213,7 +213,7 @@ class Witness:
                 await looking
 
     def created(self, owner: Owner) -> list[str]:
-        """Return the names of all jobs that there ever were of this owner, one for each object."""
+        """Return the names of all jobs ever created for this owner, one per object."""
         return [job["metadata"]["name"] for job in self._jobs.values() if is_owned_by(job, owner)]
 
     async def _look(self) -> None:
@@ -222,7 +222,7 @@ class Witness:
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield whole lines, however long they are."""
+    """Yield whole lines of any length."""
     rest = b""
     async for chunk in answer.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

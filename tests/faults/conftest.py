@@ -1,4 +1,4 @@
-"""A namespace of the cluster, reached directly; tests put the proxy in front of it."""
+"""Fixtures: direct access to a namespace of the cluster; tests put the proxy in front of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def account(cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Have a namespace for a file of tests, and an account's access to it."""
+    """Yield a namespace for a test file, and the kubeconfig of an account in it."""
     with namespace_in(cluster) as namespace:
         yield namespace, kubeconfig_of(cluster, namespace)
 
 
 @pytest.fixture
 async def server(account: tuple[str, dict[str, Any]]) -> AsyncIterator[ApiServer]:
-    """Have the API server, directly."""
+    """Yield direct access to the API server."""
     namespace, kubeconfig = account
     async with ApiServer.reached(kubeconfig, namespace) as server:
         yield server

@@ -1,4 +1,4 @@
-"""What a trial has seen, as values; what it means is decided in `judgement`."""
+"""Observations of a trial, as values; `judgement` judges them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LATE = "(reported late)"
 
 @dataclass(kw_only=True)
 class Life:
-    """One follower, from its beginning to its end; the sink of what it tells.
+    """Life of one follower, and the sink for its output.
 
     Attributes:
-        began_with: the cursor that it began with.
-        began_after: the line of that cursor; "" at the log's beginning.
-        lines: what it told of rank 0.
-        notices: what else it told; sentences about the log stand among them.
-        error: what ended it, if nobody else did.
+        began_with: cursor at the start.
+        began_after: log line at that cursor; "" at the start of the log.
+        lines: log lines of rank 0 that it reported.
+        notices: notices that it reported, about the job and about the log.
+        error: error that ended it; "" if it was stopped or finished.
     """
 
     began_with: LogCursor | None = None
@@ -38,28 +38,28 @@ class Life:
     error: str = ""
 
     def line(self, line: LogLine) -> None:
-        """Take a line of rank 0, or a sentence about its log."""
+        """Store a log line of rank 0, or a notice about the log."""
         if line.notice:
             self.notices.append(line.text)
         else:
             self.lines.append(line)
 
     def notice(self, text: str) -> None:
-        """Take a sentence about the job."""
+        """Store a notice about the job."""
         self.notices.append(text)
 
     async def room(self) -> None:
-        """Take more at once."""
+        """Return at once: there is always room."""
 
     def next(self, *, keeps_cursor: bool) -> Life:
-        """Return the follower that comes after this one, from the last line or from half of what this one told."""
+        """Return the follower that comes next; it starts after the last line, or half-way through this one's lines."""
         kept = len(self.lines) if keeps_cursor else len(self.lines) // 2
         if not kept:
             return Life(began_with=self.began_with, began_after=self.began_after)
         return Life(began_with=self.lines[kept - 1].cursor, began_after=self.in_order(kept)[-1])
 
     def in_order(self, first: int | None = None) -> list[str]:
-        """Return its first lines in the order of the log: a run may be reported late, behind the next one."""
+        """Return the first lines in the order of the log; a run may have been reported late, after the next one."""
         texts = [line.text for line in self.lines[:first]]
         is_late = any(_LATE in notice for notice in self.notices)
         return sorted(texts, key=lambda text: text.partition(" line ")[0]) if is_late else texts
@@ -67,15 +67,15 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherEvidence:
-    """What was seen of another installation's task with the same ids, whose requests nothing harms.
+    """Observations of another installation's task with the same ids; its requests have no faults.
 
     Attributes:
         life: its one follower.
-        conclusion: of its job; None if it never came.
-        created: the names of all jobs that were ever created for it.
-        gone: those of them that are not there any more at the end.
-        orphans: the names of the jobs that it took for nobody's, its own task being over.
-        asked: what it asked for.
+        conclusion: outcome of its job; None if there was none.
+        created: names of all jobs ever created for the task.
+        gone: names of those jobs that no longer exist at the end.
+        orphans: names of the jobs that it considered orphaned after its own task had ended.
+        asked: requests that it sent.
     """
 
     life: Life
@@ -88,21 +88,21 @@ class OtherEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that was seen of one schedule.
+    """All observations of one schedule.
 
     Attributes:
-        schedule: which.
-        seconds: how long it took.
+        schedule: the schedule.
+        seconds: duration of the trial.
         lives: the followers, one after the other.
-        conclusion: of the last one; None if it never came.
-        created: the names of all jobs that were ever created for the task.
-        left: pods that still ran some time after the conclusion.
-        written: how many lines of its first run rank 0 is known to have written, where somebody else looked.
-        asked: what came through the proxy.
-        gone: those of them that are not there any more at the end.
-        neighbours_error: what ended the one who followed another job by the same watches.
-        other: what the other installation did meanwhile, if there was one.
-        problem: what kept the trial from its end.
+        conclusion: outcome that the last follower returned; None if there was none.
+        created: names of all jobs ever created for the task.
+        left: pods that still ran some time after the outcome.
+        written: lines of the first run that rank 0 is known to have written; counted only if the trial reads the log.
+        asked: requests that passed the proxy.
+        gone: names of the created jobs that no longer exist at the end.
+        neighbours_error: error of the follower of another job that shares the watches.
+        other: observations of the other installation, if there is one.
+        problem: reason why the trial did not finish.
     """
 
     schedule: Schedule
@@ -120,7 +120,7 @@ class Evidence:
 
 
 def described(error: BaseException) -> str:
-    """Name an error that the product must not raise, and where it was raised."""
+    """Describe an error that the product must not raise, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__}: {error} (at {places})"

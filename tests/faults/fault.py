@@ -1,4 +1,4 @@
-"""What a proxy may do to one request, one stream, or everything for a while: values, and nothing that happens."""
+"""Faults as plain values: faults of one request or stream, and faults of the whole server for a period."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Traffic(StrEnum):
-    """What a request is to whoever sent it: one answer, or a stream that is read for long."""
+    """Kind of a request: a single response, or a stream that stays open."""
 
     REQUEST = "request"
     WATCH = "watch"
@@ -15,35 +15,35 @@ class Traffic(StrEnum):
 
 
 class Harm(StrEnum):
-    """What happens to it."""
+    """Effect of a fault."""
 
     RESET = "reset"
     """The connection is reset."""
     STALL = "stall"
-    """Nothing comes any more, and the connection stays: half-open."""
+    """No more data arrives, and the connection stays half-open."""
     TRUNCATE = "truncate"
-    """Half of what comes next is passed on, then the connection ends."""
+    """The proxy forwards half of the next data, then closes the connection."""
     DELAY = "delay"
-    """It comes late."""
+    """The response is late."""
     REFUSE = "refuse"
-    """An answer with an error code; in an open watch, an event of type ERROR."""
+    """The response has an error code; in an open watch, an event of type ERROR."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to one request of one kind of traffic.
+    """Fault of one request of one kind of traffic.
 
     Attributes:
-        harm: what.
-        traffic: to which kind.
-        number: to which request of that kind, counted from 0.
-        after: seconds for which a stream is passed on before; 0: it happens in the place of an answer.
-        seconds: of a delay; in an open stream, of silence before it breaks, in which what comes is lost.
-        code: of a refusal.
-        retry_after: seconds that a refusal asks to be left alone.
-        arrives: the server got the request, although nobody learns of it.
-        clean: a truncated answer ends as if it were whole.
-        page: a refusal is a gateway's page, not the server's Status.
+        harm: effect on the request.
+        traffic: kind of the request.
+        number: index of the request among those of its kind, from 0.
+        after: seconds for which a stream is forwarded before the fault; 0: the fault replaces the response.
+        seconds: length of a delay; in an open stream, of the silence before it breaks, in which data is lost.
+        code: status code of a refusal.
+        retry_after: value of the refusal's Retry-After header, in seconds.
+        arrives: the server gets the request, although the client gets no response from it.
+        clean: a truncated response ends as if it were complete.
+        page: a refusal is a gateway's page instead of the server's Status.
     """
 
     harm: Harm
@@ -60,11 +60,11 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A time in which nobody is there: all connections are reset at its beginning.
+    """Period without a server; all connections are reset when it begins.
 
     Attributes:
-        begins_after: seconds.
-        seconds: how long.
+        begins_after: seconds until it begins.
+        seconds: length of the period.
         refuses: connections are refused; otherwise they are accepted and reset at the first request, which is counted.
     """
 
@@ -75,14 +75,14 @@ class Outage:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusals:
-    """A time in which everything but a create is refused.
+    """Period in which all requests except creates are refused.
 
     Attributes:
-        begins_after: seconds, from the job's creation on.
-        seconds: how long.
-        code: of the refusals.
-        page: they are a gateway's page, not the server's Status.
-        resets: all connections are reset at its beginning; otherwise what is open goes on.
+        begins_after: seconds from the job's creation until it begins.
+        seconds: length of the period.
+        code: status code of the refusals.
+        page: the refusals are a gateway's page instead of the server's Status.
+        resets: all connections are reset when it begins; otherwise open connections continue.
     """
 
     begins_after: float
@@ -94,12 +94,12 @@ class Refusals:
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """A time in which a server answers whose cache is behind; all connections are reset before.
+    """Period in which the server's cache is stale; all connections are reset when it begins.
 
     Attributes:
-        begins_after: seconds, from the job's creation on.
-        seconds: how long; then it has caught up.
-        forgets: it refuses the versions that clients know as expired, so that they list anew.
+        begins_after: seconds from the job's creation until it begins.
+        seconds: length of the period; then the cache has caught up.
+        forgets: the server refuses the versions that clients hold as expired, so that they list again.
     """
 
     begins_after: float
@@ -109,15 +109,15 @@ class Lag:
 
 @dataclass(frozen=True, kw_only=True)
 class Restore:
-    """A moment from which the versions that clients know are too large, as after a restored backup of etcd.
+    """Moment from which the versions that clients hold are too large, as after restoring a backup of etcd.
 
     All connections are reset.
 
     Attributes:
-        begins_after: seconds, from the job's creation on.
-        seconds: how long; None: what is known stays too large until it is listed anew.
-        drops: all versions are smaller from then on, those of objects as well.
-        silent: a watch from a version that is too large is not refused; nothing comes, as from a real server.
+        begins_after: seconds from the job's creation until it begins.
+        seconds: length of the period; None: the clients' versions stay too large until they list again.
+        drops: all versions are smaller from then on, also those of objects.
+        silent: a watch from a version that is too large stays open and sends nothing, as on a real server.
     """
 
     begins_after: float
@@ -128,12 +128,12 @@ class Restore:
 
 @dataclass(frozen=True, kw_only=True)
 class Revocation:
-    """A time in which the account that follows the job has no rights: its RoleBinding is deleted, then made again.
+    """Period in which the account that follows the job has no rights: its RoleBinding is deleted and recreated.
 
     Attributes:
-        begins_after: seconds, from the job's creation on.
-        seconds: how long.
-        resets: all connections are reset at its beginning: what is open stays open without rights.
+        begins_after: seconds from the job's creation until it begins.
+        seconds: length of the period.
+        resets: all connections are reset when it begins; an open connection would otherwise stay open.
     """
 
     begins_after: float

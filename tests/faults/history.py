@@ -1,13 +1,13 @@
-"""What a server knows of its own past: all of it, or less than its clients have seen.
+"""Server histories: a complete one, a stale cache, and a restored backup that is older than the clients' versions.
 
-A server that is behind tells a watch nothing, as a replica of the API server does whose cache stands still. It has no
-old state for anybody who asks for the newest one ("resourceVersion unset: most recent", Kubernetes API concepts): a
-plain list is read from etcd, and a watch that begins with all there is waits for the cache, for at most three seconds
+A server with a stale cache sends nothing on a watch, like a replica of the API server that is behind. It never returns
+old state to a request for the newest ("resourceVersion unset: most recent", Kubernetes API concepts): it reads a plain
+list from etcd, and a watch that begins with the current state waits for the cache, for at most three seconds
 (`waitUntilWatchCacheFreshAndForceAllEvents` in the API server's cacher).
 
-After a restore the versions that clients know are too large. A real server (v1.34) answers a list, or a watch that is
-to begin with all there is, with "Too large resource version" then; a mere watch from such a version stays open, and
-nothing comes.
+After a restore the versions that clients hold are too large. A real server (v1.34) then answers "Too large resource
+version" to a list, or to a watch that begins with the current state; a plain watch from such a version stays open and
+sends nothing.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
 _SELECTORS = ("labelSelector", "fieldSelector")
 _PATIENCE = 3.0
-"""Seconds that a server waits until its cache has come to the newest version, as a real one does."""
+"""Seconds that the server waits for its cache to reach the newest version, as a real one does."""
 
 
 class History:
-    """Nothing is odd: every request passes as it came.
+    """Complete history: every request passes unchanged.
 
     Attributes:
-        lowers: by how much all versions are smaller than the real ones.
+        lowers: difference between the real versions and the smaller ones that clients get.
     """
 
     lowers = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Return the answer that no other server would give; None: the request passes."""
+        """Return a response that replaces the real server's; None: the request passes."""
         return None
 
     def target(self, request: web.BaseRequest) -> str:
-        """Return path and query by which the real server knows what is asked for."""
+        """Return the path and query to send to the real server."""
         return request.raw_path
 
 
 class Behind(History):
-    """Its cache stands still until it catches up.
+    """Stale cache until `catch_up`.
 
     Args:
-        server: the real one.
-        forgets: it refuses to go on from any version as expired, as a server does that has just begun.
+        server: the real server.
+        forgets: refuse to continue from any version, as expired, like a server that has just started.
     """
 
     def __init__(self, server: ApiServer, *, forgets: bool = False) -> None:
@@ -61,11 +61,11 @@ class Behind(History):
         self._caught_up = asyncio.Event()
 
     def catch_up(self) -> None:
-        """Know everything."""
+        """Make the cache current."""
         self._caught_up.set()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Have watches wait: for what changes, or for all there is."""
+        """Hold back watches, whether they wait for changes or for the current state."""
         if self._caught_up.is_set() or not is_of_collection(request) or not is_watch(request):
             return None
         if wants_state(request):
@@ -80,7 +80,7 @@ class Behind(History):
         return await too_large(request, 0, wanted=1)
 
     async def _watched(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Tell what has changed since the version that was asked for when it has caught up."""
+        """Send the changes since the requested version once the cache has caught up."""
         response = await opened(request)
         await self._caught_up.wait()
         async with self._server.forward("GET", request.raw_path, dict(request.headers), b"") as upstream:
@@ -90,12 +90,12 @@ class Behind(History):
 
 
 class Restored(History):
-    """The versions that its clients know are too large, until they have listed anew.
+    """Restored backup: the versions that clients hold are too large until they list again.
 
     Args:
-        current: the version that it has come to, by the real server's count.
-        lowers: by how much all versions are smaller than the real ones.
-        silent: a watch from such a version stays open without a word.
+        current: current version of the real server.
+        lowers: difference between the real versions and the smaller ones that clients get.
+        silent: a watch from a version that is too large stays open and sends nothing.
     """
 
     def __init__(self, current: int, *, lowers: int = 0, silent: bool = False) -> None:
@@ -105,7 +105,7 @@ class Restored(History):
         self._listed: set[str] = set()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Refuse what begins at a version that it does not know."""
+        """Refuse a request that begins at a version that is too large."""
         if not is_of_collection(request) or "continue" in request.query:
             return None
         version = _version(request)
@@ -120,7 +120,7 @@ class Restored(History):
         return await too_large(request, self._current - self.lowers)
 
     def target(self, request: web.BaseRequest) -> str:
-        """Return path and query with the real server's version."""
+        """Return the path and query with the real server's version."""
         version = _version(request)
         if not self.lowers or not version:
             return request.raw_path
@@ -128,23 +128,23 @@ class Restored(History):
 
 
 def is_of_collection(request: web.BaseRequest) -> bool:
-    """Whether all objects of a kind in a namespace are read."""
+    """Return True if the request reads all objects of a kind in a namespace."""
     _, _, rest = request.path.partition("/namespaces/")
     return request.method == "GET" and rest.count("/") == 1
 
 
 def is_watch(request: web.BaseRequest) -> bool:
-    """Whether changes are asked for."""
+    """Return True for a watch."""
     return request.query.get("watch") in {"1", "true"}
 
 
 def wants_state(request: web.BaseRequest) -> bool:
-    """Whether all there is is asked for: a list, or a watch that begins with one."""
+    """Return True if the request wants the current state: a list, or a watch that begins with one."""
     return not is_watch(request) or request.query.get("sendInitialEvents") == "true"
 
 
 async def opened(request: web.BaseRequest) -> web.StreamResponse:
-    """Begin to answer a watch."""
+    """Start the response to a watch."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     await response.prepare(request)
@@ -152,7 +152,7 @@ async def opened(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def too_large(request: web.BaseRequest, current: int, *, wanted: int = 0) -> web.StreamResponse:
-    """Refuse a version that the server has not come to; in a watch by an event, as it is open by then."""
+    """Refuse a version that the server has not reached; in a watch, which is open by then, by an event."""
     status = answers.too_large(wanted or _version(request), current)
     if not is_watch(request):
         return web.json_response(status, status=HTTPStatus.GATEWAY_TIMEOUT, headers={"Retry-After": "1"})

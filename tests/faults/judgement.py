@@ -1,4 +1,4 @@
-"""Whether what was seen is what the schedule allows: evidence → sentences about what is wrong."""
+"""Compare the evidence of a trial with what its schedule allows, and describe every problem."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from faults.proxy import Asked
 
 MOST_REQUESTS = 150
-"""In any minute, of one job that is followed by one follower at a time, beside another job.
+"""Maximum in any minute, for one job with one follower at a time, and a neighbour.
 
-About 15 are needed without any fault: create, get, two watches, a log stream, a few looks at events while the pod
-starts, and at the pods that are left; twice that for the neighbour and the watches that both share. A fault costs one
-to three more, and a follower that begins anew as many as the first; there are at most eleven faults, three stops and
-two outages, in which pauses grow. What is silent is opened again every 6 s here (every 150 s outside tests), which
-makes 10 in a minute for each of four watches. One loop without a pause would ask thousands of times.
+Without faults a job needs about 15: create, get, two watches, a log stream, a few reads of events while the pod starts,
+and of the pods that are left; twice that with the neighbour and the watches that both share. A fault costs one to three
+more, and each new follower as many as the first; there are at most eleven faults, three stops and two outages, in which
+pauses grow. A silent stream is opened again every 6 s here (every 150 s outside tests), which makes 10 in a minute for
+each of four watches. A loop without a pause would send thousands of requests.
 """
 
 _ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
 
 
 def problems(evidence: Evidence) -> list[str]:
-    """Return what is wrong; nothing if all is as it must be."""
+    """Return all problems; an empty list if there are none."""
     if evidence.problem:
         return [evidence.problem, *_about_followers(evidence)]
     about_job = (_about_jobs, _about_deletions, _about_verdict, _about_lines)
@@ -46,7 +46,7 @@ def _about_jobs(evidence: Evidence) -> Iterator[str]:
 
 
 def _about_deletions(evidence: Evidence) -> Iterator[str]:
-    """Only a job that is past its deadline is deleted by whoever follows it."""
+    """Check deletions: a follower may only delete a job that is past its deadline."""
     story = evidence.schedule.story
     if evidence.gone and story not in {Story.IS_DELETED, Story.HANGS}:
         yield f"gone at the end: {', '.join(evidence.gone)}"
@@ -56,7 +56,7 @@ def _about_deletions(evidence: Evidence) -> Iterator[str]:
 
 
 def _about_installations(evidence: Evidence) -> Iterator[str]:
-    """Two installations with the same task in one namespace: each has its own job, and none touches the other's."""
+    """Check two installations with the same task in a namespace: each has one job, and neither touches the other's."""
     other = evidence.other
     if other is None:
         return
@@ -74,7 +74,7 @@ def _about_installations(evidence: Evidence) -> Iterator[str]:
 
 
 def _touches(asked: Asked, names: Sequence[str]) -> bool:
-    """Whether one of these jobs or its pods is changed, or the log of one read."""
+    """Return True if the request changes one of these jobs or its pods, or reads a pod's log."""
     if asked.method == "GET" and asked.traffic is not Traffic.LOG:
         return False
     parts = asked.target.partition("?")[0].split("/")
@@ -117,11 +117,11 @@ def _about_lines(evidence: Evidence) -> Iterator[str]:
 
 
 def _about_life(number: int, life: Life, expected: Expected, *, is_last: bool) -> Iterator[str]:
-    """Compare with what comes after the follower's cursor: each line once, in order, and nothing else.
+    """Compare with the lines after the follower's cursor: each line once, in order, and nothing else.
 
-    Only the end of a run may be missing, where the next one follows and the loss is told: when a pod has ended, its
-    node keeps the log of the last run alone. And a follower that was stopped may not have come to the run that it had
-    not seen end: the next one tells it.
+    Only the end of a run may be missing, if the next run follows and the loss is reported: when a pod has ended, its
+    node keeps only the log of the last run. A stopped follower may also lack the run whose end it did not observe: the
+    next follower reports it.
     """
     told, second = life.in_order(), list(expected.lines[expected.second_run :])
     due = list(expected.lines[_place_after(life.began_after, expected) :])

@@ -1,6 +1,6 @@
-"""The same task of another installation, in the same namespace: it has its job, and looks for orphans afterwards.
+"""The same task of another installation in the same namespace: it runs its own job, then sweeps orphaned jobs.
 
-Nothing harms its requests. What it does to the job that a trial is about is what is looked for.
+Its requests have no faults. The trial checks that it does not touch the job of the first installation.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _INTERVAL = 1.0
 
 
 class OtherInstallation:
-    """One of them.
+    """Task of the other installation.
 
     Args:
-        schedule: of the trial.
-        server: as its account reaches it.
+        schedule: schedule of the trial.
+        server: server, accessed with the account.
     """
 
     def __init__(self, schedule: Schedule, server: ApiServer) -> None:
@@ -51,12 +51,12 @@ class OtherInstallation:
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Submit as a pipeline's step does, which recalls what is there; follow; then look for orphans without end."""
+        """Resume and submit as a pipeline's step does, follow the job, then sweep orphaned jobs until cancelled."""
         async with self._proxy.running():
             backend = KubernetesBackend(self._proxy.config())
             try:
                 await self._follow(backend)
-            except Exception as error:  # noqa: BLE001 - it is judged
+            except Exception as error:  # noqa: BLE001 - the judge reports it
                 self._life.error = described(error)
             self._is_over.set()
             while not self._life.error:
@@ -68,7 +68,7 @@ class OtherInstallation:
         await self._is_over.wait()
 
     async def evidence(self, server: ApiServer, witness: Witness) -> OtherEvidence:
-        """Return what was seen, and delete what it created."""
+        """Return the evidence, and delete the jobs that were created."""
         created = witness.created(self._owner)
         gone = [name for name in created if not await server.has_job(name)]
         for name in created:
@@ -99,7 +99,7 @@ class OtherInstallation:
 
 
 class _Airflow:
-    """One in which this task is over, and no other."""
+    """Airflow in which this task has ended and all others run."""
 
     def __init__(self, owner: Owner) -> None:
         self._ids = owner.ids

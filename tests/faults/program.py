@@ -1,4 +1,4 @@
-"""The job of a schedule, and what must be seen of it."""
+"""The job of a schedule, and the expected observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 DEADLINE = 14.0
-"""Seconds after which a job that hangs is to be stopped."""
+"""Seconds after which a job that hangs must be stopped."""
 
 NEIGHBOUR = "neighbour"
 OTHER_INSTANCE = "faults-of-another"
@@ -34,7 +34,7 @@ _RUN = """\
 run=$(cat /dev/shm/runs 2>/dev/null || echo 0)
 echo $((run+1)) > /dev/shm/runs
 """
-"""The number of the container's run; /dev/shm belongs to the pod."""
+"""Number of the container's run; /dev/shm is the pod's and survives a restart of the container."""
 
 _ENDS = {
     Story.SUCCEEDS: "exit 0",
@@ -57,14 +57,14 @@ _FAILING_REPLICA = {Story.FAILS: "master-0", Story.LOSES_A_WORKER: "worker-0"}
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What must be seen.
+    """Expected observations.
 
     Attributes:
-        outcome: of following it.
-        lines: of rank 0, if it comes to write them all.
-        second_run: how many of them the first run writes.
-        whole: it comes to all of them, and the log of the last run stays.
-        failing_replica: the end of the name of the replica that is to blame.
+        outcome: outcome that following returns.
+        lines: lines of rank 0, if it writes them all.
+        second_run: index of the first line of the second run.
+        whole: rank 0 writes all lines, and the log of the last run is kept.
+        failing_replica: end of the name of the replica that failed.
     """
 
     outcome: Outcome
@@ -75,7 +75,7 @@ class Expected:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Expected:
-        """Return what must be seen of a schedule's job."""
+        """Return the expected observations of a schedule's job."""
         runs = 2 if schedule.story is Story.RESTARTS else 1
         return cls(
             outcome=_OUTCOMES[schedule.story],
@@ -87,30 +87,30 @@ class Expected:
 
 
 def of_other(schedule: Schedule) -> Schedule:
-    """Return the story of the other installation's job: it writes a line and succeeds."""
+    """Return the schedule of the other installation's job, which writes one line and succeeds."""
     return replace(schedule, story=Story.SUCCEEDS, lines=1, burst=1)
 
 
 def neighbour(namespace: str) -> Manifest:
-    """Return a job of somebody else's that waits all the time."""
+    """Return another owner's job that stays suspended."""
     waits = TrainingJob.parse(name=NEIGHBOUR, namespace=namespace, image=INIT_IMAGE, command=["true"], suspend=True)
     owner = Owner(instance="faults", ids={"task_id": NEIGHBOUR}, labels={})
     return PYTORCHJOB.render(waits, owner=owner, attempt=1).manifest
 
 
 def stem(schedule: Schedule) -> str:
-    """Return how the name of the schedule's job begins."""
+    """Return the beginning of the name of the schedule's job."""
     return f"s{schedule.seed}"
 
 
 def owner(schedule: Schedule, *, instance: str = "faults") -> Owner:
-    """Return the task that asks for the job, of this or of another installation."""
+    """Return the task that owns the job, of this or of another installation."""
     ids = {"dag_id": "faults", "task_id": "t", "run_id": stem(schedule)}
     return Owner(instance=instance, ids=ids, labels={})
 
 
 def job(schedule: Schedule, namespace: str) -> TrainingJob:
-    """Describe the schedule's job."""
+    """Return the schedule's job."""
     script = _RUN + _LINES.format(lines=schedule.lines, burst=schedule.burst) + _ENDS[schedule.story]
     has_worker = schedule.story is Story.LOSES_A_WORKER
     return TrainingJob.parse(

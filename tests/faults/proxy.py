@@ -1,6 +1,6 @@
-"""A gateway in front of the real API server that loses, cuts, delays and refuses what it is told to, and counts.
+"""Proxy in front of the real API server that drops, cuts, delays and refuses requests, and records them.
 
-Whoever asks through it needs nothing but its kubeconfig; what it is not told to harm passes as it came.
+A client needs only the proxy's kubeconfig. A request without a fault passes unchanged.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One request that came.
+    """One request that the proxy received.
 
     Attributes:
         at: seconds of the monotonic clock.
-        method: of the request.
-        resource: its plural, with the sub-resource: `pods/log`.
-        traffic: what it is to whoever sent it.
-        target: its path and query.
-        fault: what happened to it.
-        code: of the answer; 0: there was none, or it is not over.
+        method: HTTP method.
+        resource: plural of the resource, with the sub-resource: `pods/log`.
+        traffic: kind of traffic.
+        target: path and query.
+        fault: fault applied to the request.
+        code: status code of the response; 0: there was none, or it has not ended.
     """
 
     at: float
@@ -57,15 +57,15 @@ class Asked:
 
 
 class FaultProxy:
-    """Runs on loopback between `running` and its end.
+    """Proxy that listens on loopback while `running` is open.
 
     Args:
-        server: what it stands in front of.
-        faults: what happens to which request.
+        server: server that receives the requests.
+        faults: faults to apply, each to one request.
 
     Attributes:
-        asked: what came, in its order.
-        is_down: nobody is answered.
+        asked: requests received, in order.
+        is_down: an outage is in progress; no request gets a response.
     """
 
     def __init__(self, server: ApiServer, faults: Sequence[Fault] = ()) -> None:
@@ -83,7 +83,7 @@ class FaultProxy:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FaultProxy]:
-        """Answer on a port of its own."""
+        """Listen on the proxy's own port."""
         await self._runner.setup()
         await self._listen()
         try:
@@ -93,7 +93,7 @@ class FaultProxy:
             self._reserved.close()
 
     def config(self, **settings: Any) -> ClusterConfig:
-        """Return how a client reaches the cluster through it."""
+        """Return the configuration of a client that connects through the proxy."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -106,11 +106,11 @@ class FaultProxy:
 
     @property
     def to_come(self) -> set[Fault]:
-        """The faults that have not happened yet."""
+        """Return the faults that have not happened yet."""
         return {*self._faults.values()} - {each.fault for each in self.asked if each.fault}
 
     async def go_down(self, outage: Outage) -> None:
-        """Wait for the outage to begin, and return when it is over."""
+        """Wait until the outage begins; return when it is over."""
         await asyncio.sleep(outage.begins_after)
         async with self._one_outage:
             self.is_down = True
@@ -123,7 +123,7 @@ class FaultProxy:
             self.is_down = False
 
     async def refuse(self, refusals: Refusals) -> None:
-        """Refuse everything but creates for a while, from now on."""
+        """Refuse all requests except creates, from now until the refusals end."""
         self._refusals.append(refusals)
         if refusals.resets:
             self.reset_all()
@@ -131,7 +131,7 @@ class FaultProxy:
         self._refusals.remove(refusals)
 
     async def fall_behind(self, lag: Lag) -> None:
-        """Be a server whose cache stands still, from now on, and return when it has caught up."""
+        """Act as a server with a stale cache, from now on; return when the cache has caught up."""
         self._history = behind = Behind(self._server, forgets=lag.forgets)
         self.reset_all()
         await asyncio.sleep(lag.seconds)
@@ -139,7 +139,7 @@ class FaultProxy:
         behind.catch_up()
 
     async def be_restored(self, restore: Restore, version: int) -> None:
-        """Take the versions that are known for too large, from now on; the real server has come to this one."""
+        """Treat the versions that clients hold as too large, from now on; `version` is the real server's latest."""
         self._history = Restored(version, lowers=version // 2 if restore.drops else 0, silent=restore.silent)
         self.reset_all()
         if restore.seconds is not None:
@@ -147,13 +147,13 @@ class FaultProxy:
             self._history = History()
 
     def reset_all(self) -> None:
-        """Reset every connection that is open."""
+        """Reset every open connection."""
         server = self._runner.server
         for connection in [*server.connections] if server else ():
             _reset(connection.transport)
 
     async def _listen(self) -> None:
-        """Listen beside the socket that keeps the port for us while nobody listens."""
+        """Listen on the reserved port; a second socket keeps it reserved while the proxy does not listen."""
         self._site = web.SockSite(self._runner, _bound(self._reserved.getsockname()[1]))
         await self._site.start()
 
@@ -171,7 +171,7 @@ class FaultProxy:
         passing = _Passing(self._server, request, fault, await request.read(), self._history)
         try:
             return self._said(number, await (passing.answer() if traffic is Traffic.REQUEST else passing.stream()))
-        except (ConnectionError, aiohttp.ClientError):  # one of the two ends is gone: so is the other
+        except (ConnectionError, aiohttp.ClientError):  # the client or the server is gone: close the other connection
             return _lost(request)
 
     def _note(self, request: web.BaseRequest, traffic: Traffic, fault: Fault | None) -> int:
@@ -187,7 +187,7 @@ class FaultProxy:
 
 
 class _Passing:
-    """One request on its way."""
+    """One request that the proxy forwards."""
 
     def __init__(
         self, server: ApiServer, request: web.BaseRequest, fault: Fault | None, body: bytes, history: History
@@ -200,7 +200,7 @@ class _Passing:
         self._rest = b""
 
     async def answer(self) -> web.StreamResponse:
-        """Pass on a request that has one answer."""
+        """Forward a request with a single response."""
         if self._fault is None:
             return await self._history.answer(self._request) or await self._passed()
         harms: dict[Harm, Callable[[Fault], Awaitable[web.StreamResponse]]] = {
@@ -213,7 +213,7 @@ class _Passing:
         return await harms[self._fault.harm](self._fault)
 
     async def stream(self) -> web.StreamResponse:
-        """Pass on a request whose answer is read as it comes."""
+        """Forward a request with a streamed response."""
         fault = self._fault
         if fault is None and (odd := await self._history.answer(self._request)) is not None:
             return odd
@@ -231,7 +231,7 @@ class _Passing:
                 return await self._break(fault, upstream, response)
             return response
 
-    # --- what happens to an answer
+    # --- faults of a response
 
     async def _lose(self, fault: Fault) -> web.StreamResponse:
         if fault.arrives:
@@ -269,11 +269,11 @@ class _Passing:
         return answers.refusal(fault.code, what, page=fault.page, retry_after=fault.retry_after)
 
     async def _repeated(self) -> web.StreamResponse:
-        """Send it twice and pass on the second answer, as a gateway that tries again does: the server's own 409."""
+        """Send the request twice and return the second response, the server's own 409, as a retrying gateway does."""
         await self._passed()
         return await self._passed()
 
-    # --- what happens in an open stream
+    # --- faults of an open stream
 
     async def _break(
         self, fault: Fault, upstream: aiohttp.ClientResponse, response: web.StreamResponse
@@ -291,7 +291,7 @@ class _Passing:
         is_clean = fault.harm in {Harm.DELAY, Harm.REFUSE} or (fault.harm is Harm.TRUNCATE and fault.clean)
         return response if is_clean else _lost(self._request, response)
 
-    # --- what comes from the server
+    # --- data from the server
 
     async def _passed(self) -> web.Response:
         async with self._sent() as upstream:
@@ -301,7 +301,7 @@ class _Passing:
     async def _pipe(
         self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, *, seconds: float | None = None
     ) -> bool:
-        """Pass on what comes, for so long; say whether the stream ended before."""
+        """Forward data for at most `seconds`; return True if the stream ended before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while chunk := await self._next(upstream):
@@ -310,7 +310,7 @@ class _Passing:
         return False
 
     async def _next(self, upstream: aiohttp.ClientResponse) -> bytes:
-        """Return what has come; of a watch with other versions than the server's, whole lines."""
+        """Return the next data; of a watch with rewritten versions, whole lines."""
         if not self._history.lowers or not is_watch(self._request):
             return await upstream.content.readany()
         while chunk := await upstream.content.readany():
@@ -320,7 +320,7 @@ class _Passing:
         return b""
 
     def _counted(self, body: bytes) -> bytes:
-        """Return it with the versions of this history."""
+        """Return the body with the versions of this history."""
         return answers.with_lower_versions(body, self._history.lowers) if self._history.lowers else body
 
     def _sent(self) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -329,18 +329,18 @@ class _Passing:
 
 
 def most_within(asked: Sequence[Asked], seconds: float) -> int:
-    """Return how many requests came, at most, within any time of this length."""
+    """Return the highest number of requests within any period of this length."""
     instants = [each.at for each in asked]
     return max((sum(1 for at in instants if begin <= at < begin + seconds) for begin in instants), default=0)
 
 
 def by_kind(asked: Sequence[Asked]) -> dict[str, int]:
-    """Return how many requests came of each kind, such as `GET pods watch`; the most frequent first."""
+    """Return the number of requests of each kind, such as `GET pods watch`; the most frequent first."""
     return dict(Counter(f"{each.method} {each.resource} {each.traffic}" for each in asked).most_common())
 
 
 async def _for_ever() -> None:
-    """Wait until whoever asked has gone."""
+    """Wait until the client disconnects and the handler is cancelled."""
     await asyncio.Event().wait()
 
 
@@ -350,7 +350,7 @@ def _lost(request: web.BaseRequest, response: web.StreamResponse | None = None) 
 
 
 def _reset(transport: asyncio.BaseTransport | None) -> None:
-    """Close a connection so that the other end sees a reset."""
+    """Close a connection with a TCP reset."""
     if not isinstance(transport, asyncio.Transport):
         return
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
@@ -371,7 +371,7 @@ def _traffic(request: web.BaseRequest) -> Traffic:
 
 
 def _resource(path: str) -> str:
-    """Return what a path is about: its plural, and the sub-resource of a named object."""
+    """Return the resource of a path: its plural, and the sub-resource of a named object."""
     plural, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
     return f"{plural}/{rest.partition('/')[2]}" if "/" in rest else plural
 

@@ -1,4 +1,4 @@
-"""What a person reads about a schedule."""
+"""Text reports of a schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def line(evidence: Evidence, problems: Sequence[str]) -> str:
-    """Say in a line how it went; of one that failed, how it is tried again."""
+    """Return one line about the result; of a failed schedule, also the problems and the command that repeats it."""
     schedule = evidence.schedule
     requests = most_within(evidence.asked, 60)
     figures = f"{evidence.seconds:5.1f} s, {len(evidence.lives)} followers, {requests:3} requests a minute"
@@ -25,7 +25,7 @@ def line(evidence: Evidence, problems: Sequence[str]) -> str:
 
 
 def story(evidence: Evidence) -> str:
-    """Tell everything: what was to happen, what came through the proxy, what the followers told."""
+    """Return all details: the planned faults, the requests at the proxy, and the output of each follower."""
     schedule = evidence.schedule
     begin = evidence.asked[0].at if evidence.asked else 0.0
     of_server = (*schedule.refusals, schedule.lag, schedule.restore, schedule.revocation)

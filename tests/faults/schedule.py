@@ -1,4 +1,4 @@
-"""A schedule: one job's story and all that goes wrong meanwhile, drawn from a seed: the same for the same seed."""
+"""Fault schedules: a job's story and the faults during it, drawn from a seed; equal seeds give equal schedules."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Revocation
 
 
 class Story(StrEnum):
-    """What the job does."""
+    """Behaviour of the job."""
 
     SUCCEEDS = "succeeds"
     FAILS = "fails"
-    """It exits with 1 after its lines."""
+    """Exits with 1 after its lines."""
     RESTARTS = "restarts"
-    """It exits with 1 once, is started again in its pod (OnFailure), and succeeds."""
+    """Exits with 1 once, is restarted in its pod (OnFailure), and succeeds."""
     IS_DELETED = "is deleted"
-    """Somebody else deletes it after some of its lines."""
+    """Is deleted by another user after some of its lines."""
     HANGS = "hangs"
-    """It never ends, and is stopped at its deadline."""
+    """Never ends; is stopped at its deadline."""
     LOSES_A_WORKER = "loses a worker"
-    """Its worker fails, and rank 0 would run on for ever."""
+    """The worker fails, and rank 0 would run forever."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """How a follower ends before its time.
+    """Premature end of a follower.
 
     Attributes:
-        seconds: of its life.
-        keeps_cursor: it hands over the last line that it told, as at a restart; otherwise it is killed, and what was
-            kept is older.
-        pause: seconds until the next one begins.
-        resubmits: the next one submits again first, as a restarted worker does.
+        seconds: duration of its life.
+        keeps_cursor: its last cursor is kept, as at a restart; otherwise it is killed, and the stored cursor is older.
+        pause: seconds until the next follower begins.
+        resubmits: the next follower submits again first, as a restarted worker does.
     """
 
     seconds: float
@@ -46,23 +45,23 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """All of it.
+    """One schedule.
 
     Attributes:
-        seed: which one.
-        story: what the job does.
-        lines: how many it writes, per run.
-        burst: how many of them at once; a tenth of a second lies between two bursts.
-        has_neighbour: another job is followed beside it, so that both share the watches of the namespace.
-        faults: of single requests.
-        outages: of the server.
-        submit_stops: seconds after which one submitter after the other is killed; the last one is not.
-        stops: how one follower after the other ends; the last one sees the job's end.
-        refusals: times in which everything but a create is refused.
-        lag: when the server is behind.
-        restore: when the versions that are known become too large.
-        revocation: when the account has no rights.
-        other_after: seconds after the job's creation when the same task of another installation submits its own.
+        seed: seed of the schedule.
+        story: behaviour of the job.
+        lines: number of lines that the job writes per run.
+        burst: number of lines written at once; 0.1 s passes between two bursts.
+        has_neighbour: a second job is followed as well, so that both share the watches of the namespace.
+        faults: faults of single requests.
+        outages: outages of the server.
+        submit_stops: seconds after which each submitter but the last is killed.
+        stops: end of each follower but the last, which follows until the job ends.
+        refusals: periods in which all requests except creates are refused.
+        lag: period in which the server's cache is stale.
+        restore: moment at which the versions that clients hold become too large.
+        revocation: period in which the account has no rights.
+        other_after: seconds after the job's creation when the same task of another installation submits its job.
     """
 
     seed: int
@@ -103,17 +102,17 @@ class Schedule:
 
 
 _REACHED = {Traffic.REQUEST: 12, Traffic.WATCH: 6, Traffic.LOG: 4}
-"""Among how many requests of each kind the faults are spread: later ones would hit nothing."""
+"""Number of requests of each kind among which the faults are spread; later faults would hit no request."""
 
 _CODES = {
     Traffic.REQUEST: (401, 409, 429, 429, 500, 503),
     Traffic.WATCH: (400, 401, 401, 403, 403, 410, 410, 429, 500, 503),
     Traffic.LOG: (400, 401, 401, 403, 403, 429, 500, 503),
 }
-"""A 400 or 403 for a single request may be the one before there is a job: those come in `Refusals`."""
+"""A 400 or 403 of a single request could hit one before the job exists, so only `Refusals` sends those."""
 
 _OF_GATEWAYS = {400, 403, 503}
-"""Codes that a gateway answers with a page of its own, too."""
+"""Codes that a gateway may also answer with its own page."""
 
 
 def _faults(dice: random.Random) -> tuple[Fault, ...]:
@@ -125,7 +124,7 @@ def _faults(dice: random.Random) -> tuple[Fault, ...]:
 
 
 def _of_server(dice: random.Random) -> dict[str, Any]:
-    """Return what happens to the server as a whole once the job is there; its past is odd in one way at most."""
+    """Return the faults of the whole server once the job exists: at most one of lag and restore, and others."""
     odd = dice.choices((None, _lag, _restore), weights=(2, 1, 1))[0]
     found = odd(dice) if odd else None
     return {
@@ -193,7 +192,7 @@ def _is_cut_stream(harm: Harm, traffic: Traffic) -> bool:
 
 
 def _without_second_expiry(faults: list[Fault]) -> tuple[Fault, ...]:
-    """Leave one 401 among the requests: before there is a job, a renewed credential that is refused is not ours."""
+    """Keep only the first 401 of a request: before the job exists, a second 401 with a new credential is an error."""
     first = next((fault for fault in faults if fault.code == 401 and fault.traffic is Traffic.REQUEST), None)
     kept = (fault for fault in faults if fault.code != 401 or fault.traffic is not Traffic.REQUEST or fault is first)
     return tuple(kept)

@@ -1,4 +1,4 @@
-"""A soak: random schedules for as long as there is time, which goes on where it was interrupted."""
+"""Soak test: random schedules until the time is up; continues after an interruption."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 _SPAN = 10_000
-"""Seeds that belong to one soak."""
+"""Number of seeds reserved for one soak."""
 
 
 @dataclass(kw_only=True)
 class Soak:
-    """One soak, as its file keeps it.
+    """State of one soak, as stored in its file.
 
     Attributes:
-        base: its seeds begin at 10,000 times this.
-        most: requests of one schedule within a minute.
-        done: seed → what was wrong.
+        base: the first seed is 10,000 times this.
+        most: highest number of requests of one schedule within a minute.
+        done: problems by seed.
     """
 
     base: int
@@ -40,7 +40,7 @@ class Soak:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return the soak that was begun, or a new one."""
+        """Return the soak in progress, or a new one."""
         if not path.exists():
             return cls(base=random.SystemRandom().randint(1, 99_999))
         found = json.loads(path.read_text())
@@ -48,22 +48,22 @@ class Soak:
         return cls(base=found["base"], most=found["most"], done=done)
 
     def save(self, path: Path) -> None:
-        """Keep it."""
+        """Write the file."""
         write(path, json.dumps({"base": self.base, "most": self.most, "done": self.done}))
 
     def seeds(self, count: int) -> list[int]:
-        """Return the seeds that are left of so many."""
+        """Return the seeds, of `count`, that have not run yet."""
         first = self.base * _SPAN
         return [seed for seed in range(first, first + count) if seed not in self.done]
 
     @property
     def failed(self) -> dict[int, list[str]]:
-        """The schedules in which something was wrong."""
+        """Return the problems of the schedules that failed, by seed."""
         return {seed: wrong for seed, wrong in self.done.items() if wrong}
 
 
 async def run(cluster: Cluster, count: int, minutes: float) -> int:
-    """Try what is left of the soak; 1 if a schedule failed."""
+    """Run the rest of the soak; return 1 if a schedule failed."""
     path = cluster.layout.cache / "soak.json"
     soak = Soak.load(path)
     left = soak.seeds(count)

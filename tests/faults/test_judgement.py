@@ -1,4 +1,4 @@
-"""Whether the judge of a trial finds what must not be: a judge that finds nothing would make every schedule good."""
+"""Tests of the judge of a trial: a judge that finds no problem would let every schedule pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def line(number: int, text: str = "", *, notice: bool = False) -> LogLine:
 
 
 def life(first: int, end: int, *, after: int | None = None, **more: Any) -> Life:
-    """Return a follower that told these lines, after the one before them or after another."""
+    """Return a follower that reported these lines, after the preceding line or after line number `after`."""
     before = first - 1 if after is None else after
     began_after = f"run 0 line {before}" if before >= 0 else ""
     return Life(began_after=began_after, lines=[line(number) for number in range(first, end)], **more)
@@ -38,7 +38,7 @@ def run(number: int) -> list[LogLine]:
 
 
 def evidence(*lives: Life, story: Story = Story.SUCCEEDS, **more: Any) -> Evidence:
-    """Return what was seen of a job of ten lines, at first without anything wrong."""
+    """Return the evidence of a job of ten lines, without problems by default."""
     schedule = replace(Schedule.draw(1), story=story, lines=10, faults=(), outages=(), stops=())
     outcome = Expected.of(schedule).outcome
     status = JobStatus(phase=JobPhase.SUCCEEDED)
@@ -71,7 +71,7 @@ SAYS_IT_SUCCEEDED = JobOutcome(
 
 
 def other(**more: Any) -> OtherEvidence:
-    """Return what was seen of another installation, at first without anything wrong."""
+    """Return the evidence of another installation, without problems by default."""
     ended = JobOutcome(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED))
     good = OtherEvidence(life=Life(), conclusion=ended, created=("s1-0b",), gone=(), orphans=("s1-0b",), asked=())
     return replace(good, **more)
@@ -99,7 +99,7 @@ def other(**more: Any) -> OtherEvidence:
     ],
 )
 def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
-    """Each line once per life; repeats after an older cursor; a loss that is told, where a pod took its log along."""
+    """Allowed are repeats after an older cursor, and a reported loss where a pod was deleted with its log."""
     assert problems(seen) == []
 
 
@@ -141,5 +141,4 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
     ],
 )
 def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:
-    """And it is named."""
     assert any(word in problem for problem in problems(seen)), problems(seen)

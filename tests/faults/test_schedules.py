@@ -1,4 +1,4 @@
-"""Fifty fixed schedules of faults, each with a real job: one job, all its lines, the right verdict, no storm."""
+"""Test fifty fixed fault schedules, each with a real job: one job, every log line, the right outcome, few requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 @pytest.fixture(scope="session")
 def trials(request: pytest.FixtureRequest, cluster: Cluster, tell: Callable[[str], None]) -> Mapping[int, Evidence]:
-    """Try all the schedules that this session asks for, some at a time."""
+    """Run all schedules that this session selects, several at a time."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     seeds = {call.params["seed"] for call in calls if call is not None and "seed" in call.params}
     tell(f"trying {len(seeds)} fault schedules")
@@ -35,7 +35,6 @@ def trials(request: pytest.FixtureRequest, cluster: Cluster, tell: Callable[[str
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_survives_all_that_a_schedule_does_to_its_requests(trials: Mapping[int, Evidence], seed: int) -> None:
-    """No two jobs, none left behind, no line lost or doubled, the right verdict, and a bounded number of requests."""
     evidence = trials[seed]
 
     found = problems(evidence)
@@ -44,7 +43,6 @@ def test_a_job_survives_all_that_a_schedule_does_to_its_requests(trials: Mapping
 
 
 def test_the_schedules_do_everything_that_can_be_done() -> None:
-    """Every harm to every kind of traffic, every story, outages of both kinds, and followers of both ends."""
     schedules = [Schedule.draw(seed) for seed in SEEDS]
 
     assert {(each.harm, each.traffic) for schedule in schedules for each in schedule.faults} == {
@@ -56,7 +54,6 @@ def test_the_schedules_do_everything_that_can_be_done() -> None:
 
 
 def test_the_schedules_have_servers_that_refuse_and_forget() -> None:
-    """For a while 400, 401 and 403, with pages; lags, restores of every form, rights taken away, two installations."""
     schedules = [Schedule.draw(seed) for seed in SEEDS]
     refusals = [each for schedule in schedules for each in schedule.refusals]
     restores = [schedule.restore for schedule in schedules if schedule.restore]

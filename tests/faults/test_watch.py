@@ -1,4 +1,4 @@
-"""The shared watch when what lies between it and the server fails: seen on the real server, through a proxy."""
+"""Test the shared watch against the real server when connections fail, through a proxy."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 PATIENCE = 180.0
 FOLLOWERS = 10
 OPEN = 4
-"""Watches that all followers of a namespace share: of its jobs and their pods, and of the first follower's own."""
+"""Number of watches for all followers of a namespace: its jobs and their pods, and the first follower's own two."""
 
 NO_STREAMED_LISTS = Fault(harm=Harm.REFUSE, code=400, traffic=Traffic.WATCH)
-"""A server that does not stream lists says so; they are asked for page by page then."""
+"""Refusal of a server that does not support streamed lists; the client then lists page by page."""
 
 
 async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServer) -> None:
-    """429 with Retry-After: the same watch comes again only when that time is over."""
+    """After a 429 with Retry-After, the same watch is opened again only when that time is over."""
     ref = await a_job(server)
     busy = Fault(harm=Harm.REFUSE, code=429, retry_after=3, traffic=Traffic.WATCH)
     faults = (NO_STREAMED_LISTS, replace(busy, number=1), replace(busy, number=2))
@@ -58,7 +58,7 @@ async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServ
 
 
 async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_next_one(server: ApiServer) -> None:
-    """The first one leaves while the operator's word on the failure, which is told with it, is still asked for."""
+    """The first follower leaves while the reason of the failure, which is reported with it, is still being read."""
     ref = await a_job(server, "exit 1")
     late = [Fault(harm=Harm.DELAY, seconds=2.0, traffic=Traffic.REQUEST, number=number) for number in range(20)]
     async with FaultProxy(server, late).running() as proxy:
@@ -72,7 +72,7 @@ async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_ne
 
 
 async def test_ten_followers_come_back_as_one(server: ApiServer) -> None:
-    """After an outage the server sees the watches that they share again, not one of each follower."""
+    """After an outage only the shared watches are opened again, not one per follower."""
     refs = [await a_job(server) for _ in range(FOLLOWERS)]
     async with FaultProxy(server).running() as proxy, ten(proxy, refs) as watches:
         await proxy.go_down(Outage(begins_after=0.0, seconds=3.0))
@@ -86,10 +86,10 @@ async def test_ten_followers_come_back_as_one(server: ApiServer) -> None:
 
 
 async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
-    """While it is away the shared watches ask at growing intervals, however many follow.
+    """During an outage the shared watches retry at growing intervals, however many followers there are.
 
-    At least 0.1, 0.25, 0.5, 1, 2.5 and 5 s lie between two tries of one watch: seven in 12 s. Each may count twice: the
-    HTTP library repeats by itself, once, what was reset.
+    At least 0.1, 0.25, 0.5, 1, 2.5 and 5 s pass between two tries of one watch: seven tries in 12 s. Each may count
+    twice: the HTTP library itself repeats a request once after a reset.
     """
     refs = [await a_job(server) for _ in range(FOLLOWERS)]
     async with FaultProxy(server).running() as proxy, ten(proxy, refs) as watches:
@@ -104,12 +104,12 @@ async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
 
 
 async def a_job(server: ApiServer, script: str = "") -> JobRef:
-    """Create a job of ours that runs the script; without one it waits, and the operator has said so."""
+    """Create a job that runs the script; without a script, create a suspended job and wait until it has that phase."""
     what = {"image": INIT_IMAGE, "command": ["sh", "-c", script], "suspend": not script, "shared_memory": "1Mi"}
     job = TrainingJob.parse(name="j", namespace=server.namespace, **what)
     owner = Owner(instance="faults", ids={"task_id": secrets.token_hex(8)}, labels={})
     ref = await server.create_job(PYTORCHJOB.render(job, owner=owner, attempt=1).manifest)
-    if not script:  # of a job about which nothing is said, events are asked for
+    if not script:  # for a job without a status the product also requests events
         await until(server, ref, lambda phase: phase is JobPhase.SUSPENDED)
     return ref
 
@@ -118,7 +118,7 @@ async def a_job(server: ApiServer, script: str = "") -> JobRef:
 async def watched(
     server: ApiServer, ref: JobRef, *faults: Fault
 ) -> AsyncIterator[tuple[FaultProxy, AsyncGenerator[Observation, None]]]:
-    """Watch the job through a proxy with these faults, all of which must have happened at the end; it was seen once."""
+    """Watch the job through a proxy with these faults, after the first observation; at the end all have happened."""
     async with FaultProxy(server, faults).running() as proxy, following(proxy, ref) as watch:
         await anext(watch)
         yield proxy, watch
@@ -126,27 +126,27 @@ async def watched(
 
 
 async def until(server: ApiServer, ref: JobRef, holds: Callable[[JobPhase], bool]) -> None:
-    """Return when that holds of the job's phase."""
+    """Return when `holds` is true for the job's phase."""
     async with asyncio.timeout(PATIENCE):
-        while not holds(PYTORCHJOB.read_status(await server.job(ref.name)).phase):  # noqa: ASYNC110 - as above
+        while not holds(PYTORCHJOB.read_status(await server.job(ref.name)).phase):  # noqa: ASYNC110 - polls the server
             await asyncio.sleep(0.1)
 
 
 def of(proxy: FaultProxy, traffic: Traffic) -> list[Asked]:
-    """Return what was asked for of this kind."""
+    """Return the requests of this kind of traffic."""
     return [asked for asked in proxy.asked if asked.traffic is traffic]
 
 
 async def until_asked(proxy: FaultProxy, traffic: Traffic, number: int) -> None:
-    """Return when as much of this kind was asked for: watches are opened beside each other, in no fixed order."""
+    """Return when this many requests of this kind have arrived: watches open concurrently, in no fixed order."""
     async with asyncio.timeout(PATIENCE / 2):
-        while len(of(proxy, traffic)) < number:  # noqa: ASYNC110 - the proxy tells nobody
+        while len(of(proxy, traffic)) < number:  # noqa: ASYNC110 - the proxy has no event to wait for
             await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
 async def following(proxy: FaultProxy, ref: JobRef) -> AsyncIterator[AsyncGenerator[Observation, None]]:
-    """Watch the job through the proxy, as who follows it: a watch that is refused is asked for again."""
+    """Watch the job through the proxy as `follow` does: a refused watch is retried."""
     backend, errors = KubernetesBackend(proxy.config(timeout=3.0)), ApiErrors(str(ref), logger.info)
     async with asyncio.timeout(PATIENCE), aclosing(errors.stream(lambda: backend.watch(ref))) as watch:
         yield watch
@@ -154,7 +154,7 @@ async def following(proxy: FaultProxy, ref: JobRef) -> AsyncIterator[AsyncGenera
 
 @contextlib.asynccontextmanager
 async def ten(proxy: FaultProxy, refs: list[JobRef]) -> AsyncIterator[list[AsyncGenerator[Observation, None]]]:
-    """Watch all these jobs, each by a back-end of its own, and wait until everything is open."""
+    """Watch all these jobs, each with its own back-end, and wait until all watches are open."""
     async with contextlib.AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(following(proxy, ref)) for ref in refs]
         for watch in watches:
@@ -166,7 +166,7 @@ async def ten(proxy: FaultProxy, refs: list[JobRef]) -> AsyncIterator[list[Async
 async def seen(
     watch: AsyncGenerator[Observation, None], until: Callable[[Observation], bool], what: str
 ) -> Observation:
-    """Return the first observation of which that holds."""
+    """Return the first observation for which `until` is true."""
     try:
         async with asyncio.timeout(PATIENCE / 2):
             async for observation in watch:
@@ -178,14 +178,14 @@ async def seen(
 
 
 def text_is(text: str) -> Callable[[Observation], bool]:
-    """Hold when the job's annotation is this."""
+    """Return a condition that is true when the job's annotation is this text."""
     return lambda observation: (
         observation.job is not None and (observation.job["metadata"].get("annotations") or {}).get(ANNOTATION) == text
     )
 
 
 async def again_after(proxy: FaultProxy, refused: Asked) -> float:
-    """Wait until the same is asked for again, and return the seconds that lay between."""
+    """Wait until the same request is repeated, and return the seconds in between."""
     async with asyncio.timeout(PATIENCE / 2):
         while True:
             for asked in proxy.asked:

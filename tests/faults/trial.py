@@ -1,4 +1,4 @@
-"""One schedule, tried: a real job, followed by the real core through the proxy, until its end is known."""
+"""Trial of one schedule: the real core follows a real job through the proxy until the job's outcome is known."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ LIMIT = 400.0
 
 MOST_LIVES = 10
 REQUEST_TIMEOUT = 2.0
-"""Seconds that the client gives an answer: a stall must be found within a trial."""
+"""Seconds until the client's requests time out: short, so that it notices a stall within a trial."""
 
 _LEFT_TIMEOUT = 60.0
 _INTERVAL = 0.3
 _MOMENT = 0.05
 ROLE = "ptjob"
-"""Of the namespace, with the documented rights."""
+"""Name of the namespace's Role with the documented rights."""
 
 
 class Trial:
-    """One of them. Its followers come one after the other, each with what the one before it has kept."""
+    """One trial. Its followers run one after the other; each starts from the cursor that the one before it kept."""
 
     def __init__(self, schedule: Schedule, servers: Servers, witness: Witness, neighbour: Submission) -> None:
         self._schedule = schedule
@@ -64,7 +64,7 @@ class Trial:
         self._neighbours_error = ""
 
     async def run(self) -> Evidence:
-        """Try it; whatever happens, there is evidence, and nothing of the job afterwards."""
+        """Run the trial; it always returns evidence and deletes its jobs."""
         began = time.monotonic()
         conclusion, problem = None, ""
         async with self._with_rights(), self._proxy.running(), self._meanwhile():
@@ -75,7 +75,7 @@ class Trial:
                         await self._other.until_over()
             except TimeoutError:
                 problem = f"it was not over after {LIMIT:.0f} s"
-            except Exception as error:  # noqa: BLE001 - what the product must not raise is what is looked for
+            except Exception as error:  # noqa: BLE001 - the trial looks for errors that the product must not raise
                 problem = described(error)
         return await self._evidence(time.monotonic() - began, conclusion, problem)
 
@@ -94,7 +94,7 @@ class Trial:
         raise AssertionError(f"{MOST_LIVES} followers did not see the end")
 
     async def _submitted(self) -> Submission:
-        """Submit as a task does that is killed now and then, and tried again."""
+        """Submit as a task that is killed now and then, and retried."""
         for patience in self._schedule.submit_stops:
             with contextlib.suppress(TimeoutError, ClusterUnavailable):
                 async with asyncio.timeout(patience):
@@ -108,7 +108,7 @@ class Trial:
         return await ensure_submitted(self._backend, job, owner=owner, store=self._store)
 
     async def _live(self, submission: Submission, stop: Stop | None) -> JobOutcome | None:
-        """Follow until the end or the stop; None if it was stopped, or died."""
+        """Follow until the job's end or the stop; return None if the follower was stopped or failed."""
         life = self._lives[-1]
         following = asyncio.create_task(
             follow(self._backend, submission, sink=life, cursor=life.began_with, deadline=self._deadline(submission))
@@ -130,7 +130,7 @@ class Trial:
         return await self._submitted() if stop and stop.resubmits else submission
 
     async def _caught_up(self, submission: Submission, conclusion: JobOutcome) -> JobOutcome:
-        """Read what is left, as the task does that is resumed with the conclusion."""
+        """Read the rest of the log, as a task that resumes with the outcome does."""
         await catch_up(self._backend, submission, sink=self._lives[-1], cursor=conclusion.cursor)
         return conclusion
 
@@ -140,7 +140,7 @@ class Trial:
         began = datetime.fromisoformat(submission.first_started_at).astimezone(UTC)
         return began + timedelta(seconds=program.DEADLINE)
 
-    # --- what goes on beside it
+    # --- concurrent faults and other users
 
     @contextlib.asynccontextmanager
     async def _meanwhile(self) -> AsyncIterator[None]:
@@ -161,8 +161,8 @@ class Trial:
             yield
 
     async def _once_there(self, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
-        """Do it so long after there is a job."""
-        while not self._witness.created(program.owner(self._schedule)):  # noqa: ASYNC110 - the witness tells nobody
+        """Call `do` this many seconds after the job was created."""
+        while not self._witness.created(program.owner(self._schedule)):  # noqa: ASYNC110 - the witness has no event to wait for
             await asyncio.sleep(_MOMENT)
         await asyncio.sleep(seconds)
         await do()
@@ -184,7 +184,7 @@ class Trial:
 
     @contextlib.asynccontextmanager
     async def _with_rights(self) -> AsyncIterator[None]:
-        """Have the rights that can be taken away, by a RoleBinding of the trial's own."""
+        """Grant rights that can be revoked, with the trial's own RoleBinding."""
         if self._schedule.revocation is None:
             yield
             return
@@ -197,7 +197,7 @@ class Trial:
 
     @property
     def _reached_as(self) -> ApiServer:
-        """The server, as the user of this trial if that one's rights are taken away, else as everybody's account."""
+        """Return access to the server: in a trial with a revocation as its own user, else as the shared account."""
         return self._administrator.acting_as(self._user) if self._schedule.revocation else self._server
 
     async def _look_at_neighbour(self) -> None:
@@ -208,7 +208,7 @@ class Trial:
 
     @contextlib.asynccontextmanager
     async def _somebody_else(self, submission: Submission) -> AsyncIterator[None]:
-        """Have the job deleted by somebody else, once it has written half of its lines."""
+        """Delete the job as another user would, once it has written half of its lines."""
         deletes = self._schedule.story is Story.IS_DELETED
         async with _beside(*([self._delete_in_the_middle(submission)] if deletes else [])):
             yield
@@ -219,7 +219,7 @@ class Trial:
             self._written = len(await self._server.log(submission.rank0))
         await self._server.delete_job(submission.ref.name)
 
-    # --- afterwards
+    # --- evidence
 
     async def _evidence(self, seconds: float, conclusion: JobOutcome | None, problem: str) -> Evidence:
         created = self._witness.created(program.owner(self._schedule))
@@ -244,7 +244,7 @@ class Trial:
         )
 
     async def _left(self, created: list[str]) -> list[str]:
-        """Return the pods that still run when all had the time to end."""
+        """Return the pods that still run when all have had time to end."""
         waited = 0.0
         while (left := await self._running(created)) and waited < _LEFT_TIMEOUT:
             await asyncio.sleep(_INTERVAL)
@@ -258,7 +258,7 @@ class Trial:
 
 @contextlib.asynccontextmanager
 async def _beside(*works: object) -> AsyncIterator[None]:
-    """Have coroutines run meanwhile; what is not done at the end is cancelled, what failed is raised."""
+    """Run coroutines in the background; at the end cancel the unfinished ones and raise the error of a failed one."""
     tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[arg-type]
     try:
         yield

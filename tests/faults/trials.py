@@ -1,4 +1,4 @@
-"""Many schedules, some at a time, over one namespace of the cluster."""
+"""Run many schedules, several at a time, in one namespace of the cluster."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 AT_A_TIME = 8
 SILENCE = 6.0
-"""Seconds without a byte after which a stream is taken for dead; minutes, outside tests. More than the seconds after
-which a watch that ends has not failed: otherwise one that is only quiet would be opened again less and less often."""
+"""Seconds without a byte after which a stream counts as dead; minutes outside tests. Longer than the time after which
+the end of a watch is no failure: otherwise a quiet watch would be reopened at growing intervals."""
 
 
 @contextlib.contextmanager
 def impatience() -> Iterator[None]:
-    """Have half-open streams found within a trial: the product waits for minutes, and a trial takes seconds."""
+    """Detect half-open streams within a trial: the product waits for minutes, and a trial takes seconds."""
     with (
         mock.patch.object(reflector, "_SILENCE", SILENCE),
         mock.patch.object(reflector, "_DOUBT", SILENCE / 2),
@@ -43,14 +43,14 @@ def impatience() -> Iterator[None]:
 
 
 def kubeconfig_of(cluster: Cluster, namespace: str) -> dict[str, Any]:
-    """Return the access of an account that may do in the namespace what the documentation says."""
+    """Return the kubeconfig of an account with the documented rights in the namespace."""
     found: dict[str, Any] = json.loads(service_account(cluster, namespace, rules()).read_text())
     return found
 
 
 @contextlib.asynccontextmanager
 async def place(cluster: Cluster) -> AsyncIterator[Servers]:
-    """Have a namespace, reached by an account that may do there what the documentation says, and by who may do all."""
+    """Yield a new namespace, accessed with an account that has the documented rights and with the administrator."""
     pki = cluster.layout.home / "pki"
     certificate = pki / f"{ADMIN.file}.crt", pki / f"{ADMIN.file}.key"
     with namespace_in(cluster) as namespace:
@@ -63,7 +63,7 @@ async def place(cluster: Cluster) -> AsyncIterator[Servers]:
 
 
 async def tried(cluster: Cluster, seeds: Iterable[int]) -> AsyncIterator[Evidence]:
-    """Yield what was seen of each schedule, as it ends."""
+    """Yield the evidence of each schedule as it ends."""
     turn = asyncio.Semaphore(AT_A_TIME)
 
     async def one(seed: int) -> Evidence:
