@@ -1,4 +1,4 @@
-"""`python -m cluster WORD`: the tests' cluster for a person and for scripts."""
+"""`python -m cluster WORD`: start, use and stop the tests' cluster by hand or from scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNMET = 69  # EX_UNAVAILABLE
 
 
 def main() -> int:
-    """Do what the command line says and return the exit code."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
     parser.add_argument("word", choices=(*WORDS, "run"))
     parser.add_argument("--number", type=int, default=0, help="which cluster, if there are several on this machine")
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def down(cluster: Cluster) -> None:
-    """End it."""
+    """Stop the cluster."""
     cluster.down()
 
 
@@ -54,31 +54,31 @@ def prepare(cluster: Cluster) -> None:
 
 
 def prepare_images(cluster: Cluster) -> None:
-    """Build the images that tests put into the cluster; start nothing."""
+    """Build the images that tests put into the cluster; start no cluster."""
     tell = Progress()
     for image in (training_image.DIGITS, sync_image.SYNC, step_image.STEP):
         image.build(cluster.layout, tell)
 
 
 def prepare_s3(cluster: Cluster) -> None:
-    """Build the S3 server, which tests start beside the cluster."""
+    """Build the S3 server, which tests start outside the cluster."""
     cluster.programs.build(Progress(), [binaries.S3_SERVER])
 
 
 def prepare_queues(cluster: Cluster) -> None:
-    """Build what only some tests need: Arena's command line, Kueue, the metrics server."""
+    """Build the programs that only some tests need: Arena's command line, Kueue, the metrics server."""
     cluster.programs.build(Progress(), [binaries.ARENA, binaries.KUEUE, binaries.METRICS_SERVER])
 
 
 def hold(cluster: Cluster) -> None:
-    """Have it up until our standard input ends; then it goes down, unless somebody keeps it or uses it too."""
+    """Keep the cluster up until standard input ends; then stop it, unless it is kept or another process uses it too."""
     with cluster.borrowed(Progress()):
         _say_access(cluster)
         sys.stdin.read()
 
 
 def images(cluster: Cluster) -> None:
-    """Boot it, have the image in it that the examples train with, and say how to reach it."""
+    """Boot the cluster, import the examples' training image, and print how to access the cluster."""
     tell = Progress()
     prepare(cluster)
     cluster.up(tell)
@@ -88,7 +88,7 @@ def images(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, command: Sequence[str]) -> int:
-    """Run a command that finds the cluster by KUBECONFIG, with the examples' image in it; return how it ended."""
+    """Run a command with KUBECONFIG set and the examples' image in the cluster; return its exit code."""
     tell = Progress()
     with cluster.borrowed(tell):
         training_image.ensure_digits(cluster, tell)
@@ -99,7 +99,7 @@ def run(cluster: Cluster, command: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Leave Ctrl-C to the command, which gets it too."""
+    """Ignore Ctrl-C, which the command gets too."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Arena's command line, built once from its Go module when a test first asks for it, and the charts that come along."""
+"""Arena's command line, built from its Go module when a test first needs it, and the charts of that module."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def ensure_built(cluster: Cluster, tell: Callable[[str], None]) -> Path:
-    """Have the program, and return where it is.
+    """Build the program if it is missing, and return its path.
 
     Raises:
-        ClusterFailed: it cannot be built; with the end of what Go said.
+        ClusterFailed: the build failed; the message has the end of Go's output.
     """
     cluster.programs.build(tell, [ARENA])
     return cluster.programs.folder(ARENA) / "arena"
 
 
 def charts() -> Path:
-    """Return the charts that it makes jobs from; it looks for them in `charts` of its user's home."""
+    """Return the folder of the charts that Arena makes jobs from; it reads them from `charts` in the user's home."""
     return module_folder(ARENA, "github.com/kubeflow/arena") / "charts"

@@ -1,4 +1,4 @@
-"""The cluster's programs, built from their Go modules and kept under the hash of what they were built from."""
+"""Build the cluster's programs from their Go modules, and keep them under a hash of their sources."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Family:
     """Programs whose modules share one set of versions: one folder with a go.mod.
 
     Attributes:
-        name: the folder below `go/`.
-        estimate: the seconds that the first build takes on two cores.
-        package: what is built: what go.mod names as `tool`, or a package of the folder.
-        version_of: the module whose version the programs are told to report, through Kubernetes' own variables.
+        name: name of the folder below `go/`.
+        estimate: seconds that the first build takes on two cores.
+        package: package to build: `tool` for all tools of go.mod, or a package in the folder.
+        version_of: module whose version the programs report, set through Kubernetes' own variables.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Family:
 
     @property
     def folder(self) -> Path:
-        """Where its go.mod is."""
+        """Return the folder of the go.mod."""
         return MODULES / self.name
 
     @property
     def ldflags(self) -> str:
-        """What the linker is told: no debug information, and the version where the program does not know it."""
+        """Return the linker flags: no debug information, and the version of `version_of`."""
         if not self.version_of:
             return "-s -w"
         version = module_version(self.folder / "go.mod", self.version_of)
@@ -58,7 +58,7 @@ class Family:
 
     @property
     def digest(self) -> str:
-        """The hash of everything in the repository that decides what is built."""
+        """Return a hash of everything in the repository that determines the build."""
         digest = hashlib.sha256(f"{self.ldflags} {self.package}".encode())
         for path in sorted(self.folder.iterdir()):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -72,44 +72,44 @@ COREDNS = Family(name="coredns", estimate=120)
 TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
 TRAINER = Family(name="trainer", estimate=150)
 KUEUE = Family(name="kueue", estimate=200)
-"""Not in every cluster: `kueue.ensure_kueue` has it built where a test asks for it."""
+"""Not in every cluster: `kueue.ensure_kueue` builds it when a test needs it."""
 
 METRICS_SERVER = Family(name="metrics-server", estimate=120)
-"""In no cluster for long: `metrics_server.serving` has it there for one test."""
+"""Not in every cluster: `metrics_server.serving` builds it and runs it during one test."""
 
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
-"""What a cluster runs."""
+"""Programs of every cluster."""
 
 S3_SERVER = Family(name="versitygw", estimate=80)
-"""The S3 server of tests that need no cluster (`tests/s3_server.py`)."""
+"""S3 server of tests that need no cluster (`tests/s3_server.py`)."""
 
 ARENA = Family(name="arena", estimate=180)
-"""Arena's own command line; the tests that speak with it need a cluster."""
+"""Arena's own command line; the tests that run it need a cluster."""
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """The folder with all builds; a family's programs are in a folder named after the family and its digest."""
+    """Folder of all builds; a family's programs are in a folder named after the family and its digest."""
 
     root: Path
 
     def folder(self, family: Family) -> Path:
-        """Return where this machine sees the family's programs."""
+        """Return the folder of the family's programs on this machine."""
         return self.root / f"{family.name}-{family.digest}"
 
     def inside(self, family: Family, program: str) -> str:
-        """Return where the cluster's machine sees a program."""
+        """Return the path of a program inside the cluster's machine."""
         return str(BINARIES / self.folder(family).name / program)
 
     def missing(self, families: Sequence[Family] = FAMILIES) -> list[Family]:
-        """Return those of these families that are not built yet."""
+        """Return the families that are not built yet."""
         return [family for family in families if not self.folder(family).exists()]
 
     def build(self, tell: Callable[[str], None], families: Sequence[Family] = FAMILIES) -> None:
-        """Build what is missing of these families, each once however many ask; all of it is there afterwards.
+        """Build the missing families; a lock keeps two processes from building the same one.
 
         Raises:
-            ClusterFailed: a build failed; with the end of what Go said.
+            ClusterFailed: a build failed; the message has the end of Go's output.
         """
         missing = self.missing(families)
         for place, family in enumerate(missing):
@@ -117,7 +117,7 @@ class Binaries:
             what = f"building {family.name}"
             tell(f"{what} (about {spoken(family.estimate)} on two cores, once; all that is missing: {rest})")
             with reminding(tell, what), locked(self.root / f"{family.name}.lock"):
-                if self.missing([family]):  # whoever had the lock may have built it
+                if self.missing([family]):  # the previous holder of the lock may have built it
                     self._build(family)
 
     def _build(self, family: Family) -> None:
@@ -132,13 +132,13 @@ class Binaries:
 
 
 def module_folder(family: Family, module: str) -> Path:
-    """Return where Go keeps a module's own files, such as its manifests; they are read-only."""
+    """Return the read-only folder of a module's own files, such as its manifests."""
     said = run(["go", "mod", "download", "-json", module], cwd=family.folder, env=go_environment(), timeout=300)
     return Path(json.loads(said)["Dir"])
 
 
 def module_version(go_mod: Path, module: str) -> str:
-    """Return the version that a go.mod requires of a module."""
+    """Return the version of a module that a go.mod requires."""
     found = re.search(rf"\b{re.escape(module)} (v[0-9]\S*)", go_mod.read_text())
     if found is None:
         raise ClusterFailed(f"{go_mod} requires no {module}")
@@ -146,12 +146,12 @@ def module_version(go_mod: Path, module: str) -> str:
 
 
 def go_environment() -> dict[str, str]:
-    """Return the caller's environment with what makes builds static and independent of where they run."""
+    """Return the caller's environment with variables that make builds static and independent of a workspace."""
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def go_unmet() -> str:
-    """Return why this machine cannot build with Go, or an empty text."""
+    """Return the reason why this machine cannot build with Go; "" if it can."""
     needed = ".".join(map(str, GO_NEEDED))
     if shutil.which("go") is None:
         return f"Go {needed} is needed on PATH"

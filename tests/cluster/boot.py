@@ -1,4 +1,4 @@
-"""From nothing to a cluster that trains, and back to nothing."""
+"""Start and stop the test cluster."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ FETCH = ("/bin/busybox", "wget", "-q", "-O", "/dev/null", "--no-check-certificat
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """One cluster, up or not. It holds no state: the machine and the folder do.
+    """One cluster, running or not. The object has no state: the machine and the folder have it.
 
     Attributes:
-        layout: where it is.
-        programs: what its components and operators are.
-        operator: whether the training operator belongs to it.
+        layout: folders and addresses.
+        programs: programs of its components and operators.
+        operator: the cluster has the training operator.
     """
 
     layout: Layout
@@ -58,48 +58,48 @@ class Cluster:
 
     @classmethod
     def of(cls, layout: Layout, *, operator: bool = True) -> Cluster:
-        """Return the cluster of a layout; nothing is started."""
+        """Return the cluster of a layout; start nothing."""
         return cls(layout=layout, programs=Binaries(layout.binaries), operator=operator)
 
     @property
     def machine(self) -> Machine:
-        """Where it runs."""
+        """Return the machine that the cluster runs on."""
         return Machine(self.layout)
 
     @property
     def images(self) -> ImageStore:
-        """What its pods can run."""
+        """Return the store of images that its pods can run."""
         return ImageStore(self.machine)
 
     @property
     def kubectl(self) -> Kubectl:
-        """Its administrator's kubectl."""
+        """Return the administrator's kubectl."""
         return self.kubectl_as(self.layout.kubeconfig)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it was booted to the end, by this very code, and its machine is there."""
+        """Return True if this version of the code booted it completely and its machine still runs."""
         marker = self.layout.home / "ready"
         with contextlib.suppress(FileNotFoundError):
             return marker.read_text() == self._fingerprint() and self.machine.first_pid is not None
         return False
 
     def kubectl_as(self, kubeconfig: Path) -> Kubectl:
-        """Return the kubectl of somebody else."""
+        """Return the kubectl of another user."""
         return Kubectl(program=self.programs.folder(binaries.KUBERNETES) / "kubectl", kubeconfig=kubeconfig)
 
     def components(self) -> dict[str, Component]:
-        """Return every component by its name."""
+        """Return all components by name."""
         control_plane = components.control_plane(self.programs, self.layout)
         return {
             component.name: component for component in (*control_plane, *components.node(self.programs, self.layout))
         }
 
     def pid(self, name: str) -> int:
-        """Return the process of a component.
+        """Return the process id of a component.
 
         Raises:
-            ClusterFailed: it does not run; with the end of its log.
+            ClusterFailed: the component does not run; the message has the end of its log.
         """
         found = self.machine.find(self.components()[name].program)
         if found is None:
@@ -107,37 +107,37 @@ class Cluster:
         return found
 
     def kill(self, name: str) -> None:
-        """End a component as a crash would; its pods and files stay."""
+        """Kill a component as a crash would; its pods and files stay."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
         wait_until(f"{name} to end", lambda: not Path(f"/proc/{pid}").exists(), timeout=60)
 
     def start(self, *names: str) -> None:
-        """Start components that do not run."""
+        """Start components that are not running."""
         for name in names:
             self._spawn(self.components()[name])
 
     def restart(self, name: str) -> None:
-        """End a component as a crash would and have it back: it answers again afterwards."""
+        """Kill a component as a crash would, start it again, and wait until it responds."""
         self.kill(name)
         self.start(name)
         self.wait_for(name)
 
     def wait_for(self, name: str) -> None:
-        """Return once a component that was started answers.
+        """Return once a started component responds.
 
         Raises:
-            ClusterFailed: it ended or did not answer in time; with the end of its log.
+            ClusterFailed: it ended or did not respond in time; the message has the end of its log.
         """
         self._wait(name, lambda: self._answers(name), alive=(name,))
 
     def log(self, name: str) -> str:
-        """Return the last lines that a component wrote."""
+        """Return the last lines of a component's log."""
         path = self.layout.logs / f"{name}.log"
         return last_lines(path.read_text(errors="replace")) if path.exists() else ""
 
     def volume(self, claim: str, *, namespace: str = "default") -> Path:
-        """Return the folder of this machine that a claim's volume is, once it has one; made for root alone (0750)."""
+        """Return the folder on this machine behind a claim's volume, once the claim is bound; its mode is 0750."""
 
         def bound() -> str | None:
             spec: dict[str, str] = self.kubectl.get("persistentvolumeclaim", claim, namespace=namespace)["spec"]
@@ -145,22 +145,22 @@ class Cluster:
 
         name = wait_until(f"the claim {namespace}/{claim} to be bound", bound, timeout=120)
         inside = Path(self.kubectl.get("persistentvolume", name)["spec"]["hostPath"]["path"])
-        return self.layout.home / "tmp" / inside.relative_to("/tmp")  # noqa: S108 - the machine's own
+        return self.layout.home / "tmp" / inside.relative_to("/tmp")  # noqa: S108 - the cluster machine's own /tmp
 
     def prepare(self, tell: Callable[[str], None]) -> None:
-        """Install and build what is missing; a boot takes seconds afterwards.
+        """Install and build what is missing; a boot then takes seconds.
 
         Raises:
-            ClusterFailed: this machine cannot have it.
+            ClusterFailed: a package or a program could not be installed or built.
         """
         debian.install(debian.NODE_PACKAGES, tell)
         self.programs.build(tell)
 
     def up(self, tell: Callable[[str], None]) -> None:
-        """Have it ready: as it is if it is, otherwise booted anew with an empty store.
+        """Make the cluster ready: use a ready one as it is, otherwise boot a new one with an empty etcd.
 
         Raises:
-            ClusterFailed: a component failed or was not ready in time; with the end of its log.
+            ClusterFailed: a component failed or was not ready in time; the message has the end of its log.
         """
         with self._locked():
             self.prepare(tell)
@@ -175,12 +175,12 @@ class Cluster:
             write(self.layout.home / "ready", self._fingerprint())
 
     def keep(self) -> None:
-        """Let it stay up when a test run that used it ends."""
+        """Let the cluster stay up after a test run that used it."""
         write(self.layout.home / "kept", "")
 
     @contextlib.contextmanager
     def borrowed(self, tell: Callable[[str], None]) -> Iterator[Cluster]:
-        """Have it ready; on leaving it goes down, unless somebody keeps it or borrows it too."""
+        """Make the cluster ready; on exit stop it, unless it is kept or another process uses it too."""
         path = self.layout.cache / f"cluster-{self.layout.number}.users"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as users:
@@ -195,10 +195,10 @@ class Cluster:
                         self.down()
 
     def down(self) -> None:
-        """End it; nothing of it is there afterwards but its folder: the logs and the image store.
+        """Stop the cluster; only its folder remains, with the logs and the image store.
 
         Raises:
-            ClusterFailed: something stayed; named.
+            ClusterFailed: something else remains; the message names it.
         """
         with self._locked():
             (self.layout.home / "ready").unlink(missing_ok=True)
@@ -227,7 +227,7 @@ class Cluster:
             operators.wait_for_training_operator(self.kubectl)
 
     def _clean(self) -> None:
-        """Keep only the image store."""
+        """Delete all of the folder except the image store."""
         self.layout.home.mkdir(parents=True, exist_ok=True)
         for entry in self.layout.home.iterdir():
             if entry.is_dir() and entry.name != STORE:
@@ -244,7 +244,7 @@ class Cluster:
     def _import_images(self) -> None:
         self._wait("containerd", self._containerd_answers, alive=("containerd",))
         if self.images.drop_containers():
-            # It has read them already and would still tell the kubelet of them.
+            # containerd has already read the containers and would still report them to the kubelet.
             self.kill("containerd")
             self.start("containerd")
             self._wait("containerd", self._containerd_answers, alive=("containerd",))
@@ -295,15 +295,15 @@ class Cluster:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
-        """Let one process at a time boot or end this cluster."""
+        """Let one process at a time start or stop this cluster."""
         return locked(self.layout.cache / f"cluster-{self.layout.number}.lock")
 
 
 def unmet() -> str:
-    """Return in one line why this machine can have no cluster, or an empty text."""
+    """Return one line with the reason why this machine cannot run a cluster; "" if it can."""
     return not_root() or debian.unmet() or binaries.go_unmet()
 
 
 def not_root() -> str:
-    """Return why this user can neither start nor end a cluster, or an empty text."""
+    """Return the reason why this user can neither start nor stop a cluster; "" if allowed."""
     return "" if os.geteuid() == 0 else "a cluster needs root (namespaces, mounts)"

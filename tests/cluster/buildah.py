@@ -1,6 +1,6 @@
-"""buildah, with a store of its own, and the base images that are made from Debian's packages.
+"""Build images with buildah in a separate store, and base images from Debian's packages.
 
-The tools work in a mount namespace that ends with them, so that nothing stays mounted when they are interrupted.
+The tools run in their own mount namespace, so that nothing stays mounted when they are interrupted.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from cluster.layout import Layout
 
 UNUSED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/lib/libtorch-test/*")
-# How a build reaches the package registries from here, where these exist.
+# Files that a build needs to reach the package registries from this machine; those that exist are mounted.
 SHARED_FILES = ("/etc/ssl/certs", "/etc/hosts", "/etc/pip.conf")
 
 
 class Buildah:
-    """buildah with a store of its own. A context manager: one at a time has the store, whose images stay.
+    """buildah with its own store; a context manager that locks the store.
 
-    What buildah keeps while it runs is gone on leaving.
+    The images stay in the store; buildah's run-time state is deleted on exit.
     """
 
     def __init__(self, store: Path) -> None:
@@ -40,7 +40,7 @@ class Buildah:
 
     @classmethod
     def of(cls, layout: Layout, tell: Callable[[str], None]) -> Self:
-        """Return the one that the tests' images are built with; it is installed if it is missing."""
+        """Return the buildah that builds the tests' images; install it if it is missing."""
         debian.install(debian.IMAGE_PACKAGES, tell)
         return cls(layout.cache / "buildah")
 
@@ -53,30 +53,30 @@ class Buildah:
         self._resources.close()
 
     def __call__(self, *words: str, timeout: float = 900) -> str:
-        """Return what a buildah command printed."""
+        """Run a buildah command and return its output."""
         folders = ["--root", str(self.store), "--runroot", str(self._state), "--storage-driver", "overlay"]
         return run(["unshare", "--mount", "buildah", *folders, *words], timeout=timeout)
 
     def has(self, name: str, label: str = "") -> bool:
-        """Tell whether there is an image of this name, with this label if one is named."""
+        """Return True if the store has an image of this name, and with this label unless it is empty."""
         return name in self.names(label)
 
     def names(self, label: str = "") -> set[str]:
-        """Return the names of all images, or of those with this label."""
+        """Return the names of all images, or of those with the label."""
         filters = [f"--filter=label={label}"] if label else []
         found = json.loads(self("images", *filters, "--json") or "[]")
         return {name for image in found for name in image.get("names") or ()}
 
     def forget(self) -> None:
-        """Have no image any more."""
+        """Delete all images."""
         shutil.rmtree(self.store, ignore_errors=True)
 
     def build(
         self, context: Path, name: str, *, base: str, file: Path | None = None, label: str = "", **arguments: str
     ) -> None:
-        """Build a Dockerfile, by default the context's own, on a base; unchanged steps are not repeated.
+        """Build a Dockerfile, by default the context's own, on a base image; reuse cached steps.
 
-        What had the name before is forgotten, unless it is still a step on the way to an image with a name.
+        The image that had the name before is deleted, unless a named image is based on it.
         """
         shared = [f"--volume={path}:{path}:ro" for path in SHARED_FILES if Path(path).exists()]
         given = [f"--build-arg={key}={value}" for key, value in {"BASE_IMAGE": base, **arguments}.items()]
@@ -88,15 +88,15 @@ class Buildah:
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """An image of Debian packages that a Dockerfile of this repository can build on.
+    """Image of Debian packages, the base of a Dockerfile of this repository.
 
     Attributes:
-        repository: its name without the tag.
-        estimate: how long making it takes, for people.
-        suite: of Debian.
-        packages: what is installed beside the smallest system.
-        environment: NAME=VALUE of whatever runs in it.
-        repairs: shell commands that change the file system at "$1" afterwards.
+        repository: name without the tag.
+        estimate: duration of the build, as a text for people.
+        suite: Debian suite.
+        packages: packages in addition to the minimal system.
+        environment: environment variables as NAME=VALUE.
+        repairs: shell commands that change the finished file system at "$1".
     """
 
     repository: str
@@ -108,16 +108,16 @@ class Base:
 
     @property
     def tag(self) -> str:
-        """The hash of what decides its content."""
+        """Return a hash of everything that determines the content."""
         return key_of(self.suite, *self.packages, *UNUSED, *self.environment, *self.repairs)
 
     @property
     def name(self) -> str:
-        """How buildah knows it."""
+        """Return the image's name in buildah's store."""
         return f"{self.repository}:{self.tag}"
 
     def ensure(self, buildah: Buildah, folder: Path, tell: Callable[[str], None]) -> None:
-        """Have it among buildah's images; an older one is forgotten with all that was built on it."""
+        """Build the image if buildah does not have it; first delete all images if there is an older version."""
         names = buildah.names()
         if self.name in names:
             return
@@ -136,7 +136,7 @@ class Base:
             root.unlink(missing_ok=True)
 
     def _bootstrap(self, root: Path) -> None:
-        """Write its file system as an archive."""
+        """Write the file system as an archive."""
         excluded = [f"--dpkgopt=path-exclude={pattern}" for pattern in UNUSED]
         repairs = [f"--customize-hook={repair}" for repair in self.repairs]
         include = f"--include={','.join(self.packages)}"
@@ -146,5 +146,5 @@ class Base:
 
 
 def key_of(*parts: str) -> str:
-    """Return a short hash of texts."""
+    """Return a short hash of the texts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

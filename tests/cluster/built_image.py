@@ -1,4 +1,4 @@
-"""Images that a Dockerfile of this repository makes, built when their content has changed and put into a cluster."""
+"""Build images from this repository's Dockerfiles when their content has changed, and put them into a cluster."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage:
-    """What an image is built from.
+    """Image that a Dockerfile builds.
 
     Attributes:
-        name: with registry and tag, as a pod asks for it.
-        context: the folder that the build sees.
-        base: what it is built on.
-        file: the Dockerfile. None: the context's own.
-        content: the files and folders of the context that decide what comes out. Empty: all of it.
-        estimate: how long the build takes, for people.
-        import_estimate: how long it takes to put it into a cluster.
+        name: image name with registry and tag, as in a pod.
+        context: build context.
+        base: base image.
+        file: Dockerfile. None: the context's own.
+        content: files and folders of the context that determine the image. Empty: all of them.
+        estimate: duration of the build, as a text for people.
+        import_estimate: duration of the import into a cluster.
     """
 
     name: str
@@ -42,22 +42,22 @@ class BuiltImage:
 
     @property
     def key(self) -> str:
-        """The hash of what decides its content."""
+        """Return a hash of everything that determines the content."""
         if not self._dockerfile.exists():
             raise ClusterFailed(f"{self.context} has no Dockerfile")
         return key_of(self.base.tag, self.name, *map(self._line, sorted(set(self._files()))))
 
     def ensure(self, cluster: Cluster, tell: Callable[[str], None]) -> str:
-        """Have it in a cluster that is up, and return its name.
+        """Build the image if necessary, import it into a running cluster, and return its name.
 
         Raises:
-            ClusterFailed: it cannot be built; with the end of what the tool said.
+            ClusterFailed: the build failed; the message has the end of the tool's output.
         """
         key = self.key
         if cluster.images.has(self.name, key):
             return self.name
         with Buildah.of(cluster.layout, tell) as buildah:
-            if cluster.images.has(self.name, key):  # whoever had buildah before us
+            if cluster.images.has(self.name, key):  # another process imported it meanwhile
                 return self.name
             self._build(buildah, cluster.layout, key, tell)
             tell(f"importing the image {self.name} (about {self.import_estimate})")
@@ -68,7 +68,7 @@ class BuiltImage:
         return self.name
 
     def build(self, layout: Layout, tell: Callable[[str], None]) -> None:
-        """Have it among the built images; no cluster is needed for that."""
+        """Build the image if necessary; needs no cluster."""
         with Buildah.of(layout, tell) as buildah:
             self._build(buildah, layout, self.key, tell)
 

@@ -1,6 +1,6 @@
-"""How each component is told to run: its command and its files, as texts. Nothing here starts or waits.
+"""Commands and configuration files of the cluster's components, as texts. Nothing here starts or waits.
 
-All paths are those inside the cluster's machine, and its network is its own: the ports are the usual ones.
+All paths are those inside the cluster's machine. It has its own network, so the ports are the usual ones.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CNI_CONFIG = HOME / "cni"
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One program of the cluster.
+    """One component of the cluster.
 
     Attributes:
-        name: its name in messages, and of its log file.
-        argv: the command; the first word finds its process again.
-        files: what it reads, by path below the cluster's folder.
+        name: name in messages and of the log file.
+        argv: command; its first word identifies the process.
+        files: texts of the files that it reads, by path below the cluster's folder.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Component:
 
     @property
     def program(self) -> str:
-        """What its process is called."""
+        """Return the path of the program, which identifies the process."""
         return self.argv[0]
 
 
 def etcd(programs: Binaries) -> Component:
-    """Return the store. It does not wait for the disk: nothing in it outlives a power cut anyway."""
+    """Return etcd. It does not sync to disk: its data need not survive a power failure."""
     flags = {
         "data-dir": HOME / "etcd",
         "listen-client-urls": ETCD_URL,
@@ -91,7 +91,7 @@ def api_server(programs: Binaries, layout: Layout) -> Component:
 
 
 def controller_manager(programs: Binaries) -> Component:
-    """Return the controllers; their host-path provisioner makes the volumes of claims."""
+    """Return the controller manager; its host-path provisioner creates the volumes of claims."""
     flags = {
         **_access(pki.CONTROLLER_MANAGER),
         "bind-address": "127.0.0.1",
@@ -111,14 +111,14 @@ def scheduler(programs: Binaries) -> Component:
 
 
 def containerd() -> Component:
-    """Return the container runtime. Its image store is the one folder that the next boot finds again."""
+    """Return the container runtime. Its image store is the only folder that the next boot reuses."""
     file = "containerd.toml"
     argv = ("/usr/bin/containerd", "--config", str(HOME / file), "--log-level", "warn")
     return Component(name="containerd", argv=argv, files={file: CONTAINERD, "cni/10-pods.conflist": json.dumps(CNI)})
 
 
 def kubelet(programs: Binaries, layout: Layout) -> Component:
-    """Return the node's agent."""
+    """Return the kubelet."""
     member = pki.kubelet(layout)
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -157,13 +157,13 @@ def kubelet(programs: Binaries, layout: Layout) -> Component:
 
 
 def proxy(programs: Binaries) -> Component:
-    """Return the part that makes services reachable, by iptables rules of the cluster's own network."""
+    """Return kube-proxy, which makes services reachable with iptables rules in the cluster's own network."""
     config = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": pki.kubeconfig_inside(pki.PROXY)},
         "clusterCIDR": POD_NETWORK,
-        # This machine's own limits are not ours to change.
+        # Do not change the limits of this machine.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
         "hostnameOverride": NODE,
         "iptables": {"minSyncPeriod": "0s"},
@@ -176,7 +176,7 @@ def proxy(programs: Binaries) -> Component:
 
 
 def coredns(programs: Binaries, layout: Layout) -> Component:
-    """Return the name server of the pods. It knows the cluster's names and no others."""
+    """Return the pods' DNS server. It resolves only names of the cluster."""
     access = f"kubeconfig {pki.kubeconfig_inside(pki.ADMIN)} {pki.CONTEXT}"
     zone = f"kubernetes {DOMAIN} in-addr.arpa {{\n {access}\n ttl 1\n}}"
     corefile = f".:53 {{\nbind {layout.node_address}\nerrors\nready 127.0.0.1:8181\n{zone}\n}}\n"
@@ -185,12 +185,12 @@ def coredns(programs: Binaries, layout: Layout) -> Component:
 
 
 def control_plane(programs: Binaries, layout: Layout) -> tuple[Component, ...]:
-    """Return what has to answer before anything else can start."""
+    """Return the components that must respond before the others can start."""
     return (etcd(programs), api_server(programs, layout), containerd())
 
 
 def node(programs: Binaries, layout: Layout) -> tuple[Component, ...]:
-    """Return what starts once the API server answers."""
+    """Return the components that start once the API server responds."""
     return (
         controller_manager(programs),
         scheduler(programs),
@@ -213,7 +213,7 @@ def _access(member: pki.Member) -> dict[str, object]:
     return dict.fromkeys(("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), kubeconfig)
 
 
-# restrict_oom_score_adj: without CAP_SYS_RESOURCE (containers, sandboxes) no pod could be made otherwise.
+# restrict_oom_score_adj: needed to create pods without CAP_SYS_RESOURCE, as in containers and sandboxes.
 CONTAINERD = f"""version = 2
 root = "{HOME}/containerd"
 state = "/run/containerd"

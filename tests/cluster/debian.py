@@ -1,4 +1,4 @@
-"""What comes from the distribution: container runtime, network plugins, image tools, and where its archive is."""
+"""Packages of the Debian distribution: container runtime, network plugins and image tools; address of its archive."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def missing(packages: Iterable[str]) -> list[str]:
 
 
 def unmet() -> str:
-    """Return why this machine cannot have the packages, or an empty text."""
+    """Return the reason why the packages cannot be installed on this machine; "" if they can."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-query") is None:
         return "a Debian machine is needed (apt-get is not there)"
     return ""
 
 
 def install(packages: Iterable[str], tell: Callable[[str], None]) -> None:
-    """Install what is missing; nothing is asked and nothing is upgraded.
+    """Install missing packages without prompts; upgrade nothing.
 
     Raises:
-        ClusterFailed: apt-get failed, or there is no right to run it.
+        ClusterFailed: apt-get failed, or the user is not root.
     """
     names = missing(packages)
     if not names:
@@ -58,15 +58,15 @@ def install(packages: Iterable[str], tell: Callable[[str], None]) -> None:
     if os.geteuid() != 0:
         raise ClusterFailed(f"Debian packages are missing: {' '.join(names)}. Install them, or run this as root.")
     with alone():
-        if names := missing(packages):  # another may have been at it
+        if names := missing(packages):  # another process may have installed them meanwhile
             _install(names, tell)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Let one process at a time install, or look at what is installed: a program is there before it is configured.
+    """Let one process at a time install packages or check them: a program exists before its package is configured.
 
-    Whoever is not root installs nothing, and waits for nobody.
+    Without root there is no lock, because only root can install.
     """
     with locked(LOCK) if os.geteuid() == 0 else contextlib.nullcontext():
         yield
@@ -80,7 +80,7 @@ def _install(names: Iterable[str], tell: Callable[[str], None]) -> None:
 
 
 def archive() -> str:
-    """Return the address of the Debian archive that this machine uses, or an empty text if it uses none."""
+    """Return the address of the Debian archive that this machine uses; "" if it uses none."""
     targets = run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"], timeout=60
     )

@@ -1,6 +1,7 @@
-"""A cluster for every test that asks for it: one for the whole session, and a namespace for each test.
+"""Fixtures for tests on the cluster: one cluster for the session, and a namespace for each test.
 
-A pytest plugin of all folders, so it must cost nothing where nobody asks: it imports only the standard library.
+All folders load this pytest plugin, so it must be cheap for tests without a cluster: it imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PLACES = (("cluster", "namespace"), ("cluster", "hardened_namespace"), ("own_clu
 
 @pytest.fixture(scope="session")
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Return what writes progress to the terminal while pytest captures output."""
+    """Return a function that writes progress to the terminal while pytest captures output."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     progress = Progress()
 
@@ -44,7 +45,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
-    """Have a cluster with the training operator; one that is up already is used and left up."""
+    """Yield a cluster with the training operator; a cluster that already runs is used and stays up."""
     own = Cluster.of(Layout.of(os.environ))
     skip_unless_possible(own)
     with own.borrowed(tell):
@@ -53,20 +54,20 @@ def cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def digits_image(cluster: Cluster, tell: Callable[[str], None]) -> str:
-    """Have the digits image in the cluster."""
+    """Put the digits image into the cluster and return its name."""
     return training_image.ensure_digits(cluster, tell)
 
 
 @pytest.fixture(scope="session")
 def trained(cluster: Cluster) -> Cluster:
-    """Have Trainer and JobSet on the cluster."""
+    """Install Trainer and JobSet on the cluster."""
     trainer.install(cluster)
     return cluster
 
 
 @pytest.fixture(scope="module")
 def own_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
-    """Have a second cluster for one file of tests alone, which may crash its components or taint its node."""
+    """Yield a second cluster for one test file only, which may crash its components or taint its node."""
     own = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER))
     skip_unless_possible(own)
     with locked(own.layout.cache / "own-cluster.lock"), own.borrowed(tell):
@@ -75,28 +76,28 @@ def own_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """Have an empty namespace; it is deleted afterwards, and nobody waits for that."""
+    """Yield an empty namespace, which is deleted afterwards without waiting."""
     with namespace_in(cluster) as name:
         yield name
 
 
 @pytest.fixture
 def hardened_namespace(cluster: Cluster) -> Iterator[str]:
-    """Have a namespace with restricted pods, a quota and a limit range."""
+    """Yield a namespace with restricted pods, a quota and a limit range."""
     with hardened_namespace_in(cluster) as name:
         yield name
 
 
 @pytest.fixture
 def own_namespace(own_cluster: Cluster) -> Iterator[str]:
-    """Have an empty namespace in the second cluster, whose operator judges jobs again if a test killed the kubelet."""
+    """Yield an empty namespace in the second cluster, once its operator responds, also after the kubelet was killed."""
     wait_for_training_operator(own_cluster.kubectl)
     with namespace_in(own_cluster) as name:
         yield name
 
 
 def skip_unless_possible(cluster: Cluster) -> None:
-    """Skip where this machine can have no cluster, or has none built; where one is required that is an error."""
+    """Skip if this machine cannot run a cluster or its programs are not built; fail if a cluster is required."""
     reason = boot.unmet()
     if not reason and os.environ.get(REQUIRED) != "1" and cluster.programs.missing():
         reason = "the cluster's programs are not built: `make cluster` builds them once, in about 12 minutes"
@@ -104,7 +105,7 @@ def skip_unless_possible(cluster: Cluster) -> None:
 
 
 def skip_because(reason: str) -> None:
-    """Skip if there is a reason; where a cluster is required, and all that one needs, the reason is an error."""
+    """Skip if there is a reason; fail with the reason if a cluster is required."""
     if reason and os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{REQUIRED}=1, but {reason}", pytrace=False)
     if reason:
@@ -113,7 +114,7 @@ def skip_because(reason: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whoever uses a cluster, and give the time to boot or build it; every wait inside has a limit of its own."""
+    """Mark tests that use a cluster, and give them time to boot or build it; every wait inside has its own limit."""
     users = [item for item in items if item.get_closest_marker("cluster") or _asks_for_cluster(item)]
     if not users:
         return
@@ -127,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what the cluster says of a failed test's namespace to the test's report."""
+    """Add the state of a failed test's namespace to the test's report."""
     report = yield
     if report.failed and report.when == "call":
         used = getattr(item, "funcargs", {})
@@ -139,7 +140,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def story(cluster: Cluster, namespace: str) -> str:
-    """Return what can be read about a namespace's jobs and pods, and the last lines of these."""
+    """Return the descriptions, events and last log lines of a namespace's jobs and pods."""
     parts = []
     for words in (("describe", "pytorchjobs,pods"), ("get", "events", "--sort-by=.lastTimestamp")):
         with contextlib.suppress(ClusterFailed):

@@ -1,4 +1,4 @@
-"""Devices that the node only says it has: the scheduler counts them, a pod that gets one finds nothing."""
+"""Simulated devices: the node reports them and the scheduler counts them, but pods find no device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESOURCE = "nvidia.com/gpu"
 
 @contextlib.contextmanager
 def gpus(cluster: Cluster, count: int, *, resource: str = RESOURCE) -> Iterator[None]:
-    """Let pods be scheduled onto so many cards, or other devices; afterwards the node has none."""
+    """Let the node report this many GPUs, or other devices; on exit it reports none."""
     _say(cluster, resource, str(count))
     try:
         yield
@@ -28,7 +28,7 @@ def gpus(cluster: Cluster, count: int, *, resource: str = RESOURCE) -> Iterator[
 
 
 def _say(cluster: Cluster, resource: str, count: str | None) -> None:
-    """Write it into the node's status; the kubelet adopts it as what pods may have."""
+    """Write the number into the node's status and wait until the kubelet keeps it."""
     status = {"capacity": {resource: count}, "allocatable": {resource: count}}
     words = ("patch", "node", NODE, "--subresource=status", "--type=merge", "--patch")
     cluster.kubectl(*words, json.dumps({"status": status}))

@@ -1,6 +1,6 @@
-"""Images without a registry: archives in Docker's format from files that are here, and the cluster's image store.
+"""Images without a registry: archives in Docker's format made from local files, and the cluster's image store.
 
-An image keeps the hash of what it was made from as a label, so that a later boot does not import what is already there.
+Each image has a label with a hash of its sources, so that a later boot does not import it again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, kw_only=True)
 class SmallImage:
-    """An image of one layer, small enough to be made anew whenever it is wanted.
+    """Image of one layer, small enough to be rebuilt whenever it is needed.
 
     Attributes:
-        name: with registry and tag, as a pod asks for it.
-        files: path in the image → its bytes or the file to copy; all of them may be executed by anybody.
-        links: path in the image → what it points to.
-        entrypoint: what runs when a pod names no command.
+        name: image name with registry and tag, as in a pod.
+        files: path in the image → content, as bytes or as a file to copy; every user may execute the files.
+        links: path in the image → target of the symbolic link.
+        entrypoint: command that runs if the pod has none.
     """
 
     name: str
@@ -53,14 +53,14 @@ class SmallImage:
 
     @property
     def key(self) -> str:
-        """The hash of its content."""
+        """Return a hash of the content."""
         digest = hashlib.sha256(json.dumps([self.name, sorted(self.links.items()), list(self.entrypoint)]).encode())
         for path, content in sorted(self.files.items()):
             digest.update(path.encode() + b"\0" + hashlib.sha256(_bytes(content)).digest())
         return digest.hexdigest()[:16]
 
     def save(self, archive: Path) -> None:
-        """Write it as an archive that `ctr images import` and `docker load` take."""
+        """Write the image as an archive for `ctr images import` and `docker load`."""
         layer = self._layer()
         config = {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -92,17 +92,17 @@ class SmallImage:
 
 
 class ImageStore:
-    """The images that the cluster's pods find without pulling."""
+    """Images that the cluster's pods use without pulling."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
     def has(self, name: str, key: str) -> bool:
-        """Tell whether an image made from this is there."""
+        """Return True if the store has the image with this key."""
         return bool(self._ctr("images", "list", "--quiet", f'name=={name},labels."{KEY_LABEL}"=={key}').strip())
 
     def ensure(self, image: SmallImage) -> None:
-        """Have the image; nothing is done if it is there."""
+        """Import the image if the store does not have it."""
         if self.has(image.name, image.key):
             return
         archive = self.machine.layout.home / f"{image.key}.tar"
@@ -110,7 +110,7 @@ class ImageStore:
         self.take(archive, image.name, image.key)
 
     def take(self, archive: Path, name: str, key: str) -> None:
-        """Import an archive that lies in the cluster's folder; the archive and what it replaces are gone afterwards."""
+        """Import an archive from the cluster's folder; delete the archive and the images that it replaces."""
         self._ctr("images", "import", str(HOME / archive.name), timeout=600)
         archive.unlink()
         self._ctr("images", "label", name, f"{KEY_LABEL}={key}")
@@ -119,14 +119,14 @@ class ImageStore:
         self._drop_replaced()
 
     def drop_containers(self) -> bool:
-        """Forget the containers of an earlier boot; return whether there were any."""
+        """Delete the containers of an earlier boot; return True if there were any."""
         names = self._ctr("containers", "list", "--quiet").split()
         if names:
             self._ctr("containers", "delete", *names)
         return bool(names)
 
     def _drop_replaced(self) -> None:
-        """Remove images that only their own digest still names, which the runtime would keep for ever."""
+        """Delete images that have no name but their own digest, which the runtime would keep forever."""
         rows = [line.split() for line in self._ctr("images", "list").splitlines()[1:]]
         named = {target for name, _, target, *_ in rows if not name.startswith("sha256:")}
         replaced = [name for name, _, target, *_ in rows if target not in named]
@@ -139,15 +139,15 @@ class ImageStore:
 
 
 def pause(programs: Binaries) -> SmallImage:
-    """Return what every pod's sandbox runs."""
+    """Return the image of every pod's sandbox."""
     program = programs.folder(binaries.PAUSE) / "pause"
     return SmallImage(name=components.PAUSE_IMAGE, files={"/pause": program}, entrypoint=["/pause"])
 
 
 def alpine() -> SmallImage:
-    """Return the image of the operator's init containers: busybox, with a name look-up that does what theirs expects.
+    """Return the image of the operator's init containers: busybox, with an `nslookup` that works for their script.
 
-    The shell is bash, because busybox's own would rather run its applet than the script beside it.
+    The shell is bash, because busybox's shell would run its own `nslookup` applet instead of the script.
     """
     files: dict[str, bytes | Path] = {
         "/bin/busybox": Path("/bin/busybox"),

@@ -1,4 +1,4 @@
-"""kubectl, with a cluster's kubeconfig and nothing of the caller's environment."""
+"""Run kubectl with a cluster's kubeconfig, without the caller's environment."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
-    """Calls kubectl as the user of a kubeconfig."""
+    """kubectl as the user of a kubeconfig."""
 
     program: Path
     kubeconfig: Path
 
     def __call__(self, *words: str, stdin: str = "", timeout: float = 60) -> str:
-        """Return what kubectl printed.
+        """Run kubectl and return its output.
 
         Raises:
-            ClusterFailed: it ended with another code than 0; with what it said.
+            ClusterFailed: kubectl exited with a code other than 0; the message has its output.
         """
         env = bare_environment(self.kubeconfig.parent, KUBECONFIG=str(self.kubeconfig))
         return run([self.program, *words], stdin=stdin, env=env, timeout=timeout)
 
     def let_end(self, pod: str, *words: str, namespace: str) -> None:
-        """Run in a pod what makes its program end; a container that is over takes the command's answer with it.
+        """Run a command in a pod that ends the pod's program; the command may fail because the container has ended.
 
         Raises:
-            ClusterFailed: it was not done, and the pod goes on.
+            ClusterFailed: the command failed, and the pod still runs.
         """
         try:
             self("exec", pod, "--namespace", namespace, "--", *words)
@@ -41,23 +41,23 @@ class Kubectl:
             wait_until(f"the end of {pod} or its answer", lambda: self._is_over(pod, namespace=namespace), timeout=30)
 
     def _is_over(self, pod: str, *, namespace: str) -> bool:
-        """Whether a container of the pod has ended, or the pod is gone."""
+        """Return True if a container of the pod has ended, or the pod is gone."""
         found = self("get", "pod", pod, "--namespace", namespace, "--ignore-not-found", "--output", "json")
         statuses = json.loads(found)["status"].get("containerStatuses", ()) if found else ()
         return not found or any("terminated" in each["state"] for each in statuses)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Have these objects in the cluster, as they are."""
+        """Apply these objects with server-side apply."""
         stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         self("apply", "--server-side", "--filename", "-", stdin=stdin)
 
     def get(self, kind: str, name: str, *, namespace: str = "default") -> dict[str, Any]:
-        """Return one object as the API server has it."""
+        """Return one object."""
         found: dict[str, Any] = json.loads(self("get", kind, name, "--namespace", namespace, "--output", "json"))
         return found
 
     def list(self, kind: str, *, namespace: str = "default", selector: str = "") -> list[dict[str, Any]]:
-        """Return the objects of a namespace that carry the labels."""
+        """Return the objects of a namespace that match the label selector."""
         words = ("get", kind, "--namespace", namespace, "--selector", selector, "--output", "json")
         found: list[dict[str, Any]] = json.loads(self(*words))["items"]
         return found

@@ -1,6 +1,6 @@
-"""Kueue on a cluster that is up: built and applied only where a test asks for it, from its module's own manifests.
+"""Install Kueue on a running cluster when a test needs it, from its module's own manifests.
 
-Left out is what answers on demand how long a queue is: an aggregated API, which nobody here asks.
+The aggregated API for the visibility of queues on demand is left out, because no test uses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODULE = "sigs.k8s.io/kueue"
 NAMESPACE = "kueue-system"
 QUEUE = "team"
 FLAVOR_LABELS = {"kubernetes.io/os": "linux"}
-"""Of the nodes that the flavour is: Kueue has the pods that it admits look for them."""
+"""Labels of the flavour's nodes: Kueue adds them to the node selector of the pods that it admits."""
 
 _DEPLOYMENT = "controller-manager"
 _API = "kueue.x-k8s.io/v1beta2"
@@ -39,14 +39,14 @@ _PATCH = [
     {"op": "replace", "path": f"{_MANAGER}/readinessProbe/periodSeconds", "value": 1},
     {"op": "add", "path": "/spec/template/spec/securityContext/runAsUser", "value": 65532},
 ]
-"""It stays in the cluster, where two replicas that ask for a core each need both of the node: it asks for none."""
+"""Kueue stays in the cluster, so it requests no CPU: two replicas of a test's job may need both cores of the node."""
 
 
 def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
-    """Have Kueue in the cluster, with one flavour of resources that every node has.
+    """Install Kueue in the cluster, with one resource flavour that matches every node.
 
     Raises:
-        ClusterFailed: it cannot be built, or does not come up.
+        ClusterFailed: the build failed, or Kueue did not start in time.
     """
     cluster.programs.build(tell, [binaries.KUEUE])
     tell("applying Kueue")
@@ -69,7 +69,7 @@ def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
 
 
 def ensure_queue(cluster: Cluster, namespace: str, *, cpu: str, gpus: int) -> None:
-    """Have the queue QUEUE in a namespace, which lets jobs run that ask for so many cores and GPUs together."""
+    """Create the queue QUEUE in a namespace; it admits jobs up to this total of CPU cores and GPUs."""
     quota = {"cpu": cpu, "memory": "8Gi", gpu.RESOURCE: gpus}
     resources = [{"name": name, "nominalQuota": share} for name, share in quota.items()]
     groups = [{"coveredResources": [*quota], "flavors": [{"name": "default", "resources": resources}]}]
@@ -84,7 +84,7 @@ def _object(kind: str, name: str, spec: dict[str, Any], **meta: str) -> dict[str
 
 
 def _leave_out(kustomization: Path) -> None:
-    """Have it name nothing that is only there for what is left out."""
+    """Remove all entries that belong to the part that is left out."""
     found = yaml.safe_load(kustomization.read_text())
     kept = {
         name: [each for each in part if _LEFT_OUT not in str(each)] if isinstance(part, list) else part

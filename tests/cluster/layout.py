@@ -1,7 +1,7 @@
-"""Where everything of one cluster is, and which addresses it has; nothing else lies anywhere else.
+"""Folders and addresses of one cluster; it has no others.
 
-A cluster runs in namespaces of its own (see machine.py). There its folders appear under fixed paths (`HOME`,
-`BINARIES`), so that no configuration depends on where the cache of this machine is.
+A cluster runs in its own namespaces (see machine.py). Its folders have fixed paths there (`HOME`, `BINARIES`), so that
+no configuration depends on the location of this machine's cache.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Layout:
     """One cluster of this machine.
 
     Attributes:
-        cache: what is expensive to make and shared by all clusters: binaries, images.
-        number: which cluster; two with different numbers run side by side. 0 is the one of `make cluster`, at most 60.
+        cache: folder that all clusters share, for everything that is expensive to build: binaries, images.
+        number: the cluster's number, at most 60; clusters with different numbers run in parallel. `make cluster`: 0.
     """
 
     cache: Path
@@ -44,50 +44,50 @@ class Layout:
 
     @property
     def home(self) -> Path:
-        """This cluster's own folder, seen as `HOME` inside. Only its image store survives a boot."""
+        """Return the cluster's own folder, mounted as `HOME` inside. Only its image store survives a boot."""
         return self.cache / "clusters" / str(self.number)
 
     @property
     def binaries(self) -> Path:
-        """The Go builds, seen as `BINARIES` inside."""
+        """Return the folder of the Go builds, mounted as `BINARIES` inside."""
         return self.cache / "bin"
 
     @property
     def images(self) -> Path:
-        """Finished root file systems that images are made from."""
+        """Return the folder of root file systems that images are built from."""
         return self.cache / "images"
 
     @property
     def logs(self) -> Path:
-        """What the components wrote, and `pods/` as the kubelet keeps it; stays until the next boot."""
+        """Return the folder of the components' logs, and of the kubelet's `pods/`; it stays until the next boot."""
         return self.home / "log"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's access, for everybody who may read the file."""
+        """Return the path of the administrator's kubeconfig."""
         return self.home / "admin.kubeconfig"
 
     @property
     def link(self) -> str:
-        """The one network interface that the cluster adds to this machine."""
+        """Return the name of the only network interface that the cluster adds to this machine."""
         return f"ptjob{self.number}"
 
     @property
     def host_address(self) -> str:
-        """This machine's end of the link."""
+        """Return the address of this machine's end of the link."""
         return f"{LINK_NETWORK}.{4 * self.number + 1}"
 
     @property
     def node_address(self) -> str:
-        """The cluster's end of the link: its only node and its API server."""
+        """Return the address of the cluster's end of the link, which is its only node and its API server."""
         return f"{LINK_NETWORK}.{4 * self.number + 2}"
 
     @property
     def api_url(self) -> str:
-        """Where the API server answers, for this machine and for the cluster."""
+        """Return the URL of the API server, for this machine and for the cluster."""
         return f"https://{self.node_address}:{API_PORT}"
 
     @property
     def cgroup(self) -> str:
-        """The control group that holds all pods, of the same name in every hierarchy."""
+        """Return the name of the control group of all pods, the same in every hierarchy."""
         return f"ptjob-cluster-{self.number}"

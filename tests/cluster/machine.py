@@ -1,11 +1,11 @@
-"""The machine that the cluster runs on: namespaces of this one, with one process that holds them and one network link.
+"""The cluster's machine: namespaces of this machine, held by one process, with one network link.
 
-Everything of the cluster is a descendant of that first process, in its process, mount and network namespaces. When it
-is killed the kernel ends every process below it, pods included, and takes mounts, bridges, iptables rules and the link
-away: nothing has to be remembered to leave nothing behind, also when the program that started it died half-way. Only
-the control groups are removed by hand. No state file can be wrong: the first process is found by its command line.
+Every process of the cluster is a descendant of that first process, in its process, mount and network namespaces. When
+the first process is killed, the kernel ends all processes below it, including pods, and removes mounts, bridges,
+iptables rules and the link. So nothing is left behind, even if the program that started the cluster died half-way. Only
+the control groups are removed explicitly. There is no state file: the first process is found by its command line.
 
-Nothing inside can reach another machine: there is no route, and pods do not even reach this one.
+Nothing inside can reach another machine: there is no route, and pods cannot even reach this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 CGROUPS = Path("/sys/fs/cgroup")
-# The kubelet sets these for the whole machine and never back. Inside they are plain files that say what it wants.
+# The kubelet sets these for the whole machine and never resets them. In the cluster's machine they are plain files that
+# already have the values that the kubelet wants.
 KUBELET_SYSCTLS = {
     "kernel/keys/root_maxbytes": "25000000",
     "kernel/keys/root_maxkeys": "1000000",
@@ -41,31 +42,31 @@ KUBELET_SYSCTLS = {
 
 @dataclass(frozen=True)
 class Process:
-    """A process as this machine numbers it."""
+    """A process, with its id on this machine."""
 
     pid: int
     argv: tuple[str, ...]
 
 
 class Machine:
-    """The namespaces of one cluster. Several objects may speak of the same one: all state is the kernel's."""
+    """Namespaces of one cluster. Several objects may stand for the same one, because the kernel has all the state."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
     @property
     def first_pid(self) -> int | None:
-        """The process that holds the namespaces, or None when there is none."""
+        """Return the id of the process that holds the namespaces; None if there is none."""
         for process in all_processes():
             if _is_first(process, str(self.layout.home)):
                 return process.pid
         return None
 
     def start(self, pause: Path) -> None:
-        """Make the namespaces, held by `pause`, and this cluster's folders, link and control groups.
+        """Create the namespaces, held by `pause`, and the cluster's folders, link and control groups.
 
         Raises:
-            ClusterFailed: this machine does not allow it; with the reason.
+            ClusterFailed: this machine does not allow it; the message has the reason.
         """
         for folder in ("log", "tmp", "sysctl"):
             (self.layout.home / folder).mkdir(parents=True, exist_ok=True)
@@ -84,18 +85,18 @@ class Machine:
         self._link(first)
 
     def run(self, argv: Sequence[str], *, timeout: float = 60, stdin: str = "") -> str:
-        """Run a program inside to its end and return what it wrote."""
+        """Run a program inside to its end and return its output."""
         env = bare_environment(HOME)
         return run([*self._enter(), *argv], env=env, timeout=timeout, stdin=stdin)
 
     def spawn(self, argv: Sequence[str], *, log: str) -> None:
-        """Start a program inside that goes on when we end; its output is appended to a file of the log folder."""
+        """Start a program inside that outlives this process; append its output to a file in the log folder."""
         script = 'log=$1; shift; setsid "$@" >>"$log" 2>&1 </dev/null &'
         words = [*self._enter(), "sh", "-c", script, "sh", str(HOME / "log" / log), *argv]
         run(words, env=bare_environment(HOME), timeout=120)
 
     def processes(self) -> list[Process]:
-        """Return everything that runs inside, the first process too."""
+        """Return all processes inside, including the first one."""
         first = self.first_pid
         if first is None:
             return []
@@ -103,14 +104,15 @@ class Machine:
         return [process for process in all_processes() if _namespace(process.pid) == mine]
 
     def find(self, program: str) -> int | None:
-        """Return the process that runs a program, named as it was started, or None."""
+        """Return the id of the process that was started with this program path; None if there is none."""
         return next((process.pid for process in self.processes() if process.argv[0] == program), None)
 
     def destroy(self) -> None:
-        """End everything inside at once; no process, mount, link, rule or control group of it is there afterwards.
+        """Kill everything inside at once; no process, mount, link, rule or control group remains.
 
         Raises:
-            ClusterFailed: something stayed; named. Or the cluster of this number is in another cache folder.
+            ClusterFailed: something remains, which the message names; or a cluster in another cache folder has this
+                number.
         """
         first = self.first_pid
         if first is None and (other := self._home_of_another_cache()):
@@ -132,7 +134,7 @@ class Machine:
         return next((home for home in homes if Path(home).name == number), None)
 
     def leftovers(self) -> list[str]:
-        """Return what is there of the cluster outside its folder, each named."""
+        """Return descriptions of everything that exists of the cluster outside its folder."""
         processes = [f"process {process.pid} ({process.argv[0]})" for process in self.processes()]
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         own = [f"mount {path}" for path in mounts if Path(path).is_relative_to(self.layout.home)]
@@ -150,7 +152,7 @@ class Machine:
         inside = {HOME / "sysctl" / name.replace("/", "."): f"/proc/sys/{name}" for name in KUBELET_SYSCTLS}
         for file, value in zip(inside, KUBELET_SYSCTLS.values(), strict=True):
             (self.layout.home / "sysctl" / file.name).write_text(f"{value}\n")
-        # /tmp comes last: this machine may keep the cluster's folder below its own.
+        # /tmp comes last, because the cluster's folder may be below this machine's /tmp.
         binds = {**outside, **inside, HOME / "log": "/var/log", HOME / "tmp": "/tmp"}  # noqa: S108
         self._script(
             "mount -t tmpfs tmpfs /run",
@@ -168,7 +170,7 @@ class Machine:
             "ip link set lo up",
             f"ip address add {node}/30 dev eth0",
             "ip link set eth0 up",
-            # A service's address needs a route before it is translated. There is no other: no way leads out.
+            # A service's address needs a route before it is translated. There is no other route out of the machine.
             f"ip route add {SERVICE_NETWORK} dev eth0 src {node}",
             "iptables --append FORWARD --out-interface eth0 --jump REJECT",
             "echo 1 > /proc/sys/net/ipv4/ip_forward",
@@ -178,7 +180,7 @@ class Machine:
 
     def _script(self, *lines: str) -> None:
         first = self.first_pid
-        # Not self.run: its working directory is only there after the first script.
+        # Not self.run: its working directory exists only after the first script.
         run(
             ["nsenter", "--target", str(first), *NAMESPACES, "sh", "-e"],
             stdin="\n".join(lines),
@@ -206,7 +208,7 @@ class Machine:
 
 
 def all_processes() -> Iterator[Process]:
-    """Yield every process that this machine shows, without those that end meanwhile."""
+    """Yield all processes of this machine, except those that end meanwhile."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and (words := (entry / "cmdline").read_bytes()):
@@ -244,7 +246,7 @@ def _hierarchies() -> list[Path]:
 
 
 def _delegate(group: Path) -> None:
-    """Let children of a version 2 group have its controllers; version 1 knows no such thing."""
+    """Enable a version 2 group's controllers for its children; version 1 has no such setting."""
     control = group / "cgroup.subtree_control"
     if control.exists() and group.is_relative_to(CGROUPS) and (CGROUPS / "cgroup.controllers").exists():
         control.write_text(" ".join(f"+{name}" for name in (group / "cgroup.controllers").read_text().split()))

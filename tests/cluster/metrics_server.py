@@ -1,6 +1,6 @@
-"""A metrics server on a cluster that is up, from its module's own manifests; it goes with the test that asks for it.
+"""Run a metrics server on a running cluster for one test, from its module's own manifests.
 
-Whoever measures by the metrics API is told nothing elsewhere, and other tests look at exactly that.
+It is removed after the test, because other tests check the product without a metrics API.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _PATCH = [
     {"op": "add", "path": f"{_SERVER}/readinessProbe/timeoutSeconds", "value": 30},
     {"op": "remove", "path": f"{_SERVER}/livenessProbe"},
 ]
-"""The kubelet's certificate is of the cluster's own authority, of which this server is not told. A busy machine is no
-reason to restart the server: its liveness probe gives it one second."""
+"""The server does not know the cluster's own authority, which issued the kubelet's certificate. The liveness probe has
+a timeout of one second and would restart the server on a busy machine."""
 
 
 @contextlib.contextmanager
 def serving(cluster: Cluster, tell: Callable[[str], None]) -> Iterator[None]:
-    """Have the metrics API served until the context ends.
+    """Serve the metrics API while the context is open.
 
     Raises:
-        ClusterFailed: the server cannot be built, or measures nothing.
+        ClusterFailed: the build failed, or the server returns no metrics in time.
     """
     cluster.programs.build(tell, [binaries.METRICS_SERVER])
     tell("applying the metrics server")

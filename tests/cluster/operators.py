@@ -1,4 +1,4 @@
-"""What is applied to a cluster that has booted: a storage class, and operators from their modules' own manifests."""
+"""Apply a storage class, and the training operator from its module's own manifests, to a booted cluster."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STORAGE_CLASS = {
     "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
     "provisioner": "kubernetes.io/host-path",
 }
-# Only how often the kubelet asks: theirs would first ask after 10 s and then every 15 s, and take the webhook out of
-# service after three failures in a row. It stays in service for as long as with theirs.
+# Changes only the interval of the probe: the original first probes after 10 s, then every 15 s, and takes the webhook
+# out of service after three failures in a row. 45 failures at 1 s keep it in service for as long.
 QUICK_PROBE = [
     {"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/initialDelaySeconds", "value": 1},
     {"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/periodSeconds", "value": 1},
@@ -36,12 +36,12 @@ QUICK_PROBE = [
 
 
 def storage(kubectl: Kubectl) -> None:
-    """Let claims bind by themselves."""
+    """Create the default storage class, so that claims are bound automatically."""
     kubectl.apply(STORAGE_CLASS)
 
 
 def training_operator(kubectl: Kubectl, store: ImageStore, programs: Binaries, home: Path) -> None:
-    """Apply the training operator; whoever creates a PyTorchJob afterwards may have to wait for its webhook."""
+    """Apply the training operator; PyTorchJobs can be created once its webhook responds."""
     manifests = home / OPERATOR
     shutil.rmtree(manifests, ignore_errors=True)
     source = binaries.module_folder(binaries.TRAINING_OPERATOR, OPERATOR_MODULE) / "manifests"
@@ -59,10 +59,10 @@ def training_operator(kubectl: Kubectl, store: ImageStore, programs: Binaries, h
 
 
 def wait_for_training_operator(kubectl: Kubectl) -> None:
-    """Return once the operator runs and its webhook judges jobs.
+    """Return once the operator runs and its webhook responds.
 
     Raises:
-        ClusterFailed: not in time.
+        ClusterFailed: the webhook does not respond in time.
     """
     job = json.dumps(_PROBE_JOB)
     create = ("create", "--dry-run=server", "--filename", "-")
@@ -70,9 +70,9 @@ def wait_for_training_operator(kubectl: Kubectl) -> None:
 
 
 def restrict_init_containers(kubectl: Kubectl) -> None:
-    """Let the operator's init containers pass pod security `restricted`; as it comes, workers are refused there.
+    """Let the operator's init containers pass pod security `restricted`, which otherwise refuses the workers.
 
-    What an administrator does: a template in a config map, which the operator reads from /etc/config.
+    As an administrator would, this adds a template in a config map, which the operator reads from /etc/config.
     """
     metadata = {"name": f"{OPERATOR}-init", "namespace": OPERATOR_NAMESPACE}
     template = {"initContainer.yaml": json.dumps([_RESTRICTED_INIT])}

@@ -1,4 +1,4 @@
-"""The cluster's certificates and kubeconfigs, made by openssl: booting a cluster needs no Python library."""
+"""Create the cluster's certificates and kubeconfigs with openssl, which needs no Python library."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ extendedKeyUsage = serverAuth, clientAuth
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """Somebody with a certificate: a user of the API (name and group) or a server (with what it is reached by).
+    """Subject of a certificate: a user of the API, or a server with its DNS names and addresses.
 
     Attributes:
-        file: its certificate is FILE.crt, its key FILE.key; a user's kubeconfig is FILE.kubeconfig.
-        name: the certificate's common name, for the API server the user's name.
-        group: the certificate's organisation, for the API server the user's group.
-        reached_by: DNS names and addresses.
+        file: base name of the files: certificate FILE.crt, key FILE.key, and a user's FILE.kubeconfig.
+        name: common name of the certificate; for the API server, the user's name.
+        group: organisation of the certificate; for the API server, the user's group.
+        reached_by: DNS names and addresses of a server.
     """
 
     file: str
@@ -63,7 +63,7 @@ USERS = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, PROXY)
 
 
 def api_server(layout: Layout) -> Member:
-    """Return the API server's certificate; it is also what the API server shows to the kubelet."""
+    """Return the subject of the API server's certificate, which is also its client certificate for the kubelet."""
     names = (
         "kubernetes",
         "kubernetes.default",
@@ -76,14 +76,14 @@ def api_server(layout: Layout) -> Member:
 
 
 def kubelet(layout: Layout) -> Member:
-    """Return the node's identity, as server and as user."""
+    """Return the subject of the kubelet's certificate, as server and as user."""
     return Member(
         file="kubelet", name=f"system:node:{NODE}", group="system:nodes", reached_by=(NODE, layout.node_address)
     )
 
 
 def make_all(layout: Layout) -> None:
-    """Make a new authority, every certificate, the service accounts' key and every kubeconfig."""
+    """Create a new authority, all certificates, the service accounts' key and all kubeconfigs."""
     folder = layout.home / "pki"
     folder.mkdir(mode=0o700)
     _certify(folder, AUTHORITY, authority=True)
@@ -98,17 +98,17 @@ def make_all(layout: Layout) -> None:
 
 
 def file_inside(name: str) -> str:
-    """Return where the cluster's machine sees a file of the PKI."""
+    """Return the path of a PKI file inside the cluster's machine."""
     return str(HOME / "pki" / name)
 
 
 def kubeconfig_inside(member: Member) -> str:
-    """Return where the cluster's machine sees a user's kubeconfig."""
+    """Return the path of a user's kubeconfig inside the cluster's machine."""
     return str(HOME / f"{member.file}.kubeconfig")
 
 
 def kubeconfig(layout: Layout, user: Mapping[str, str], *, namespace: str = "default") -> dict[str, object]:
-    """Return a kubeconfig that carries all it needs: the authority, and a user's certificate or token."""
+    """Return a self-contained kubeconfig, with the authority and a user's certificate or token."""
     cluster = {"server": layout.api_url, "certificate-authority-data": _carried(layout, "ca.crt")}
     return {
         "apiVersion": "v1",

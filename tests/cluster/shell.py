@@ -1,4 +1,4 @@
-"""Programs run to their end and waits that end: both say what they were about when they fail."""
+"""Run programs and wait for conditions; a failure names the program or the condition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAIL_LINES = 30
 
 
 class ClusterFailed(InfrastructureFailed):
-    """A part of the cluster did not do what it had to; the text says which, and ends with the last lines it wrote."""
+    """A part of the cluster failed; the message names it and ends with the last lines of its output."""
 
 
 def run(
@@ -34,10 +34,10 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
-    """Run a program to its end and return what it wrote to standard output.
+    """Run a program to its end and return its standard output.
 
     Raises:
-        ClusterFailed: it is not there, it ended with another code than 0, or was not done after `timeout` seconds.
+        ClusterFailed: the program does not exist, exited with a code other than 0, or exceeded `timeout` seconds.
     """
     words = [str(word) for word in argv]
     try:
@@ -69,13 +69,13 @@ def wait_until(
     """Return the first result of `check` that is neither None nor False.
 
     Args:
-        what: what is waited for, as the end of the sentence "waited 60 s for …".
-        check: asked ten times a second; a ClusterFailed of it counts as "not yet", and is shown when the time is up.
+        what: the condition, as the end of the sentence "waited 60 s for …".
+        check: called ten times a second; a ClusterFailed means "not yet", and becomes part of the message on a timeout.
         timeout: seconds.
-        alive: raises when waiting has become pointless.
+        alive: raises if waiting has become pointless.
 
     Raises:
-        ClusterFailed: the time is up.
+        ClusterFailed: the timeout expired.
     """
     deadline = time.monotonic() + timeout
     problem = ""
@@ -93,18 +93,18 @@ def wait_until(
 
 
 def last_lines(text: str, count: int = TAIL_LINES) -> str:
-    """Return the end of a text."""
+    """Return the last lines of a text."""
     return "\n".join(text.splitlines()[-count:])
 
 
 def bare_environment(home: Path, **more: str) -> dict[str, str]:
-    """Return an environment that has tools and a home, and none of the caller's proxies and settings."""
+    """Return an environment with PATH and HOME, without the caller's proxies and settings."""
     path = os.pathsep.join(["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
     return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
 
 
 def write(path: Path, text: str, *, mode: int = 0o600) -> Path:
-    """Write a file whose folder may not exist yet, for its owner's eyes unless `mode` says more; return its path."""
+    """Write a file and create its folder; by default only the owner may read it. Return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=mode)
     path.write_text(text)
@@ -113,7 +113,7 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time do something; the lock ends with the process that has it, however that ends."""
+    """Hold an exclusive lock between processes; it is released when the process ends, in whatever way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -122,7 +122,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reminding(tell: Callable[[str], None], what: str, *, interval: float = 60) -> Iterator[None]:
-    """Say every now and then that something long still goes on."""
+    """Report at intervals that a long operation still runs."""
     done = threading.Event()
     began = time.monotonic()
 
@@ -139,7 +139,7 @@ def reminding(tell: Callable[[str], None], what: str, *, interval: float = 60) -
 
 
 def spoken(seconds: float) -> str:
-    """Return a time as people say it: seconds below a minute, and minutes and half minutes from there on."""
+    """Format a duration: in seconds below a minute, otherwise in minutes and half minutes."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, halves = divmod(round(seconds / 30), 2)
@@ -147,7 +147,7 @@ def spoken(seconds: float) -> str:
 
 
 class Progress:
-    """Writes each step to standard error with the seconds since the start, when it begins."""
+    """Writes each step to standard error when it begins, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

@@ -1,6 +1,6 @@
-"""The image of the pipelines' step, by its own Dockerfile, on a stand-in for `python:3.11-slim`: no registry serves it.
+"""Image of the pipelines' step, built by its Dockerfile on a replacement for `python:3.11-slim`, without a registry.
 
-The stand-in is Debian's Python 3.11 with what the Dockerfile asks of its base, and about as large.
+The replacement is Debian's Python 3.11 with what the Dockerfile needs from its base, and about the same size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image that brings code into pods, by its own Dockerfile, on the step image's stand-in for `python:3.11-slim`."""
+"""Image that copies code into pods, built by its Dockerfile on the step image's replacement for `python:3.11-slim`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses the cluster: namespaces, open or hardened, and service accounts with a kubeconfig of their own."""
+"""Users of the cluster: namespaces, open or hardened, and service accounts with their own kubeconfig."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cluster.kubectl import Kubectl
 
 ABOUT_ONESELF = {"authentication.k8s.io", "authorization.k8s.io"}
-"""Where every account may ask who it is and what it may do."""
+"""API groups in which every account may query its own identity and rights."""
 
 RESTRICTED = {
     "pod-security.kubernetes.io/enforce": "restricted",
@@ -34,7 +34,7 @@ QUOTA = {
     "persistentvolumeclaims": "4",
     "count/pytorchjobs.kubeflow.org": "4",
 }
-"""A container that says neither requests nor limits is refused where there is such a quota and no limit range."""
+"""With such a quota and no limit range, a container without requests and limits is refused."""
 LIMITS = {
     "type": "Container",
     "default": {"cpu": "500m", "memory": "512Mi"},
@@ -46,7 +46,7 @@ LIMITS = {
 
 @contextlib.contextmanager
 def namespace_in(cluster: Cluster, *, labels: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Have an empty namespace; it is deleted afterwards, and nobody waits for that."""
+    """Yield a new namespace, which is deleted afterwards without waiting."""
     name = f"test-{secrets.token_hex(4)}"
     cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
     wait_until(
@@ -62,7 +62,7 @@ def namespace_in(cluster: Cluster, *, labels: Mapping[str, str] | None = None) -
 
 @contextlib.contextmanager
 def hardened_namespace_in(cluster: Cluster) -> Iterator[str]:
-    """Have a namespace as a careful administrator makes one: restricted pods, a quota, a limit range."""
+    """Yield a namespace as a careful administrator sets it up: restricted pods, a quota, a limit range."""
     with namespace_in(cluster, labels=RESTRICTED) as name:
         limits = {"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [LIMITS]}}
         cluster.kubectl.apply(limits | {"metadata": {"name": "hardened", "namespace": name}})
@@ -71,10 +71,10 @@ def hardened_namespace_in(cluster: Cluster) -> Iterator[str]:
 
 
 def _have_quota(cluster: Cluster, namespace: str) -> None:
-    """Have the quota with everything in it counted.
+    """Create the quota, and wait until the cluster counts everything in it.
 
-    A young cluster learns of custom resources half a minute late, and looks again at a quota that it could not count
-    only five minutes later: it is made anew until it is counted.
+    A new cluster discovers custom resources half a minute late, and checks a quota that it could not count again only
+    after five minutes: so the quota is recreated until it is counted.
     """
     metadata = {"name": "hardened", "namespace": namespace}
     for _ in range(12):
@@ -96,10 +96,10 @@ def _is_counted(cluster: Cluster, namespace: str) -> bool:
 def service_account(
     cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]], *, name: str = "ptjob"
 ) -> Path:
-    """Have a service account that may do what the rules of a Role say, there and nothing else; return its kubeconfig.
+    """Create a service account with exactly the rules of a Role in the namespace; return its kubeconfig.
 
-    Called again with other rules it changes what the account may do, for everybody who has the file. It has taken
-    effect when this returns: the API server's authorizer learns of it a moment after it was written.
+    A second call with other rules changes the rights of the same account. The rights have taken effect when this
+    returns; the API server's authorizer needs a moment for that.
     """
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -114,7 +114,7 @@ def service_account(
 
 
 def kubeconfig_of(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]], *, name: str = "ptjob") -> Path:
-    """Return the kubeconfig of a service account as soon as it may do what these rules say, and nothing else."""
+    """Return the kubeconfig of a service account once it has exactly the rights of these rules."""
     token = cluster.kubectl("create", "token", name, "--namespace", namespace, "--duration", "2h").strip()
     access = pki.kubeconfig(cluster.layout, {"token": token}, namespace=namespace)
     path = write(cluster.layout.home / "accounts" / f"{namespace}-{name}.kubeconfig", json.dumps(access, indent=1))
@@ -125,7 +125,7 @@ def kubeconfig_of(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str,
 
 @contextlib.contextmanager
 def rules_everywhere(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Let that service account do what the rules of a ClusterRole say, in the whole cluster, as long as this lasts."""
+    """Grant the service account the rules of a ClusterRole, in the whole cluster, while the context is open."""
     name = f"ptjob-{namespace}"
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
@@ -145,13 +145,13 @@ def rules_everywhere(cluster: Cluster, namespace: str, rules: Sequence[Mapping[s
 
 
 def _rules_in_effect(kubectl: Kubectl, namespace: str) -> list[dict[str, list[str]]]:
-    """Return what the authorizer says that whoever asks may do, but for asking about themselves."""
+    """Return the caller's rights as the authorizer reports them, without those to query its own rights."""
     review = {
         "kind": "SelfSubjectRulesReview",
         "apiVersion": "authorization.k8s.io/v1",
         "spec": {"namespace": namespace},
     }
-    words = ("create", "--validate=false", "--filename", "-", "--output", "json")  # to validate it would list all kinds
+    words = ("create", "--validate=false", "--filename", "-", "--output", "json")  # validation would list all kinds
     found = json.loads(kubectl(*words, stdin=json.dumps(review)))["status"]["resourceRules"]
     return _comparable([rule for rule in found if not ABOUT_ONESELF & set(rule.get("apiGroups") or ())])
 

@@ -23,7 +23,7 @@ NUMBER = 2
 
 @pytest.fixture
 def second() -> Iterator[Cluster]:
-    """Describe a cluster beside those of other tests; whatever a test leaves of it is removed."""
+    """Yield a third cluster, not started; afterwards remove whatever the test left of it."""
     cluster = Cluster.of(Layout.of(os.environ, number=NUMBER), operator=False)
     skip_unless_possible(cluster)
     yield cluster
@@ -32,7 +32,7 @@ def second() -> Iterator[Cluster]:
 
 
 def footprint() -> dict[str, str]:
-    """Return what of this machine a cluster could change."""
+    """Return the settings of this machine that a cluster could change."""
     others = {Layout.of(os.environ, number=number).link for number in (0, OWN_NUMBER)}
     interfaces = {entry.name for entry in Path("/sys/class/net").iterdir()} - others
     return {
@@ -45,16 +45,16 @@ def footprint() -> dict[str, str]:
 
 
 def command_line(word: str, **pipes: int) -> subprocess.Popen[str]:
-    """Start what `make` starts, for that cluster."""
+    """Start the command of the Makefile for that cluster."""
     command = [sys.executable, "-m", "cluster", word, "--number", str(NUMBER)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
 def test_a_held_cluster_goes_down_when_whoever_held_it_was_killed(second: Cluster) -> None:
-    """`make test` holds it through a pipe: the pipe's end comes however its other side ends.
+    """`make test` holds the cluster through a pipe, which is closed however the other process ends.
 
-    While it is up no route leads out of it; afterwards this machine is as it was.
+    While the cluster is up there is no route out of it; afterwards this machine is unchanged.
     """
     before = footprint()
     with command_line("hold", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

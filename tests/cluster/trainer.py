@@ -1,6 +1,6 @@
-"""Kubeflow Trainer and JobSet on a cluster that is up: applied by whoever needs TrainJobs, from the modules' manifests.
+"""Install Kubeflow Trainer and JobSet on a running cluster, for tests of TrainJobs, from the modules' manifests.
 
-They are no part of every boot: most tests need no TrainJob, and two more operators take their share of a small machine.
+They are not part of every boot: most tests need no TrainJob, and two more operators load a small machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SMALL = [
     {"op": "add", "path": "/spec/template/spec/containers/0/imagePullPolicy", "value": "IfNotPresent"},
     {"op": "add", "path": "/spec/template/spec/containers/0/resources", "value": {}},
 ]
-"""Their images name no user here; and they stay, where two replicas that ask for a core each need both of the node."""
+"""The images built here set no user, so the pods do. The operators stay in the cluster, so they request no CPU."""
 
 
 def install(cluster: Cluster) -> None:
-    """Have Trainer and JobSet on the cluster, with Trainer's own runtime for PyTorch; nothing is done if they are.
+    """Install Trainer and JobSet, with Trainer's own runtime for PyTorch, unless they are installed.
 
     Raises:
-        ClusterFailed: they do not judge jobs in time.
+        ClusterFailed: their webhooks do not respond in time.
     """
     if not _judges(cluster):
         apply(cluster)
@@ -45,16 +45,16 @@ def install(cluster: Cluster) -> None:
 
 
 def apply(cluster: Cluster) -> None:
-    """Have Trainer and JobSet come up; `wait` before they are needed."""
+    """Apply the manifests of Trainer and JobSet; call `wait` before you need them."""
     _apply_jobset(cluster)
     _apply_trainer(cluster)
 
 
 def wait(cluster: Cluster) -> None:
-    """Have Trainer's own runtime for PyTorch, and TrainJobs judged.
+    """Wait for the webhooks, and create Trainer's own runtime for PyTorch.
 
     Raises:
-        ClusterFailed: not in time.
+        ClusterFailed: the webhooks do not respond in time.
     """
     wait_until("the webhooks of Trainer and JobSet", lambda: _is_ready(cluster), timeout=300)
 
@@ -68,10 +68,10 @@ def _judges(cluster: Cluster) -> bool:
 
 
 def _is_ready(cluster: Cluster) -> bool:
-    """Create the runtime, which Trainer's webhook judges, and say whether a job of it would be taken.
+    """Create the runtime, and check in a dry run that the webhooks accept a TrainJob and a JobSet.
 
     Raises:
-        ClusterFailed: not yet.
+        ClusterFailed: they do not accept them yet.
     """
     runtime = _folder(cluster, TRAINER_MODULE) / "manifests" / "base" / "runtimes" / "torch_distributed.yaml"
     cluster.kubectl("apply", "--server-side", "--filename", str(runtime))
@@ -94,7 +94,7 @@ def _apply_trainer(cluster: Cluster) -> None:
 
 
 def _apply(cluster: Cluster, home: Path, folder: str, *, program: str) -> None:
-    """Apply a folder of manifests; its one Deployment runs this program, from an image of the name that it asks for."""
+    """Apply a folder of manifests; its Deployment's image, with the name in the manifest, is made from this program."""
     patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*QUICK_PROBE, *_SMALL])}
     (home / "kustomization.yaml").write_text(json.dumps({"resources": [folder], "patches": [patch]}))
     rendered = cluster.kubectl("kustomize", str(home))

@@ -1,4 +1,4 @@
-"""The image that trains: PyTorch from Debian's packages, and the examples' program on it."""
+"""Training image: PyTorch from Debian's packages, and the examples' program."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BASE = Base(
     repository="localhost/training-base",
     estimate="2 min 30 s",
     suite="trixie",
-    # PyTorch 2.6, built for CPUs: what PyPI serves for this platform is built for CUDA and four times as large.
+    # PyTorch 2.6, built for CPUs: PyPI's build for this platform is for CUDA and four times as large.
     packages=("ca-certificates", "python-is-python3", "python3", "python3-pip", "python3-torch"),
-    # Debian builds PyTorch without libuv. Where TCPStore is made for a script a variable says so; torchrun does not
-    # ask it.
+    # Debian builds PyTorch without libuv. A script's TCPStore reads that from the variable USE_LIBUV; torchrun ignores
+    # the variable.
     environment=("PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "USE_LIBUV=0"),
     repairs=(
         f'sed -i "s/multi_tenant=True,/multi_tenant=True, use_libuv=False,/" "$1{DISTRIBUTED}"/elastic/rendezvous/*.py',
@@ -34,9 +34,9 @@ DIGITS = BuiltImage(
 
 
 def ensure_digits(cluster: Cluster, tell: Callable[[str], None]) -> str:
-    """Have the digits image in a cluster that is up, and return its name.
+    """Import the digits image into a running cluster, and return its name.
 
     Raises:
-        ClusterFailed: it cannot be built; with the end of what the tool said.
+        ClusterFailed: the build failed; the message has the end of the tool's output.
     """
     return DIGITS.ensure(cluster, tell)
