@@ -56,7 +56,7 @@ class Ears:
         self.measured_pid = os.getpid()
 
     def ended(self, name: str) -> None:
-        """Record that the contender has learned of this ending; an object that was revived can end again."""
+        """Record that the contender knows of this ending; a revived object can end again."""
         self.endings[name] = time.time()
 
 

@@ -35,7 +35,7 @@ class Memory:
 
 
 def raise_file_limit(triggers: int) -> None:
-    """Raise the limit of open files for this process and its children, among which is a triggerer with so many."""
+    """Raise the limit of open files for this process and its children to what a triggerer with these triggers needs."""
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < triggers + SPARE_FILES:
         raise SystemExit(f"`ulimit -n` is {limit} at most here; {triggers + SPARE_FILES} are needed")
@@ -43,7 +43,7 @@ def raise_file_limit(triggers: int) -> None:
 
 
 def machine() -> str:
-    """Return what this machine is."""
+    """Describe this machine."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}"
 

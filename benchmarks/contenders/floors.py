@@ -29,7 +29,7 @@ async def raw(assignment: Assignment, ears: Ears) -> None:
 
 
 async def parsed(assignment: Assignment, ears: Ears) -> None:
-    """Watch, parse each event, store every object: what every contender with one shared watch does at least."""
+    """Watch, parse each event, store every object: the minimum for every contender with one shared watch."""
     async with reached(Path(assignment.kubeconfig)) as server:
         version, items = await _listed(server, assignment)
         present = {each["metadata"]["uid"]: each for each in items}

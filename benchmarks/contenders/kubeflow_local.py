@@ -1,7 +1,7 @@
 """Train a script's function with Kubeflow's SDK and its local process back-end: `kubeflow_local.train(fit)`.
 
 The SDK's runtime for PyTorch installs PyTorch for each job and starts torchrun. Here it installs no packages and starts
-Python, so that it only creates an empty virtual environment: this is the fastest that it can be.
+Python, so that it only creates an empty virtual environment, which is its fastest possible start.
 """
 
 from __future__ import annotations
