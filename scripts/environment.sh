@@ -95,8 +95,8 @@ compile() {
 # The oldest kfp in pyproject.toml.
 oldest_kfp() { sed -nE 's/^  "(kfp[a-z-]*)>=([0-9.]+).*/\1==\2/p' pyproject.toml; }
 
-# wheel CONSTRAINTS FOLDER REQUIREMENT...: everything is in uv's cache when the environment of these constraints has been
-# made; a registry is only the second choice.
+# wheel CONSTRAINTS FOLDER REQUIREMENT...: installs from uv's cache, which has everything once the environment of these
+# constraints has been made; otherwise from a registry.
 wheel() {
   local constraints="constraints/$1.txt" folder="$2"
   shift 2
@@ -122,14 +122,14 @@ case "${1:-}" in
     adopt_pip_settings
     install_uv
     compile constraints/airflow.txt "airflow s3 openlineage demo" test lint stack docs </dev/null
-    # The newest of each minor release, and the pre-release of the next one. The DAG processor of 3.2.2 does not start with
-    # a newer FastAPI than that of 3.3, which limits it, and its `dag.test()` does not work with a newer svcs.
+    # The newest version of each minor release, and the pre-release of the next one. The DAG processor of 3.2.2 does not
+    # start with a FastAPI newer than 3.3 allows, and its `dag.test()` does not work with a newer svcs.
     for airflow in 3.1.8 3.2.2 3.4.0b2; do
       limits=("apache-airflow==$airflow" 'fastapi<0.137')
       [[ $airflow != 3.2.2 ]] || limits+=('svcs<26.2')
       printf '%s\n' "${limits[@]}" | compile "constraints/airflow-${airflow%.*}.txt" "airflow s3 openlineage" test stack
     done
-    # Asked for no newest one, the resolver takes an older kfp rather than the versions that this one pins.
+    # Without these lower bounds, the resolver chooses an older kfp instead of the versions that the newest one pins.
     printf '%s\n' 'kfp>=2.17' 'kfp-kubernetes>=2.17' | compile constraints/kfp.txt "kfp demo" test
     oldest_kfp | compile constraints/kfp-oldest.txt kfp test
     compile constraints/bench.txt "" bench </dev/null

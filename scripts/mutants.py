@@ -60,7 +60,7 @@ class Fault:
         symbol: `module:qualified.name` of a class, function or constant.
         find: a text that occurs once in the symbol's source.
         replace: the text that replaces it.
-        test: pytest's id of the gate test; without a case, it means all cases.
+        test: pytest's id of the gate test; an id without a case means all its cases.
     """
 
     name: str
