@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Any
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +40,9 @@ from ptjob_provider.core.run.rank0_log import catch_up
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.skips_waits
 
@@ -133,14 +135,32 @@ def written(*texts: str, pod_uid: str = "p") -> list[LogLine]:
 
 
 def found(**facts: Any) -> OutputReport:
-    base: dict[str, Any] = {
-        "exists": True,
-        "bytes": 9,
-        "sha256": "ab",
-        "modified_at": NOON.timestamp() + 60,
-        "files": 1,
-    }
+    written_at = NOON.timestamp() + 60
+    base: dict[str, Any] = {"exists": True, "bytes": 9, "sha256": "ab", "modified_at": written_at, "files": 1}
     return OutputReport(model=OutputFacts(**(base | facts)), tfevents=None)
+
+
+def showing(*worlds: Observation) -> ScriptedBackend:
+    """Return a back-end that shows these, one after the other."""
+    backend = ScriptedBackend()
+    backend.worlds = [*worlds]
+    return backend
+
+
+def ticking(*, after: int = 0) -> Callable[[], datetime]:
+    """Return a clock that has gone on by two seconds each time."""
+    seconds = count(after, 2)
+    return lambda: NOON + timedelta(seconds=next(seconds))
+
+
+def diagnosis_of(conclusion: JobOutcome) -> Diagnosis:
+    assert conclusion.diagnosis is not None
+    return conclusion.diagnosis
+
+
+def result_of(conclusion: JobOutcome) -> dict[str, Any]:
+    assert conclusion.result is not None
+    return conclusion.result
 
 
 async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
@@ -161,8 +181,7 @@ async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     assert conclusion.outcome is Outcome.SUCCEEDED
     assert sink.lines == ["epoch 1", "epoch 2"]
     assert sum("is Running" in text for text in sink.notices) == 1
-    assert conclusion.result is not None
-    assert conclusion.result["gpu_seconds"] == pytest.approx(2 * (9 * 60 - 10))
+    assert result_of(conclusion)["gpu_seconds"] == pytest.approx(2 * (9 * 60 - 10))
     assert conclusion.cursor == backend.lines[-1].cursor
 
 
@@ -176,15 +195,12 @@ async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str
     backend.worlds = [Observation(job=job(condition))]
     backend.uses = USED
 
-    conclusion = await follow(backend, submission(), sink=ListSink())
+    result = result_of(await follow(backend, submission(), sink=ListSink()))
     (noted,) = [change["metadata"]["annotations"] for change in backend.patches]
     later.worlds = [Observation(job=job(condition, annotations=noted))]
-    again = await follow(later, submission(), sink=ListSink())
+    again = result_of(await follow(later, submission(), sink=ListSink()))
 
-    assert conclusion.result is not None
-    assert conclusion.result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
-    assert again.result is not None
-    assert again.result["usage"] == conclusion.result["usage"]
+    assert again["usage"] == result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
 
 
 async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
@@ -204,32 +220,23 @@ async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
 
     assert set(first) == {RECORD_ANNOTATION, USAGE_ANNOTATION}
     assert len(backend.patches) == 2
-    assert again.result is not None
-    assert again.result["usage"]["replicas"][MASTER] == {
-        "peak_cpu": 1.5,
-        "peak_memory": 99,
-        "disk": 40,
-        "samples": 2,
-    }
+    both = PeakUsage(peak_cpu=1.5, peak_memory=99, disk=40, samples=2)
+    assert result_of(again)["usage"]["replicas"][MASTER] == both.to_dict()
 
 
 async def test_what_somebody_elses_job_used_is_told_but_not_noted() -> None:
-    """Nothing of it is changed."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend = showing(Observation(job=job("Succeeded")))
     backend.uses = USED
 
-    conclusion = await follow(backend, submission(), sink=ListSink(), hands_off=True)
+    result = result_of(await follow(backend, submission(), sink=ListSink(), hands_off=True))
 
-    assert conclusion.result is not None
-    assert conclusion.result["usage"]["replicas"][MASTER]["peak_memory"] == 10
+    assert result["usage"]["replicas"][MASTER]["peak_memory"] == 10
     assert backend.patches == []
 
 
 async def test_following_goes_on_behind_the_cursor() -> None:
     """A restarted trigger does not repeat what was vouched for."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.lines = written("one", "two", "three")
 
     await follow(backend, submission(), sink=sink, cursor=backend.lines[1].cursor)
@@ -240,7 +247,7 @@ async def test_following_goes_on_behind_the_cursor() -> None:
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     """The operator leaves the master running; we do not."""
     backend, sink = ScriptedBackend(), ListSink()
-    tail = "Traceback (most recent call last):\n  x\nNameError: name 'batch' is not defined\n"
+    tail = RAISED.replace("ValueError: bad batch", "NameError: name 'batch' is not defined")
     backend.worlds = [
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, tail), phase="Failed")])
     ]
@@ -248,10 +255,9 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
 
     conclusion = await follow(backend, submission(), sink=sink)
 
-    with pytest.raises(
-        JobFailed, match=r"^team/digits failed: .*worker-0 \(rank 1\).*NameError: name 'batch'"
-    ) as caught:
-        raise_for(submission().ref, conclusion)
+    told = r"^team/digits failed: .*worker-0 \(rank 1\).*NameError: name 'batch'"
+    with pytest.raises(JobFailed, match=told) as caught:
+        raise_for(REF, conclusion)
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
     assert any("are being stopped" in text for text in sink.notices)
@@ -289,8 +295,7 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_suc
     conclusion = await follow(backend, submission(), sink=sink, hands_off=hands_off)
 
     assert conclusion.outcome is Outcome.SUCCEEDED
-    assert conclusion.result is not None
-    (told,) = conclusion.result["failed_replicas"]
+    (told,) = result_of(conclusion)["failed_replicas"]
     assert (told["replica"], told["rank"], told["exit_code"]) == (WORKER, 1, 1)
     assert (told["cause"], told["message"]) == ("python_exception", "exited with code 1: ValueError: bad batch")
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
@@ -313,13 +318,10 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
         Observation(job=job("Running", "Failed"), pods=stopped),
     ]
 
-    conclusion = await follow(backend, submission(), sink=sink)
+    why = diagnosis_of(await follow(backend, submission(), sink=sink))
 
-    assert conclusion.diagnosis is not None
-    assert conclusion.diagnosis.summary.startswith(
-        f"{WORKER} (rank 1) exited with code 1 and was restarted 1 time: ValueError"
-    )
-    assert conclusion.diagnosis.log_tail[-1] == "ValueError: bad batch"
+    assert why.summary.startswith(f"{WORKER} (rank 1) exited with code 1 and was restarted 1 time: ValueError")
+    assert why.log_tail[-1] == "ValueError: bad batch"
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
     noted = [change.get("metadata", {}).get("annotations", {}) for change in backend.patches]
     assert "bad batch" in next(texts[RECORD_ANNOTATION] for texts in noted if RECORD_ANNOTATION in texts)
@@ -335,10 +337,9 @@ async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of(
         Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, exited(143), phase="Failed")]),
     ]
 
-    conclusion = await follow(backend, submission(), sink=sink)
+    result = result_of(await follow(backend, submission(), sink=sink))
 
-    assert conclusion.result is not None
-    assert conclusion.result["failed_replicas"] == []
+    assert result["failed_replicas"] == []
     assert backend.shown == 3
     assert not any(WORKER in text for text in sink.notices)
     assert len(backend.patches) == 1  # of the first look, which saw rank 0's end
@@ -346,8 +347,7 @@ async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of(
 
 async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
     """Its time to live may be over at once."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]), Observation(job=None)]
+    backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]), Observation(job=None))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
 
@@ -360,11 +360,10 @@ async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
     left = Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])
     backend.worlds = [left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")])]
 
-    conclusion = await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
+    result = result_of(await follow(backend, submission(), sink=ListSink(), keep_running_pods=True))
 
     assert backend.shown == 2
-    assert conclusion.result is not None
-    assert conclusion.result["failed_replicas"] == []
+    assert result["failed_replicas"] == []
 
 
 async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only(
@@ -372,8 +371,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
 ) -> None:
     """The kubelet gives it its grace; nobody waits for that."""
     monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # the test would take as long
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])]
+    backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
 
@@ -405,16 +403,14 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
     backend.worlds = [run, Observation(job=job("Failed"), pods=ends, events=made)]
     backend.told = [*made, {**about, "reason": "SuccessfulDeletePod", "message": f"Deleted pod: {MASTER}"}]
 
-    conclusion = await follow(backend, submission(), sink=ListSink())
+    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
 
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.cause, conclusion.diagnosis.replica) == (Cause.TERMINATED, WORKER)
+    assert (why.cause, why.replica) == (Cause.TERMINATED, WORKER)
 
 
 async def test_replicas_may_be_left_running_on_request() -> None:
     """Who looks into a hanging rank wants it to stay."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)])]
+    backend = showing(Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)]))
     backend.pods_stay = 1000
 
     await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
@@ -424,8 +420,7 @@ async def test_replicas_may_be_left_running_on_request() -> None:
 
 async def test_replicas_that_cannot_be_stopped_are_said() -> None:
     """A Role without patch must not hide a GPU that is held."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Failed"))]
+    backend, sink = showing(Observation(job=job("Failed"))), ListSink()
     backend.pods_stay, backend.patch_error = 1000, ClusterError("forbidden", code=403)
 
     await follow(backend, submission(), sink=sink, api_error_timeout=0)
@@ -456,22 +451,18 @@ async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers()
 
 async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
     """A second reader tells the same story after the pods have gone."""
-    backend = ScriptedBackend()
-    backend.worlds = [
+    backend = showing(
         Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
         Observation(job=job("Failed")),
-    ]
+    )
 
-    first = await follow(backend, submission(), sink=ListSink())
+    first = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
     text = backend.patches[0]["metadata"]["annotations"][RECORD_ANNOTATION]
-    later = ScriptedBackend()
-    later.worlds = [Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text}))]
-    second = await follow(later, submission(), sink=ListSink())
+    later = showing(Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text})))
+    second = diagnosis_of(await follow(later, submission(), sink=ListSink()))
 
     assert [RECORD_ANNOTATION in change["metadata"]["annotations"] for change in backend.patches] == [True, False]
-    assert first.diagnosis is not None
-    assert second.diagnosis is not None
-    assert (second.diagnosis.summary, second.diagnosis.log_tail) == (first.diagnosis.summary, first.diagnosis.log_tail)
+    assert (second.summary, second.log_tail) == (first.summary, first.log_tail)
 
 
 async def test_why_a_job_failed_is_found_once() -> None:
@@ -486,14 +477,12 @@ async def test_why_a_job_failed_is_found_once() -> None:
     later.worlds = [Observation(job=job("Failed", annotations=noted))]
     second = await follow(later, submission(), sink=ListSink())
 
-    assert first.diagnosis is not None
-    assert "ValueError: labels are wrong" in first.diagnosis.summary
+    assert "ValueError: labels are wrong" in diagnosis_of(first).summary
     assert second.diagnosis == first.diagnosis
     assert later.patches == []
 
 
 async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
-    """It is a help, not a condition."""
     backend = ScriptedBackend()
     backend.patch_error = ClusterError("forbidden", code=403)
     backend.worlds = [
@@ -507,7 +496,6 @@ async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
 
 
 async def test_a_known_secret_that_a_program_told_is_not_written_on_the_job() -> None:
-    """Its last words are kept for the next reader, without it."""
     backend, sink = ScriptedBackend(), ListSink()
     failed = [pod(MASTER, exited(1, "ValueError: hunter2 is wrong"), phase="Failed")]
     backend.worlds = [Observation(job=job("Failed"), pods=failed)]
@@ -528,16 +516,13 @@ async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened
 
     conclusion = await follow(backend, submission(), sink=ListSink(), mask=lambda text: text.replace(token, "***"))
 
-    assert conclusion.diagnosis is not None
-    assert "refused: ***" in conclusion.diagnosis.summary
+    assert "refused: ***" in diagnosis_of(conclusion).summary
     assert "hunter2" not in str(conclusion.to_dict())
     assert "hunter2" not in str(backend.patches)
 
 
 async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
-    """Whatever its last status was."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Running")), Observation(job=None)]
+    backend = showing(Observation(job=job("Running")), Observation(job=None))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
 
@@ -561,15 +546,13 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
 
 async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() -> None:
     """They are read before the job is deleted, and its log with it."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Running"), pods=[pod(WORKER, RUNS)])]
+    backend = showing(Observation(job=job("Running"), pods=[pod(WORKER, RUNS)]))
     backend.lines = written("waiting for rank 0")
 
-    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON)
+    why = diagnosis_of(await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON))
 
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.replica, conclusion.diagnosis.tail_of) == (WORKER, "")
-    assert conclusion.diagnosis.log_tail == ("waiting for rank 0",)
+    assert (why.replica, why.tail_of) == (WORKER, "")
+    assert why.log_tail == ("waiting for rank 0",)
 
 
 async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
@@ -591,8 +574,7 @@ async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
     seconds: int, outcome: Outcome, *, hands_off: bool
 ) -> None:
     """A follower was killed just after it had deleted it; else, and before the deadline, others deleted it."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=None)]
+    backend = showing(Observation(job=None))
     deadline = NOON + timedelta(seconds=seconds)
 
     conclusion = await follow(
@@ -604,8 +586,7 @@ async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
 
 async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
     """The job was deleted between two followers; nobody tells its log from the beginning."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=None)]
+    backend = showing(Observation(job=None))
     [line] = written("epoch 1")
 
     conclusion = await follow(backend, submission(), sink=ListSink(), cursor=line.cursor)
@@ -619,17 +600,9 @@ async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, h
     backend = ScriptedBackend()
     running = job("Running")
     running["spec"] = {"runPolicy": {"activeDeadlineSeconds": 60}}
-    running["status"]["startTime"] = "2026-11-20T12:00:00Z"
     backend.worlds = [*[Observation(job=running, pods=[pod(MASTER, RUNS)])] * 20, Observation(job=job("Failed"))]
-    seconds = iter(range(30, 1000, 2))
 
-    await follow(
-        backend,
-        submission(),
-        sink=ListSink(),
-        hands_off=hands_off,
-        clock=lambda: NOON + timedelta(seconds=next(seconds)),
-    )
+    await follow(backend, submission(), sink=ListSink(), hands_off=hands_off, clock=ticking(after=30))
 
     written = [patch["metadata"]["annotations"].get(OVERDUE_ANNOTATION) for patch in backend.patches]
     instants = [datetime.fromisoformat(text) for text in written if text]
@@ -655,9 +628,7 @@ async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
 
 
 async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None:
-    """Somebody has asked for that deadline."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS)])]
+    backend = showing(Observation(job=job("Running"), pods=[pod(MASTER, RUNS)]))
 
     conclusion = await follow(
         backend, submission(), sink=ListSink(), leave_stuck=True, deadline=NOON, clock=lambda: NOON
@@ -676,12 +647,11 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
     backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed])]
     backend.lines = lines
 
-    conclusion = await follow(backend, submission(), sink=sink, limits=Limits(), clock=lambda: NOON)
+    why = diagnosis_of(await follow(backend, submission(), sink=sink, limits=Limits(), clock=lambda: NOON))
 
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.cause, backend.deleted) == (Cause.CRASH_LOOP, [REF])
+    assert (why.cause, backend.deleted) == (Cause.CRASH_LOOP, [REF])
     said = "See its last lines" if lines else "Its log is gone with the job"
-    assert conclusion.diagnosis.resolution == f"{said}; restarting it did not help so far"
+    assert why.resolution == f"{said}; restarting it did not help so far"
     assert any("only this message remains of it" in text for text in sink.notices)
 
 
@@ -692,10 +662,8 @@ async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
     pulls = [{"waiting": {"reason": "ErrImagePull", "message": f"{image}: not found"}} for image in ("one", "other")]
     worlds = [Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")]) for pull in pulls]
     backend.worlds = [worlds[0]] * 4 + [worlds[1]] * 4 + [Observation(job=job("Succeeded"))]
-    seconds = iter(range(0, 1000, 2))
-    clock = lambda: NOON + timedelta(seconds=next(seconds))  # noqa: E731
 
-    await follow(backend, submission(), sink=sink, hands_off=hands_off, clock=clock)
+    await follow(backend, submission(), sink=sink, hands_off=hands_off, clock=ticking())
 
     first, second = (text for text in sink.notices if "waits" in text)
     until = "" if hands_off else "; given up after 20 min (start timeout)"
@@ -708,18 +676,11 @@ async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_n
     backend, sink = ScriptedBackend(), ListSink()
     alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
     backend.worlds = [*[Observation(job=job("Running"), pods=alone)] * 9, Observation(job=None)]
-    seconds = iter(range(0, 1000, 2))
 
-    await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+    await follow(backend, submission(), sink=sink, clock=ticking())
 
-    assert (
-        sum(
-            f"{REF} waits: {WORKER} exited with code 1: ValueError: bad batch; it was started again after {MASTER}"
-            in text
-            for text in sink.notices
-        )
-        == 1
-    )
+    waits = f"{REF} waits: {WORKER} exited with code 1: ValueError: bad batch; it was started again after {MASTER}"
+    assert sum(waits in text for text in sink.notices) == 1
     assert backend.deleted == []
 
 
@@ -732,9 +693,8 @@ async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_j
     held = [pod(MASTER, {"waiting": {"reason": reason, "message": text}}, phase="Pending") for text in ("one", "two")]
     worlds = [Observation(job=job("Created"), pods=[each]) for each in held for _ in range(4)]
     backend.worlds = [*worlds, Observation(job=job("Succeeded"))]
-    seconds = iter(range(0, 1000, 2))
 
-    await follow(backend, submission(), sink=ListSink(), clock=lambda: NOON + timedelta(seconds=next(seconds)))
+    await follow(backend, submission(), sink=ListSink(), clock=ticking())
 
     texts = [change["metadata"]["annotations"][RECORD_ANNOTATION] for change in backend.patches]
     assert [from_text(text).waiting[0].reason for text in texts] == kept
@@ -750,33 +710,28 @@ async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tup
     backend.worlds = [Observation(job=scaled[0], pods=pods[: sizes[0]]), later, later, later]
     backend.worlds.append(Observation(job=elastic(job("Succeeded"), sizes[1], 2)))
     asked = replace(submission(), ranks={f"digits-worker-{index}": index for index in range(sizes[0])})
-    seconds = iter(range(0, 1000, 2))
 
-    conclusion = await follow(backend, asked, sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+    result = result_of(await follow(backend, asked, sink=sink, clock=ticking()))
 
-    assert conclusion.result is not None
-    assert conclusion.result["gpu_seconds"] == sizes[1] * conclusion.result["run_seconds"] > 0
+    assert result["gpu_seconds"] == sizes[1] * result["run_seconds"] > 0
     assert [text.partition("waits: ")[2] for text in sink.notices if "waits" in text] == ([said] if said else [])
 
 
 async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
     """Success is only success with its outputs."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend = showing(Observation(job=job("Succeeded")))
     backend.report = found(exists=False)
 
     conclusion = await follow(backend, submission(model=True), sink=ListSink())
 
-    assert conclusion.diagnosis is not None
-    assert conclusion.diagnosis.cause is Cause.OUTPUTS
+    assert diagnosis_of(conclusion).cause is Cause.OUTPUTS
     with pytest.raises(JobFailed, match=r"pvc://c/m\.pt"):
         raise_for(submission(model=True).ref, conclusion)
 
 
 async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
     """Nobody has to look at the claim again; a job that cannot be written to has succeeded all the same."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.report = found()
 
     first = await follow(backend, submission(model=True), sink=sink)
@@ -785,30 +740,27 @@ async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> N
     again = await follow(backend, submission(model=True), sink=sink)
 
     assert read_report(noted) == backend.report
-    assert [each.result and each.result["model"]["sha256"] for each in (first, again)] == ["ab", "ab"]
+    assert [result_of(each)["model"]["sha256"] for each in (first, again)] == ["ab", "ab"]
     raise_for(REF, again)
 
 
 async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
     """The training is not repeated for it."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend = showing(Observation(job=job("Succeeded")))
     backend.report = OutputsNotVerified("the node is gone")
 
     conclusion = await follow(backend, submission(model=True), sink=ListSink())
 
     assert conclusion.outcome is Outcome.UNVERIFIED
-    with pytest.raises(
-        OutputsNotVerified, match=r"could not be looked at: the node is gone.*not train again"
-    ) as caught:
+    told = r"could not be looked at: the node is gone.*not train again"
+    with pytest.raises(OutputsNotVerified, match=told) as caught:
         raise_for(submission(model=True).ref, conclusion)
     assert caught.value.retryable
 
 
 async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
     """A gate downstream would find nothing; the reader learns why."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     place = ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb")
     with_events = Submission.from_dict(submission().to_dict() | {"outputs": ResolvedOutputs(tfevents=place).to_dict()})
     facts = found(is_dir=True).model
@@ -821,9 +773,7 @@ async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
 
 
 async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
-    """It is said, and the job's conditions count."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.log_error = ClusterError("pods/log forbidden", code=403)
 
     conclusion = await follow(backend, submission(), sink=sink, api_error_timeout=0)
@@ -836,10 +786,8 @@ async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
 async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], missing: str
 ) -> None:
-    """What the reader may miss is said."""
     monkeypatch.setattr("ptjob_provider.core.run.follow._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.lines, backend.log_hangs = written(*lines), True
 
     conclusion = await follow(backend, submission(), sink=sink)
@@ -849,7 +797,6 @@ async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
 
 
 async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted() -> None:
-    """Afterwards only this message remains of it."""
     backend, sink = ScriptedBackend(), ListSink()
     looping = pod(MASTER, exited(3), phase="Running")
     looping["spec"]["restartPolicy"] = "OnFailure"
@@ -878,7 +825,6 @@ async def test_cancelling_leaves_the_job_alone() -> None:
 
 
 async def test_the_rest_of_a_log_is_caught_up_with() -> None:
-    """Only what comes behind the cursor."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.lines = written("one", "two")
 
@@ -889,24 +835,12 @@ async def test_the_rest_of_a_log_is_caught_up_with() -> None:
 
 @pytest.mark.parametrize(("lines", "said"), [(written("one"), "12:00:11.5Z"), ([], "no line had been read")])
 async def test_a_log_that_went_with_its_pod_is_stated(lines: list[LogLine], said: str) -> None:
-    """With the timestamp of the last line that was read."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.log_error = ClusterError("pod not found", code=404)
 
     await catch_up(backend, submission(), sink=sink, cursor=lines[0].cursor if lines else None)
 
     assert said in sink.notices[0]
-
-
-async def test_a_conclusion_survives_its_way_through_json() -> None:
-    """The trigger's event is all that the resumed operator has."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "x"), phase="Failed")])]
-    backend.lines = written("one")
-
-    conclusion = await follow(backend, submission(), sink=ListSink())
-
-    assert JobOutcome.from_dict(json.loads(json.dumps(conclusion.to_dict()))) == conclusion
 
 
 def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
@@ -921,7 +855,6 @@ def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
 
 
 def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
-    """A conclusion without a diagnosis never passes for success."""
     conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
 
     with pytest.raises(JobFailed, match="team/digits"):
@@ -937,32 +870,27 @@ def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
 
 async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> None:
     """Rank 0 lost its peer and ended first; the peer's exception comes a moment later."""
-    lost = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1\n"
-    error = "Traceback (most recent call last):\n  x\nValueError: bad batch\n"
     backend = ScriptedBackend()
-    victim = pod(MASTER, exited(1, "Traceback (most recent call last):\n  x\n" + lost), phase="Failed")
+    victim = pod(MASTER, exited(1, LOST), phase="Failed")
     backend.worlds = [
         Observation(job=job("Failed"), pods=[victim, pod(WORKER, RUNS)]),
-        Observation(job=job("Failed"), pods=[victim, pod(WORKER, exited(1, error), phase="Failed")]),
+        Observation(job=job("Failed"), pods=[victim, pod(WORKER, exited(1, RAISED), phase="Failed")]),
     ]
     backend.pods_stay = 1
 
-    conclusion = await follow(backend, submission(), sink=ListSink())
+    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
 
-    assert conclusion.diagnosis is not None
-    assert (conclusion.diagnosis.replica, conclusion.diagnosis.collateral) == (WORKER, (MASTER,))
+    assert (why.replica, why.collateral) == (WORKER, (MASTER,))
 
 
 async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_words() -> None:
     """A pod's status holds two kilobytes; the exception may stand further up."""
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "bye\n"), phase="Failed")])]
+    backend = showing(Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "bye\n"), phase="Failed")]))
     backend.lines = written("Traceback (most recent call last):", "  x", "KeyError: 'label'", "bye")
 
-    conclusion = await follow(backend, submission(), sink=ListSink())
+    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
 
-    assert conclusion.diagnosis is not None
-    assert "KeyError: 'label'" in conclusion.diagnosis.summary
+    assert "KeyError: 'label'" in why.summary
 
 
 async def test_somebody_elses_job_is_only_watched() -> None:
@@ -993,7 +921,6 @@ async def test_after_a_deadline_every_replica_that_ran_until_then_is_named() -> 
         Observation(job=failed),
     ]
 
-    conclusion = await follow(backend, submission(), sink=ListSink())
+    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
 
-    assert conclusion.diagnosis is not None
-    assert "digits-master-0 (rank 0), digits-worker-0 (rank 1) ran" in conclusion.diagnosis.summary
+    assert "digits-master-0 (rank 0), digits-worker-0 (rank 1) ran" in why.summary
