@@ -16,29 +16,20 @@ HIGH: dict[str, Any] = {"spec": {"containers": [{"name": "pytorch"}], "priorityC
 
 
 def pytorchjob(template: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """Return a PyTorchJob of one pod."""
     spec = {"runPolicy": policy, "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}}
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": META, "spec": spec}
 
 
 def t9k(template: dict[str, Any], **scheduler: Any) -> dict[str, Any]:
-    """Return a PyTorchTrainingJob of one pod."""
     spec = {"scheduler": scheduler, "replicaSpecs": [{"type": "worker", "replicas": 1, "template": template}]}
     return {"kind": "PyTorchTrainingJob", "metadata": META, "spec": spec}
 
 
-def trainjob(**patch: Any) -> dict[str, Any]:
+def trainjob(**pod: Any) -> dict[str, Any]:
     """Return a TrainJob that changes its runtime's pods."""
-    template = {"spec": {"template": {"spec": {"template": {"spec": patch}}}}}
-    patches = [
-        {
-            "manager": "ptjob-provider",
-            "trainingRuntimeSpec": {
-                "template": {"spec": {"replicatedJobs": [{"name": "node", "template": template["spec"]["template"]}]}}
-            },
-        }
-    ]
-    return {"kind": "TrainJob", "metadata": META, "spec": {"runtimeRef": {"name": "t"}, "runtimePatches": patches}}
+    step = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    patch = {"manager": "m", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [step]}}}}
+    return {"kind": "TrainJob", "metadata": META, "spec": {"runtimeRef": {"name": "t"}, "runtimePatches": [patch]}}
 
 
 @each_row(

@@ -5,7 +5,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB, pod_template
 from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
-from recorded import OUR_VARIABLES, recorded
+from recorded import recorded
 from rendered import container, mounted, render, variables
 from rows import each_row
 
@@ -46,7 +46,6 @@ def test_a_claim_that_only_an_output_names_is_mounted_once_in_every_replica() ->
 
 
 def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
-    """Where our path is taken, the next free one is used."""
     rendered = render(volumes=["runs/a:/mnt/ptjob/runs", "x:/mnt/ptjob/runs-2"], model="pvc://runs/b/model.pt")
 
     assert rendered.outputs.model == found("pvc://runs/b/model.pt", "/mnt/ptjob/runs-3/b/model.pt")
@@ -89,7 +88,6 @@ def test_mounts_are_those_of_rank_0s_training_container() -> None:
 
 
 def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
-    """A trailing slash or a missing leading one changes nothing."""
     manifest = recorded("manifest-rich")
     for mount, path in zip(
         container(manifest)["volumeMounts"], ["data/", "/models//", "/r", "/s", "/t", "/u"], strict=True
@@ -100,8 +98,3 @@ def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
 
     assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
     assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")
-
-
-def test_what_is_declared_is_all_that_is_told() -> None:
-    """Without outputs only the attempt is told."""
-    assert set(variables(render().manifest)) & OUR_VARIABLES == {"PTJOB_ATTEMPT"}

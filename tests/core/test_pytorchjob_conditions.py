@@ -38,7 +38,6 @@ def test_the_phase_follows_from_the_types_of_the_true_conditions(
 
 
 def test_the_message_is_the_deciding_conditions() -> None:
-    """What the operator says about the end is kept word for word."""
     status = PYTORCHJOB.read_status(recorded("pytorchjob-failed"))
 
     assert status.message == "PyTorchJob digits-failed is failed because 1 Worker replica(s) failed."
@@ -46,10 +45,7 @@ def test_the_message_is_the_deciding_conditions() -> None:
 
 def test_creation_and_start_are_told_where_they_are_known() -> None:
     """The object's creation always, the operator's start from the version on that writes it."""
-    now, old = (
-        PYTORCHJOB.read_status(recorded("pytorchjob-running")),
-        PYTORCHJOB.read_status(recorded("pytorchjob-old-operator")),
-    )
+    now, old = (PYTORCHJOB.read_status(recorded(f"pytorchjob-{story}")) for story in ("running", "old-operator"))
 
     assert (now.created_at, now.started_at) == (at(0, 0), at(0, 1))
     assert (old.created_at, old.started_at) == (at(0, 0), None)
@@ -66,11 +62,6 @@ def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
     ]
 
     assert {(status.phase, status.reason, status.message) for status in statuses} == {(JobPhase.PENDING, "", "")}
-
-
-def test_an_object_without_a_creation_time_has_none() -> None:
-    """A manifest that was never submitted can be read, too."""
-    assert PYTORCHJOB.read_status({"metadata": {"name": "x"}}).created_at is None
 
 
 def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 MANIFEST = "manifest-args-only"
-MOUNTED = {
-    "volumes": [{"name": "cache", "emptyDir": {}}],
-    "containers": [{"name": "pytorch", "volumeMounts": [{"name": "cache", "mountPath": SHM}]}],
-}
 
 
 def installed(**values: Any) -> Installation:
@@ -28,7 +24,6 @@ def installed(**values: Any) -> Installation:
 
 
 def test_a_typed_field_wins_over_everything_below_it() -> None:
-    """And what nobody else says is the installation's."""
     rendered = render(
         installation=installed(env={"A": "1", "B": "1", "C": "1"}, scheduler_name="volcano", priority_class_name="low"),
         pod_template={"spec": {"containers": [{"env": [{"name": "B", "value": "2"}, {"name": "C", "value": "2"}]}]}},
@@ -68,8 +63,7 @@ def test_a_queue_is_that_of_the_jobs_scheduler(below: dict[str, Any], fields: di
 def test_a_manifest_wins_over_templates() -> None:
     """Whatever it says stays as it is; its other fields are filled."""
     manifest = recorded(MANIFEST)
-    before = render(manifest=manifest).manifest
-    image = container(before)["image"]
+    image = container(manifest)["image"]
 
     rendered = render(
         manifest=manifest,
@@ -84,42 +78,37 @@ def test_a_manifest_wins_over_templates() -> None:
         assert role["template"]["metadata"]["labels"]["team"] == "vision"
 
 
-@pytest.mark.parametrize(
-    ("template", "policy", "restart"),
+def test_the_defaults_of_typed_fields_give_way() -> None:
+    """What the installation says is said; without it: `test_typed_fields_have_safe_defaults`."""
+    said = installed(clean_pod_policy="None", ttl_seconds_after_finished=0, restart_policy="OnFailure")
+
+    spec = render(installation=said).manifest["spec"]
+
+    assert spec["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 0}
+    assert spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] == "OnFailure"
+
+
+CACHE = {"name": "cache", "emptyDir": {}}
+AT_SHM = [{"name": "cache", "mountPath": SHM}]
+OF_TEMPLATE = {"volumes": [CACHE], "containers": [{"name": "pytorch", "volumeMounts": AT_SHM}]}
+
+
+@each_row(
+    ("values", "volume"),
     [
-        ({}, {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 604800}, "Never"),
-        (
-            {"clean_pod_policy": "None", "ttl_seconds_after_finished": 0, "restart_policy": "OnFailure"},
-            None,
-            "OnFailure",
-        ),
+        ({"pod_template": {"spec": OF_TEMPLATE}}, CACHE),
+        ({"volumes": [CACHE], "volume_mounts": AT_SHM}, CACHE),
+        ({"volumes": [f"ram:{SHM}"]}, {"name": "ram", "persistentVolumeClaim": {"claimName": "ram"}}),
     ],
 )
-def test_the_defaults_of_typed_fields_give_way(template: dict[str, Any], policy: Any, restart: str) -> None:
-    """What the installation says is said."""
-    spec = render(installation=installed(**template)).manifest["spec"]
-
-    assert spec["runPolicy"] == (policy or {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 0})
-    assert spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] == restart
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"pod_template": {"spec": MOUNTED}},
-        {"volumes": [{"name": "cache", "emptyDir": {}}], "volume_mounts": [{"name": "cache", "mountPath": SHM}]},
-    ],
-)
-def test_shared_memory_that_is_there_is_left_alone(values: dict[str, Any]) -> None:
-    """However it came there."""
+def test_shared_memory_that_is_there_is_left_alone(values: dict[str, Any], volume: dict[str, Any]) -> None:
     rendered = render(**values).manifest
 
-    assert mounted(rendered) == {SHM: {"name": "cache", "emptyDir": {}}}
+    assert mounted(rendered) == {SHM: volume}
     assert len(pod(rendered)["volumes"]) == 1
 
 
 def test_an_installations_istio_wins_over_our_default() -> None:
-    """It knows its mesh."""
     on = {"sidecar.istio.io/inject": "true"}
 
     template = render(installation=installed(annotations=on)).manifest["spec"]["pytorchReplicaSpecs"]["Master"]
@@ -138,7 +127,6 @@ def test_a_pod_template_can_bring_the_image() -> None:
 
 
 def test_without_any_image_it_is_missed() -> None:
-    """By its path."""
     with pytest.raises(InvalidSpec, match=r"containers\[0\].image: None is not allowed; required"):
         render(image=None, pod_template={"spec": {}})
 
@@ -206,8 +194,6 @@ def test_the_last_change_is_not_part_of_what_was_asked_for() -> None:
 
 
 def test_a_change_that_breaks_the_job_is_refused() -> None:
-    """As if it had been asked for."""
-
     def change(found: Manifest) -> Manifest:
         return {**found, "spec": {**found["spec"], "containers": []}}
 
@@ -217,7 +203,6 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
 
 @each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
 def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
-    """Said by its path."""
     with pytest.raises(InvalidSpec, match=rf"template.{field}: 'set' is not allowed; leave it to each job"):
         installed(**{field: "x"})
 

@@ -21,13 +21,11 @@ NEW = frozenset({"elasticPolicy", "nprocPerNode", "pytorchReplicaSpecs", "runPol
 
 
 def manifest(**given: Any) -> Manifest:
-    """Return a PyTorchJob as it is rendered."""
     job = TrainingJob.parse(**{"name": "digits", "image": "i", **given})
     return PYTORCHJOB.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1).manifest
 
 
 def test_the_run_policy_stands_at_the_top_of_the_spec() -> None:
-    """All of it that the old operator knows."""
     job = manifest(backoff_limit=2, active_deadline_seconds=60, suspend=False)
 
     spec = PYTORCHJOB.converted_for(job, OLD)["spec"]

@@ -5,15 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import is_owned_by, owner_labels
+from ptjob_provider.core.identity import owner_labels
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.manifest import dump_manifest, load_manifest
-from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
 from rendered import IMAGE, pod, render, variables
@@ -135,7 +133,6 @@ EXTRA = st.dictionaries(st.text(max_size=8).map(lambda text: f"x-{text}"), JSON,
 
 @given(st.lists(EXTRA, min_size=9, max_size=9))
 def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any]]) -> None:
-    """Random fields at every level of a manifest come through with their values."""
     asked = without_overridden(recorded("manifest-rich"))
     master = asked["spec"]["pytorchReplicaSpecs"]["Master"]
     levels = [asked, asked["metadata"], asked["spec"], asked["spec"]["runPolicy"], master, master["template"]]
@@ -163,7 +160,6 @@ def test_what_only_the_api_server_writes_is_left_out() -> None:
 
 
 def test_rendering_changes_nothing_that_it_was_given() -> None:
-    """The job's manifest is the same before and after, so that two attempts can be made of it."""
     job = TrainingJob.parse(manifest=recorded("manifest-rich"), model="pvc://logs/x", cpu=2, labels={"a": "b"})
 
     PYTORCHJOB.render(job, owner=OWNER, attempt=1)
@@ -172,17 +168,6 @@ def test_rendering_changes_nothing_that_it_was_given() -> None:
 
 
 # names, labels, annotations
-
-
-def test_the_object_is_named_from_the_stem_the_owner_and_the_attempt() -> None:
-    """The same attempt has the same name again; another attempt or owner has another."""
-    other = replace(OWNER, ids={**OWNER.ids, "run_id": "manual__2"})
-
-    names = [render(**change).manifest["metadata"]["name"] for change in ({}, {}, {"attempt": 2}, {"owner": other})]
-
-    assert names[0] == names[1]
-    assert len(set(names)) == 3
-    assert all(name.startswith("digits-") for name in names)
 
 
 @each_row(
@@ -232,16 +217,6 @@ def test_the_job_and_all_its_pods_carry_the_owners_labels() -> None:
 
     assert all(labels.items() >= expected.items() for labels in carried)
     assert [labels.get("team") for labels in carried] == ["vision", "vision", None]
-
-
-def test_the_annotations_tell_whose_job_it_is_and_where_its_outputs_are() -> None:
-    """Another process finds everything on the object: the owner, the outputs, the hash of what was asked for."""
-    rendered = render(volumes=["runs:/runs"], model="/runs/model.pt")
-    notes = rendered.manifest["metadata"]["annotations"]
-
-    assert is_owned_by(rendered.manifest, OWNER)
-    assert ResolvedOutputs.from_dict(yaml.safe_load(notes["ptjob-provider/outputs"])) == rendered.outputs
-    assert notes["ptjob-provider/spec-hash"] == rendered.spec_hash
 
 
 @each_row(

@@ -17,7 +17,7 @@ from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHTRAININGJOB, Replica
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.kubernetes.logs import runs
-from ptjob_provider.core.spec import Installation, TrainingJob
+from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, parse_instant
 from rows import each_row
 
@@ -64,12 +64,9 @@ GUIDES: Manifest = {
 """What the form of the tutorial makes."""
 
 
-def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
-    """Return the object of a job's first attempt."""
+def rendered(*, exact_name: bool = False, **given: Any) -> Manifest:
     job = TrainingJob.parse(**given)
-    return PYTORCHTRAININGJOB.render(
-        job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation
-    ).manifest
+    return PYTORCHTRAININGJOB.render(job, owner=OWNER, attempt=1, exact_name=exact_name).manifest
 
 
 def first(manifest: Manifest) -> Manifest:
@@ -95,7 +92,6 @@ def test_a_job_of_typed_fields_has_one_role() -> None:
 
 
 def test_the_policies_of_a_job_have_their_own_words() -> None:
-    """Clean-up, restarts, deadline, pause, queue."""
     found = rendered(
         **BASE,
         restart_policy="ExitCode",
@@ -166,13 +162,11 @@ def test_an_elastic_job_says_how_far_it_may_grow() -> None:
     ids=["ttl_seconds_after_finished", "gang", "runtime", "command", "elastic_policy.rdzv_host"],
 )
 def test_what_it_cannot_say_is_refused_by_its_name(more: dict[str, Any], request: pytest.FixtureRequest) -> None:
-    """Nothing is dropped silently."""
     with pytest.raises(InvalidSpec, match=f"^{request.node.callspec.id}: "):
         rendered(**BASE, **more)
 
 
 def test_roles_that_differ_are_two() -> None:
-    """The first replica of all is the master."""
     found = rendered(**BASE, master={"cpu": "8"}, worker={"cpu": "2"})
 
     cpus = [
@@ -281,13 +275,11 @@ def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:
 
 @pytest.mark.parametrize("spec", [None, {}, {"replicaSpecs": [3]}, {"replicaSpecs": [{"template": {}}]}])
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
-    """The text names the part."""
     with pytest.raises(InvalidSpec, match=r"^spec"):
         rendered(manifest={**GUIDES, "spec": spec})
 
 
 def test_the_last_role_grows_and_shrinks() -> None:
-    """The others keep their number."""
     roles = [{**GUIDES["spec"]["replicaSpecs"][0], "type": name} for name in ("master", "worker")]
     manifest = {**GUIDES, "spec": {**GUIDES["spec"], "replicaSpecs": roles}}
 
@@ -313,21 +305,6 @@ def test_a_name_leaves_room_for_the_longest_role_and_a_role_for_a_name() -> None
     assert named("r" * 40, exact_name=True) == "digits"
 
 
-def test_the_installation_is_under_every_job() -> None:
-    """Its fields, and the last change of a pod of each role."""
-    template = TrainingJob.parse(manifest={"apiVersion": GUIDES["apiVersion"], "kind": GUIDES["kind"]}, cpu="1")
-
-    def change(pod: Manifest) -> Manifest:
-        return {**pod, "metadata": {**pod["metadata"], "annotations": {"pod": pod["metadata"]["name"]}}}
-
-    found = rendered(Installation(template=template, change_pod=change), **BASE)
-
-    role = found["spec"]["replicaSpecs"][0]
-    assert first(found)["resources"]["limits"] == {"cpu": "1"}
-    assert role["template"]["metadata"]["annotations"] == {"pod": f"{found['metadata']['name']}-worker-0"}
-    assert "name" not in role["template"]["metadata"]
-
-
 @each_row(
     ("status", "phase", "reason"),
     [
@@ -343,7 +320,6 @@ def test_the_installation_is_under_every_job() -> None:
     ],
 )
 def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: JobPhase, reason: str) -> None:
-    """As the platform's API has them."""
     conditions = [
         {"type": kind, "reason": why, "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
         for kind, why in status.get("conditions", ())
@@ -359,7 +335,6 @@ def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: Jo
 
 
 def test_it_runs_since_its_condition_says_so() -> None:
-    """One that is not true says nothing of when it ran."""
     since = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
 
     assert PYTORCHTRAININGJOB.running_since({"status": {"conditions": [since]}}) == parse_instant(
@@ -369,7 +344,6 @@ def test_it_runs_since_its_condition_says_so() -> None:
 
 
 def pod(name: str, *, label: str = "", uid: str = "") -> Manifest:
-    """Return a pod."""
     owner = {"kind": "PyTorchTrainingJob", "name": "torch-mnist-trainingjob", "uid": uid}
     labels = {"tensorstack.dev/owner-name": label} if label else {}
     return {"metadata": {"name": name, "labels": labels, "ownerReferences": [owner] if uid else []}}
@@ -401,7 +375,6 @@ def test_a_pod_belongs_to_the_job_that_owns_it_or_that_its_label_names() -> None
 
 
 def test_the_replicas_are_numbered_through_all_roles() -> None:
-    """The first is rank 0."""
     assert PYTORCHTRAININGJOB.replicas(GUIDES) == (
         Replica(name=f"{JOB}-worker-0", role="worker", index=0, rank=0, gpus=4),
     )
@@ -410,14 +383,12 @@ def test_the_replicas_are_numbered_through_all_roles() -> None:
 
 
 def test_a_worker_that_the_job_was_scaled_by_is_not_made_again() -> None:
-    """Whoever follows its log comes to an end."""
     job = tasks()
 
     assert [PYTORCHTRAININGJOB.is_restarted(job, f"{JOB}-worker-{index}") for index in (2, 3)] == [True, False]
 
 
 def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
-    """As the tutorial's is."""
     state = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
     found = {
         "metadata": {"name": POD, "uid": "p"},
@@ -439,25 +410,6 @@ def test_what_is_changed_of_a_job_that_exists() -> None:
     assert not PYTORCHTRAININGJOB.stops_by_itself(GUIDES)
     assert (PYTORCHTRAININGJOB.expiring(GUIDES), PYTORCHTRAININGJOB.expires(GUIDES)) == (None, False)
     assert PYTORCHTRAININGJOB.converted_for(GUIDES, frozenset()) is GUIDES
-
-
-def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
-    """As in a PyTorchJob: Arena's container first, the values in a Secret, one hash for all attempts."""
-    env = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
-    job = TrainingJob.parse(
-        name="digits", image="digits:1", workers=2, worker={"cpu": "2"}, code="https://git.example/x.git", env=env
-    )
-
-    first, again = (PYTORCHTRAININGJOB.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
-
-    specs = first.manifest["spec"]["replicaSpecs"]
-    assert [spec["template"]["spec"]["initContainers"][0]["name"] for spec in specs] == ["init-code"] * 2
-    assert "tops3cret" not in str(first.manifest)
-    assert first.secret is not None
-    assert sorted(first.secret["stringData"]) == [
-        f"role-{index}.GIT_SYNC_{what}" for index in (0, 1) for what in ("PASSWORD", "USERNAME")
-    ]
-    assert first.spec_hash == again.spec_hash
 
 
 def tasks(*replicas: Manifest, **status: Any) -> Manifest:
@@ -533,7 +485,6 @@ def test_what_is_seen_of_a_pod_takes_the_place_of_what_was_told() -> None:
 
 
 def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> None:
-    """One failure a replica."""
     both = replica("x-0", 1, container="proxy")
     both["containers"].append({"name": "pytorch", "exitCode": 5})
 

@@ -33,23 +33,24 @@ def rendered(**fields: Any) -> dict[str, Any]:
     return found.manifest | {"metadata": {**found.manifest["metadata"], "uid": "u-1"}}
 
 
-def plan(**fields: Any) -> TensorBoardPlan:
-    found = TensorBoardPlan.of(rendered(**{"tensorboard": True, **fields}))
-    assert found is not None
-    return found
+def beside(**fields: Any) -> tuple[dict[str, Any], TensorBoardPlan]:
+    """Return a job that asks for a TensorBoard, and its plan."""
+    job = rendered(**{"tensorboard": True, **fields})
+    plan = TensorBoardPlan.of(job)
+    assert plan is not None
+    return job, plan
 
 
 def pod(*, is_held_by_one_node: bool = False, **fields: Any) -> dict[str, Any]:
-    job = rendered(**{"tensorboard": True, **fields})
-    asked = TensorBoardPlan.of(job)
-    assert asked is not None
-    found: dict[str, Any] = deployment(job, asked, is_held_by_one_node=is_held_by_one_node)["spec"]["template"]["spec"]
-    return found
+    found: dict[str, Any] = deployment(*beside(**fields), is_held_by_one_node=is_held_by_one_node)
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
 
 
 def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
     """An address, or a path as the program sees it: through sub-paths, from the working directory, a claim's root."""
-    assert (plan().claim, plan().path) == ("runs", "team/tb")
+    _, usual = beside()
+    assert (usual.claim, usual.path) == ("runs", "team/tb")
     logdirs = {
         "pvc://logs/a//b/": ("logs", "a/b"),
         "pvc://logs": ("logs", ""),
@@ -58,9 +59,9 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
         "tb/now": ("runs", "team/tb/now"),
     }
     for logdir, place in logdirs.items():
-        found = plan(tensorboard={"logdir": logdir}, tfevents=None, working_dir="/runs")
+        _, found = beside(tensorboard={"logdir": logdir}, tfevents=None, working_dir="/runs")
         assert (found.claim, found.path) == place, logdir
-    whole = plan(tensorboard={"logdir": "/runs"}, tfevents=None, volumes=["runs:/runs:ro"])
+    _, whole = beside(tensorboard={"logdir": "/runs"}, tfevents=None, volumes=["runs:/runs:ro"])
     assert (whole.claim, whole.path) == ("runs", "")
 
 
@@ -89,7 +90,6 @@ def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], why: str) -> No
 
 
 def test_none_is_asked_for_by_default_or_by_false() -> None:
-    """Nor does anything on the job speak of one."""
     assert TrainingJob.parse(**BASE, tensorboard="false").tensorboard is None
     assert TrainingJob.parse(**BASE, tensorboard="true").tensorboard == TensorBoard()
     assert TENSORBOARD_ANNOTATION not in rendered()["metadata"]["annotations"]
@@ -98,9 +98,7 @@ def test_none_is_asked_for_by_default_or_by_false() -> None:
 
 def test_the_job_says_where_it_is_reached() -> None:
     """Once there is an address; an annotation that cannot be read says nothing."""
-    job = rendered(tensorboard={"service_type": "ClusterIP"})
-    found = TensorBoardPlan.of(job)
-    assert found is not None
+    job, found = beside(tensorboard={"service_type": "ClusterIP"})
     assert (found.service_type, url_of(job)) == ("ClusterIP", "")
 
     job["metadata"]["annotations"] |= found.served_at("http://10.0.0.1:30000/").annotation
@@ -180,7 +178,7 @@ def test_it_keeps_no_node_that_the_training_wants() -> None:
     fields = {"gpus": 4, "node_selector": wanted, "affinity": affinity, "tolerations": [{"key": "a"}]}
 
     anywhere, there = pod(**fields), pod(**fields, is_held_by_one_node=True)
-    template = deployment(rendered(tensorboard=True), plan(), is_held_by_one_node=False)["spec"]["template"]
+    template = deployment(*beside(), is_held_by_one_node=False)["spec"]["template"]
 
     assert anywhere["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
     assert anywhere["tolerations"] == [{"key": "a"}]
@@ -195,11 +193,9 @@ def test_it_keeps_no_node_that_the_training_wants() -> None:
 def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
     """It waits for a pod of the job, never for its own, and never holds the claim where the job is not."""
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
-    job = rendered(tensorboard=True, affinity=affinity)
-    asked = TensorBoardPlan.of(job)
-    assert asked is not None
+    job, plan = beside(affinity=affinity)
 
-    made = deployment(job, asked, is_held_by_one_node=True)["spec"]["template"]
+    made = deployment(job, plan, is_held_by_one_node=True)["spec"]["template"]
     (rule,) = made["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     trains = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["labels"]
 
@@ -211,10 +207,8 @@ def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
 
 def test_it_is_found_by_arena_and_goes_with_the_job() -> None:
     """Both objects are the job's; the Service leads to the Deployment's pods and to no replica."""
-    job = rendered(tensorboard=True)
-    asked = TensorBoardPlan.of(job)
-    assert asked is not None
-    made, led = deployment(job, asked, is_held_by_one_node=False), service(job, asked)
+    job, plan = beside()
+    made, led = deployment(job, plan, is_held_by_one_node=False), service(job, plan)
     trains = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["labels"]
 
     for each in (made, led):
@@ -243,17 +237,18 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
     job = rendered(security_context={"runAsUser": 7}, image_pull_secrets=["registry"])
     shown = TensorBoardPlan(claim="runs", path="tb", image="tb:1")
 
-    alone = view_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False, follows=False)
-    told = view_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False, follows=False)
-    after = view_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False, follows=False)
+    alone, named, after = (
+        view_pod("n", "look", shown, job=of, user=user, is_held_by_one_node=False, follows=False)
+        for of, user in ((None, None), (None, 1000), (job, None))
+    )
 
-    for each in (alone, told, after):
+    for each in (alone, named, after):
         assert each["spec"]["activeDeadlineSeconds"] == LIFE
         assert each["spec"]["restartPolicy"] == "Never"
         assert each["metadata"]["labels"][VIEW_LABEL] == "runs"
         assert "ownerReferences" not in each["metadata"]
-    assert told["spec"]["securityContext"]["runAsUser"] == 1000
-    assert told["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
+    assert named["spec"]["securityContext"]["runAsUser"] == 1000
+    assert named["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
     assert after["spec"]["securityContext"]["runAsUser"] == 7
     assert after["spec"]["imagePullSecrets"] == [{"name": "registry"}]
 
@@ -280,11 +275,9 @@ def test_t9k_runs_its_own() -> None:
 
 def test_a_trainjobs_is_made_like_a_pytorchjobs() -> None:
     """Same Deployment, same folder."""
-    job = rendered(kind="TrainJob", tensorboard=True)
-    asked = TensorBoardPlan.of(job)
-    assert asked is not None
-    made = deployment(job, asked, is_held_by_one_node=False)
+    job, plan = beside(kind="TrainJob")
+    made = deployment(job, plan, is_held_by_one_node=False)
 
-    assert (asked.claim, asked.path) == ("runs", "team/tb")
+    assert (plan.claim, plan.path) == ("runs", "team/tb")
     assert made["metadata"]["ownerReferences"][0]["kind"] == "TrainJob"
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "digits:1"

@@ -18,6 +18,23 @@ from rows import each_row
 
 OWNER = Owner(instance="test", ids={"task": "same"}, labels={})
 BASE: dict[str, Any] = {"name": "digits", "kind": "TrainJob", "image": "digits:1", "workers": 2}
+
+
+def step(name: str = "node", **pod: Any) -> Manifest:
+    """Return what a patch says of the pods of a runtime's step."""
+    return {"name": name, "template": {"spec": {"template": {"spec": pod}}}}
+
+
+def patch(manager: str, *steps: Manifest, **of_set: Any) -> Manifest:
+    """Return a patch of the runtime: of its steps, and of the JobSet itself."""
+    template = {**of_set, **({"spec": {"replicatedJobs": list(steps)}} if steps else {})}
+    return {"manager": manager, "trainingRuntimeSpec": {"template": template}}
+
+
+NODE = step(
+    volumes=[{"name": "out", "persistentVolumeClaim": {"claimName": "out"}}],
+    containers=[{"name": "node", "volumeMounts": [{"name": "out", "mountPath": "/out"}]}],
+)
 OWN: Manifest = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -26,39 +43,12 @@ OWN: Manifest = {
         "runtimeRef": {"name": "torch-distributed"},
         "trainer": {"image": "own:1", "numNodes": 3, "command": ["torchrun", "train.py"], "future": {"kept": True}},
         "runtimePatches": [
-            {
-                "manager": "example.com/me",
-                "trainingRuntimeSpec": {
-                    "template": {
-                        "metadata": {"labels": {"of": "the set"}},
-                        "spec": {
-                            "replicatedJobs": [
-                                {"name": "dataset-initializer", "template": {"metadata": {"labels": {"a": "b"}}}},
-                                {
-                                    "name": "node",
-                                    "template": {
-                                        "spec": {
-                                            "template": {
-                                                "spec": {
-                                                    "volumes": [
-                                                        {"name": "out", "persistentVolumeClaim": {"claimName": "out"}}
-                                                    ],
-                                                    "containers": [
-                                                        {
-                                                            "name": "node",
-                                                            "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-                                                        }
-                                                    ],
-                                                }
-                                            }
-                                        }
-                                    },
-                                },
-                            ]
-                        },
-                    }
-                },
-            }
+            patch(
+                "example.com/me",
+                {"name": "dataset-initializer", "template": {"metadata": {"labels": {"a": "b"}}}},
+                NODE,
+                metadata={"labels": {"of": "the set"}},
+            )
         ],
     },
     "status": {"gone": True},
@@ -66,25 +56,18 @@ OWN: Manifest = {
 
 
 def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
-    """Return the object of a job's first attempt."""
     job = TrainingJob.parse(**given)
     return TRAINJOB.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
 
 
 def of_pods(manifest: Manifest) -> Manifest:
     """Return what the one patch of the training nodes says of their pods."""
-    entries = [
-        entry
-        for patch in manifest["spec"]["runtimePatches"]
-        for entry in replicated_jobs(patch)
-        if entry["name"] == STEP
-    ]
-    assert len(entries) == 1
-    return pod_template_of(entries[0])
+    entries = [entry for each in manifest["spec"]["runtimePatches"] for entry in replicated_jobs(each)]
+    [node] = [entry for entry in entries if entry["name"] == STEP]
+    return pod_template_of(node)
 
 
 def variables(manifest: Manifest) -> dict[str, Any]:
-    """Return the training program's variables."""
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in manifest["spec"]["trainer"]["env"]}
 
 
@@ -202,7 +185,6 @@ def test_a_name_leaves_room_for_the_steps_that_fetch_data_and_model() -> None:
     ],
 )
 def test_a_runtime_is_the_clusters_or_the_namespaces(text: str, expected: Manifest) -> None:
-    """As the user names it."""
     assert rendered(**BASE, runtime=text)["spec"]["runtimeRef"] == expected
 
 
@@ -232,7 +214,6 @@ REFUSED = {
 
 @each_row("field", REFUSED)
 def test_what_a_trainjob_cannot_say_is_refused_by_its_name(field: str) -> None:
-    """Nothing is dropped silently, and nothing is started."""
     with pytest.raises(InvalidSpec, match=rf"^{field}\b"):
         rendered(**{**BASE, field: REFUSED[field]})
 
@@ -255,7 +236,6 @@ def test_a_field_whose_value_is_not_known_yet_is_not_refused() -> None:
     ids=["a field", "a container"],
 )
 def test_a_pod_template_is_refused_where_the_runtime_decides(pod: Manifest) -> None:
-    """The text has the path of what cannot be said."""
     with pytest.raises(InvalidSpec, match=r"^pod_template\.spec\..*TrainingRuntime"):
         rendered(**BASE, pod_template=pod)
 
@@ -277,11 +257,11 @@ def test_a_manifest_keeps_what_is_not_known_here() -> None:
     assert "uid" not in found["metadata"]
     assert found["spec"]["trainer"]["future"] == {"kept": True}
     assert variables(found) == {"PTJOB_ATTEMPT": "1"}
-    [patch] = found["spec"]["runtimePatches"]
-    assert patch["manager"] == "example.com/me"
-    assert patch["trainingRuntimeSpec"]["template"]["metadata"] == {"labels": {"of": "the set"}}
-    assert [entry["name"] for entry in replicated_jobs(patch)] == ["node", "dataset-initializer"]
-    assert of_pods(found)["spec"] == pod_template_of(replicated_jobs(OWN["spec"]["runtimePatches"][0])[1])["spec"]
+    [own] = found["spec"]["runtimePatches"]
+    assert own["manager"] == "example.com/me"
+    assert own["trainingRuntimeSpec"]["template"]["metadata"] == {"labels": {"of": "the set"}}
+    assert [entry["name"] for entry in replicated_jobs(own)] == ["node", "dataset-initializer"]
+    assert of_pods(found)["spec"] == pod_template_of(NODE)["spec"]
 
 
 def test_typed_fields_are_laid_over_a_manifest() -> None:
@@ -302,21 +282,13 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
 
 def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
     """All that they say is said by the first of them; what they say of others stays with each."""
-    node = replicated_jobs(OWN["spec"]["runtimePatches"][0])[1]
-    other = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}}
-    patches = [
-        {"manager": "example.com/set", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"c": "d"}}}}},
-        {"manager": "example.com/one", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}},
-        {"manager": "example.com/two", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [other]}}}},
-    ]
+    of_set, one = patch("example.com/set", metadata={"labels": {"c": "d"}}), patch("example.com/one", NODE)
+    patches = [of_set, one, patch("example.com/two", step(nodeSelector={"a": "b"}))]
 
     found = rendered(manifest={**OWN, "spec": {**OWN["spec"], "runtimePatches": patches}})
 
-    assert [patch["manager"] for patch in found["spec"]["runtimePatches"]] == [
-        "example.com/set",
-        "example.com/one",
-        "example.com/two",
-    ]
+    managers = [each["manager"] for each in found["spec"]["runtimePatches"]]
+    assert managers == ["example.com/set", "example.com/one", "example.com/two"]
     assert of_pods(found)["spec"].keys() == {"volumes", "containers", "nodeSelector"}
     assert replicated_jobs(found["spec"]["runtimePatches"][2]) == []
 
@@ -324,15 +296,9 @@ def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
 @pytest.mark.parametrize("where", [0, 1])
 def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: int) -> None:
     """Its webhook adds one to every job; with a second one of that name no server takes the job."""
-    label = {"nodeSelector": {"kubernetes.io/os": "linux"}}
-    entry = {"name": "node", "template": {"spec": {"template": {"spec": label}}}}
-    kueues = {
-        "manager": "kueue.x-k8s.io/manager",
-        "time": "2026-11-20T08:00:00Z",
-        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [entry]}}},
-    }
+    kueues = patch("kueue.x-k8s.io/manager", step(nodeSelector={"kubernetes.io/os": "linux"}))
     patches = list(OWN["spec"]["runtimePatches"])
-    patches.insert(where, kueues)
+    patches.insert(where, {**kueues, "time": "2026-11-20T08:00:00Z"})
 
     found = rendered(manifest={**OWN, "spec": {**OWN["spec"], "runtimePatches": patches}}, exact_name=True)
 
@@ -352,7 +318,6 @@ def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: i
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
-    """The text names the part."""
     with pytest.raises(InvalidSpec, match=r"^spec"):
         rendered(manifest={**OWN, "spec": spec})
 
@@ -379,7 +344,6 @@ def test_the_installation_is_under_every_job() -> None:
 
 
 def test_a_kind_is_the_manifests_or_is_named() -> None:
-    """Both at once have to agree."""
     assert TrainingJob.parse(manifest=OWN).named_kind == "TrainJob"
     assert TrainingJob.parse(**{**BASE, "kind": "trainjob"}).named_kind == "TrainJob"
     assert kinds.requested_kind(TrainingJob.parse(name="a", image="b")).KIND == "PyTorchJob"
@@ -387,14 +351,6 @@ def test_a_kind_is_the_manifests_or_is_named() -> None:
         TrainingJob.parse(manifest=OWN, kind="PyTorchJob")
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*allowed: PyTorchJob, TrainJob, PyTorchTrainingJob"):
         TrainingJob.parse(**{**BASE, "kind": "TFJob"})
-
-
-def test_a_pytorchjob_has_no_runtime() -> None:
-    """The field is another kind's."""
-    with pytest.raises(InvalidSpec, match=r"^runtime: "):
-        kinds.named("PyTorchJob").render(
-            TrainingJob.parse(name="a", image="b", runtime="torch-distributed"), owner=OWNER, attempt=1
-        )
 
 
 def test_trainer_counts_the_processes_by_itself_unless_it_is_told() -> None:
@@ -411,8 +367,7 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
 
     found = rendered(**BASE, **CODE, env=env)
 
-    [patch] = found["spec"]["runtimePatches"]
-    pod = pod_template_of(replicated_jobs(patch)[0])["spec"]
+    pod = of_pods(found)["spec"]
     [fetching], [training] = pod["initContainers"], pod["containers"]
     told = {each["name"]: each["value"] for each in fetching["env"]}
     assert fetching.keys() == {"name", "env", "volumeMounts"}
@@ -422,37 +377,23 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
     assert "workingDir" not in training
     names = [each["name"] for each in found["spec"]["trainer"]["env"]]
     assert ("EPOCHS" in names, "GIT_SYNC_BRANCH" in names) == (True, False)
-    assert TRAINJOB.runtime_of(found) == kinds.Runtime(
-        kind="TrainingRuntime", name="ours", init_containers=("init-code",)
-    )
+    own = kinds.Runtime(kind="TrainingRuntime", name="ours", init_containers=("init-code",))
+    assert TRAINJOB.runtime_of(found) == own
 
 
 def test_a_runtime_of_the_namespace_is_ones_own_whatever_it_is_called() -> None:
     """Also by the name that Trainer's has."""
     found = rendered(**BASE, **{**CODE, "runtime": "TrainingRuntime/torch-distributed"})
 
-    [patch] = found["spec"]["runtimePatches"]
-    assert pod_template_of(replicated_jobs(patch)[0])["spec"]["initContainers"][0]["name"] == "init-code"
-
-
-def test_credentials_of_the_code_go_into_a_secret() -> None:
-    """And the job's hash is the same whatever its name is."""
-    job = TrainingJob.parse(**BASE, **CODE, env={"GIT_SYNC_PASSWORD": "s3cr3t"})
-    first, second = (TRAINJOB.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
-
-    assert first.secret is not None
-    assert first.secret["stringData"] == {"node.GIT_SYNC_PASSWORD": "s3cr3t"}
-    assert "s3cr3t" not in str(first.manifest)
-    assert first.spec_hash == second.spec_hash
+    assert of_pods(found)["spec"]["initContainers"][0]["name"] == "init-code"
 
 
 def test_other_init_containers_that_a_job_tells_something_stay_as_they_are() -> None:
-    """They are the runtime's, too."""
     pod = {"initContainers": [{"name": "warm", "env": [{"name": "A", "value": "b"}]}]}
 
     found = rendered(**BASE, **CODE, pod_template={"spec": {**pod, "containers": [{"name": "node"}]}})
 
-    inits = pod_template_of(replicated_jobs(found["spec"]["runtimePatches"][0])[0])["spec"]["initContainers"]
+    inits = of_pods(found)["spec"]["initContainers"]
     assert [each["name"] for each in inits] == ["init-code", "warm"]
     assert inits[1] == pod["initContainers"][0]
 
@@ -467,19 +408,14 @@ def test_other_init_containers_that_a_job_tells_something_stay_as_they_are() -> 
     ids=["no runtime", "Trainer's own", "an image"],
 )
 def test_code_is_refused_where_no_runtime_can_fetch_it(given: dict[str, Any], why: str) -> None:
-    """Before anything is created."""
     with pytest.raises(InvalidSpec, match=why):
         rendered(**BASE, **given)
 
 
 def test_the_init_containers_of_a_runtime_are_known() -> None:
-    """Those of the pods that train."""
     steps = [
-        {
-            "name": "dataset-initializer",
-            "template": {"spec": {"template": {"spec": {"initContainers": [{"name": "a"}]}}}},
-        },
-        {"name": "node", "template": {"spec": {"template": {"spec": {"initContainers": [{"name": "init-code"}]}}}}},
+        step("dataset-initializer", initContainers=[{"name": "a"}]),
+        step("node", initContainers=[{"name": "init-code"}]),
     ]
 
     assert trainjob.init_containers({"spec": {"template": {"spec": {"replicatedJobs": steps}}}}) == {"init-code"}

@@ -21,7 +21,6 @@ V2_3 = frozenset({*COMMON, "runtimePatches", "activeDeadlineSeconds"})
 
 
 def rendered(**given: Any) -> Manifest:
-    """Return a TrainJob in the newest words."""
     job = TrainingJob.parse(**{"name": "digits", "kind": "TrainJob", "image": "i", "shared_memory": False, **given})
     return TRAINJOB.render(job, owner=OWNER, attempt=1, exact_name=True).manifest
 
@@ -33,7 +32,6 @@ def spec(fields: frozenset[str], **given: Any) -> Manifest:
 
 
 def test_the_newest_words_are_left_as_they_are() -> None:
-    """Also where nothing is known of the server."""
     job = rendered(volumes=["data:/data"])
 
     assert TRAINJOB.converted_for(job, V2_3) is job
@@ -87,7 +85,6 @@ def test_2_0_has_overrides_of_the_pod_spec_and_labels_for_the_whole_job() -> Non
     ],
 )
 def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], given: Any, name: str) -> None:
-    """With the field's name."""
     with pytest.raises(InvalidSpec, match=f"^{name}: "):
         spec(fields, **given)
 
@@ -103,7 +100,6 @@ def test_a_manifest_in_the_words_of_an_older_version_is_refused(name: str) -> No
 
 
 def test_a_job_without_patches_has_no_overrides() -> None:
-    """Nothing is said of pods where nothing was asked."""
     bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
 
     assert TRAINJOB.converted_for(bare, V2_0) == bare
