@@ -30,7 +30,6 @@ TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
 
 
 def status(code: int, reason: str, message: str = "so it is") -> tuple[int, dict[str, Any]]:
-    """Return a refusal."""
     return code, {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
@@ -40,7 +39,6 @@ INVALID = status(422, "Invalid", "metadata.uid: field is immutable")
 
 
 def job(uid: str = "u-1") -> dict[str, Any]:
-    """Return the job's object."""
     spec = {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": TEMPLATE}}}
     meta = {"namespace": "team", "name": "digits", "uid": uid, "annotations": {}}
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}
@@ -102,11 +100,9 @@ class StandInClient:
         self._listed = listed
 
     async def object(self, _path: str, **_how: Any) -> dict[str, Any]:
-        """Return the object."""
         return self._found
 
     async def items(self, _path: str, **_query: str) -> list[dict[str, Any]]:
-        """Return the list."""
         return self._listed
 
 
@@ -118,7 +114,6 @@ def board_of(kind: str, found: dict[str, Any], *listed: dict[str, Any]) -> tuple
 
 
 async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> None:
-    """The one that is followed is gone."""
     theirs, _ = board_of("PyTorchJob", job("u-2"))
     ours, world = board_of("PyTorchJob", job("u-1"))
 
@@ -150,7 +145,6 @@ async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
 
 
 async def test_another_jobs_outputs_are_not_taken_for_this_ones() -> None:
-    """No pod is started to look at them."""
     async with stand_in_api_server((200, job("u-2"))) as server:
         with pytest.raises(OutputsNotVerified, match="another job has the name now"):
             await KubernetesBackend(server.config()).inspect_outputs(REF, ResolvedOutputs(), since=datetime.now(UTC))
@@ -166,7 +160,6 @@ async def test_pods_of_another_job_of_the_name_do_not_run_for_this_one(owners: t
 
 
 async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() -> None:
-    """And not whatever has its name by then."""
     config_map: Any = (201, {})
     denied = status(403, "Forbidden")
     async with stand_in_api_server((201, job()), config_map, denied, (200, {})) as server:

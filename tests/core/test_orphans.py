@@ -54,7 +54,6 @@ class ScriptedWaiters:
         self.asked: list[Mapping[str, str]] = []
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return or raise what the script says."""
         self.asked.append(owner)
         if isinstance(self._state, Exception):
             raise self._state
@@ -62,7 +61,6 @@ class ScriptedWaiters:
 
 
 def holding(*jobs: Manifest) -> ScriptedBackend:
-    """Return a back-end that has these jobs."""
     backend = ScriptedBackend()
     backend.jobs = {("team", each["metadata"]["name"]): each for each in jobs}
     return backend
@@ -109,7 +107,6 @@ async def test_a_job_whose_task_does_not_wait_is_stopped(state: str | None, why:
 
 
 async def test_looking_stops_nothing() -> None:
-    """Unless it is asked to."""
     backend = holding(job())
 
     (finding,) = await swept(backend, stop=False)
@@ -150,7 +147,6 @@ async def test_looking_stops_nothing() -> None:
     ],
 )
 async def test_what_is_not_nobodys_is_left_alone(left: Manifest) -> None:
-    """Whatever its task's state is."""
     backend = holding(left)
     backend.pods_stay = 1
 
@@ -204,7 +200,6 @@ async def test_a_later_job_of_another_installation_is_none_that_the_task_waits_f
 
 
 async def test_jobs_of_two_mapped_tasks_are_not_taken_for_one_anothers() -> None:
-    """Owners are compared whole."""
     ids = OURS["ids"]
     mapped = [job(f"m{n}", age=90 - n, owner={**OURS, "ids": {**ids, "map_index": str(n)}}) for n in range(2)]  # type: ignore[dict-item]
 
@@ -223,7 +218,6 @@ async def test_no_answer_keeps_the_job_and_is_told() -> None:
 
 
 async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told with what stood in the way."""
     backend = holding(job("a"), job("b"))
     delete = backend.delete
 
@@ -242,7 +236,6 @@ async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypat
 
 
 async def test_a_finding_is_told_to_programs_as_data() -> None:
-    """Which job, whose, since when and why."""
     (finding,) = await swept(holding(job()), stop=False)
 
     assert json.loads(json.dumps(finding.to_dict())) == {

@@ -39,12 +39,10 @@ def place(second: float, *, restart_count: int = 0, pod_uid: str = "pod", ordina
 
 
 def log_of(node: ScriptedNode) -> ReplicaLog:
-    """Return the reader under test."""
     return ReplicaLog(cast("Any", node), cast("Any", node), REF, REPLICA)
 
 
 async def followed(node: ScriptedNode, since: LogCursor | None = None) -> list[LogLine]:
-    """Follow to the end."""
     async with asyncio.timeout(3600):
         return [line async for line in log_of(node).follow(since)]
 
@@ -61,9 +59,17 @@ def gone(begin: str, end: str, why: str) -> str:
     return f"[{REPLICA}: {what} ({why})]"
 
 
+ROTATED, AGAIN = "its log had been rotated", "its container had been started again"
+
+
+def whole(second: int) -> str:
+    """Return the second as a pod's status has it."""
+    return f"{at(second)[:19]}Z"
+
+
 def late(second: int) -> str:
     """Return the notice before a run that is reported after the run that began at this second."""
-    return f"[{REPLICA}: what follows was written before {at(second)[:19]}Z, by the run before (reported late)]"
+    return f"[{REPLICA}: what follows was written before {whole(second)}, by the run before (reported late)]"
 
 
 async def test_what_follows_the_cursor_is_read() -> None:
@@ -75,7 +81,7 @@ async def test_lines_that_were_rotated_away_are_told() -> None:
     """The line of the cursor is not in the file any more: something was between it and the first one that is."""
     node = ScriptedNode(runs=[run(9.0, 9.5)])
 
-    assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), "its log had been rotated"), "at 9.0", "at 9.5"]
+    assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), ROTATED), "at 9.0", "at 9.5"]
 
 
 async def test_a_file_that_begins_right_behind_the_last_line_may_be_missing_nothing() -> None:
@@ -88,7 +94,7 @@ async def test_a_file_that_begins_right_behind_the_last_line_may_be_missing_noth
 
 async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
     """Nothing came behind the cursor's line, and that is gone too: what was between it and the end cannot be known."""
-    assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", "its log had been rotated")]
+    assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", ROTATED)]
 
 
 async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> None:
@@ -97,7 +103,7 @@ async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> 
     node.changes = [lambda node: node.runs[0].lines.clear()]
     node.then = [_end]
 
-    assert await texts(node) == ["at 2.0", "at 2.5", gone(at(2.5), "its end", "its log had been rotated")]
+    assert await texts(node) == ["at 2.0", "at 2.5", gone(at(2.5), "its end", ROTATED)]
 
 
 async def test_a_gap_is_told_to_whoever_only_looks() -> None:
@@ -125,7 +131,6 @@ async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCur
 
 
 async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
-    """What comes next is the next run's first line."""
     node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
 
     assert await texts(node, place(2.5, restart_count=0)) == ["at 9.5", "at 9.7"]
@@ -136,12 +141,7 @@ async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read
     """It was stopped before it could tell; its place names the run that is over, at an instant after its end."""
     node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)], refusals=[*refusals])
 
-    assert await texts(node, place(9.5, restart_count=0)) == [
-        late(9),
-        "at 2.5",
-        "at 3.0",
-        "at 9.7",
-    ]
+    assert await texts(node, place(9.5, restart_count=0)) == [late(9), "at 2.5", "at 3.0", "at 9.7"]
 
 
 async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
@@ -194,9 +194,8 @@ def gets_another_pod(node: ScriptedNode) -> None:
 
 
 LATE = [late(9), "at 2.0", "at 3.0"]
-AGAIN = "its container had been started again"
-UNREAD = gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", AGAIN)
-UNREAD_IN_LOST_POD = gone("2026-11-20T10:00:02Z", at(9.0), AGAIN)
+UNREAD = gone(whole(2), whole(9), AGAIN)
+UNREAD_IN_LOST_POD = gone(whole(2), at(9.0), AGAIN)
 
 
 @each_row("status", ["running", "over", "running, then over"])
@@ -301,33 +300,22 @@ async def test_runs_between_two_that_were_read_are_told() -> None:
     """The node keeps the present one and the one before it."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6), run(9.0, began=8)])
 
-    assert await texts(node, place(2.0)) == [
-        gone(at(2.0), "2026-11-20T10:00:06Z", "its container had been started again"),
-        "at 7.0",
-        "at 9.0",
-    ]
+    assert await texts(node, place(2.0)) == [gone(at(2.0), whole(6), AGAIN), "at 7.0", "at 9.0"]
 
 
 async def test_runs_that_nobody_has_ever_read_are_told() -> None:
     """Whoever comes first comes late: the container's restart count says that there was more."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6)])
 
-    assert await texts(node) == [
-        gone("2026-11-20T10:00:00Z", "2026-11-20T10:00:04Z", "its container had been started again"),
-        "at 5.0",
-        "at 7.0",
-    ]
+    assert await texts(node) == [gone(whole(0), whole(4), AGAIN), "at 5.0", "at 7.0"]
 
 
-@pytest.mark.parametrize(("since", "begin"), [(None, "2026-11-20T10:00:01Z"), (place(2.0), at(2.0))])
+@pytest.mark.parametrize(("since", "begin"), [(None, whole(1)), (place(2.0), at(2.0))])
 async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, begin: str) -> None:
     """Of a container that is not started again the kubelet keeps the last run only."""
     node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec("not found")])
 
-    assert await texts(node, since) == [
-        gone(begin, "2026-11-20T10:00:04Z", "its container had been started again"),
-        "at 5.0",
-    ]
+    assert await texts(node, since) == [gone(begin, whole(4), AGAIN), "at 5.0"]
 
 
 async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> None:
@@ -343,7 +331,7 @@ async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> Non
     after = await followed(node, notice.cursor)
 
     assert first.text == "at 5.0"
-    assert f"between {at(0)[:19]}Z and {at(4)[:19]}Z, if anything, was gone" in notice.text
+    assert f"between {whole(0)} and {whole(4)}, if anything, was gone" in notice.text
     assert after == []
 
 
@@ -358,7 +346,7 @@ async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
     """What it wrote after the last line went with it."""
     found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))
 
-    assert found == [gone(at(2.0), "2026-11-20T10:00:08Z", "its pod had been replaced"), "at 9.0"]
+    assert found == [gone(at(2.0), whole(8), "its pod had been replaced"), "at 9.0"]
 
 
 async def test_words_of_the_kubelet_are_no_line() -> None:
@@ -425,7 +413,6 @@ async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[st
 
 
 async def test_a_rest_that_is_refused_for_good_is_told() -> None:
-    """With the last instant that is known."""
     node = ScriptedNode(runs=[run(2.0)], refusals=[InvalidSpec("removed")] * 20)
 
     (notice,) = await texts(node)
@@ -471,7 +458,6 @@ async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> No
 
 
 async def test_a_run_that_is_over_costs_one_request() -> None:
-    """No stream is opened for it."""
     node = ScriptedNode(runs=[run(2.0)])
 
     await followed(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,14 +24,17 @@ from ptjob_provider.core.kubernetes.inspector import ClusterInspector
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ptjob_provider.core.kubernetes.client.http import Client
+
 pytestmark = pytest.mark.skips_waits
 
 SUSPENDED = JobStatus(phase=JobPhase.SUSPENDED)
 WHY = "couldn't assign flavors to pod set master: insufficient unused quota for cpu in flavor default, 600m more needed"
 PATIENCE = 60.0
 UNSERVED = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not served"})
-
-
 SINCE = "2026-11-20T10:05:00Z"
 
 
@@ -94,7 +97,6 @@ def test_a_reason_that_waiting_does_not_change_is_said_with_advice(reason: str, 
 
 
 def test_a_workload_that_says_nothing_yet_is_no_event() -> None:
-    """It was made a moment ago."""
     assert as_event({"metadata": {"name": "w", "namespace": "team", "uid": "w-1"}}) is None
 
 
@@ -105,23 +107,6 @@ def test_a_workload_says_whose_it_is() -> None:
     assert owner_of(workload(labels={"kueue.x-k8s.io/job-uid": "j-1"}, ownerReferences=owners)) == "j-1"
     assert owner_of(workload(ownerReferences=owners)) == "j-2"
     assert owner_of(workload()) == ""
-
-
-def test_the_workload_of_a_trainjob_says_whose_it_is_and_why_it_waits() -> None:
-    """Written after Kueue's source: named after its job, with the uid of the TrainJob, not of the JobSet below it."""
-    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "digits", "uid": "j-3"}
-    meta = {"name": "trainjob-digits-5d3a1", "labels": {"kueue.x-k8s.io/job-uid": "j-3"}}
-    found = workload(
-        ("QuotaReserved", "False", WHY),
-        **meta,
-        ownerReferences=[{**owner, "controller": True, "blockOwnerDeletion": True}],
-    )
-
-    event = as_event(found)
-
-    assert owner_of(found) == "j-3"
-    assert event is not None
-    assert (event["involvedObject"]["name"], event["message"]) == ("trainjob-digits-5d3a1", WHY)
 
 
 def suspended() -> JobCache:
@@ -148,6 +133,17 @@ def workloads(version: str) -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "WorkloadList", "apiVersion": f"kueue.x-k8s.io/{version}", "metadata": meta, "items": [found]}
 
 
+async def run(reading: EventPoller, client: Client, *, until: Callable[[], bool]) -> None:
+    """Read until that is so."""
+    task = asyncio.create_task(reading.run(client))
+    async with asyncio.timeout(PATIENCE):
+        while not until():  # noqa: ASYNC110 - the stand-in tells nobody
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
 async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str], list[str]]:
     """Read why a job waits until the script is over; return the versions asked for, and what the job was shown."""
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
@@ -155,13 +151,7 @@ async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str
     world, reading = suspended(), EventPoller("team")
     async with stand_in_api_server(*script) as server, shared_client(server.config(attempts=1)) as client:
         reading.update(world)
-        task = asyncio.create_task(reading.run(client))
-        async with asyncio.timeout(PATIENCE):
-            while len(server.requests) <= len(script):  # noqa: ASYNC110 - the stand-in tells nobody
-                await asyncio.sleep(0.01)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await run(reading, client, until=lambda: len(server.requests) > len(script))
     paths = [line.split()[1] for line in server.requests[: len(script)]]
     assert all(path.endswith("/workloads?labelSelector=kueue.x-k8s.io/job-uid%3Dj-3&limit=500") for path in paths), (
         paths
@@ -219,19 +209,12 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     async with stand_in_api_server(*[EMPTY, workloads(NEWER)] * 3) as server, shared_client(server.config()) as client:
         for world in (queued, other):
             reading.update(world)
-        task = asyncio.create_task(reading.run(client))
-        async with asyncio.timeout(PATIENCE):
-            while len(shown) < 3:  # noqa: ASYNC110 - nobody is told
-                await asyncio.sleep(0.01)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await run(reading, client, until=lambda: len(shown) >= 3)
 
     assert shown[:3] == [{"w-1"}] * 3
 
 
 async def test_who_looks_once_asks_once_and_at_once() -> None:
-    """One question, and the answer is there."""
     world = suspended()
     async with stand_in_api_server(workloads(NEWER)) as server, shared_client(server.config()) as client:
         await EventPoller("team").read_now(client, world)
@@ -241,7 +224,6 @@ async def test_who_looks_once_asks_once_and_at_once() -> None:
 
 
 async def test_who_looks_once_does_not_wait_for_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest of the job is shown without it."""
     monkeypatch.setattr(reasons, "_IMPATIENT", 0.1)
     world = suspended()
     async with (
@@ -279,7 +261,6 @@ async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ..
 
 
 async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> None:
-    """It is about another one."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-2")
     async with stand_in_api_server((200, QUEUED_JOB), *[EMPTY] * 3) as server:
         found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])

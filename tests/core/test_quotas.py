@@ -73,7 +73,6 @@ def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(
     ],
 )
 def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
-    """It tells no figures, or broke off."""
     (wait,) = refused(job(SIX), why).waiting
 
     assert wait.in_vain == ""

@@ -63,7 +63,6 @@ class ScriptedNodesBackend(ScriptedBackend):
     def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:
-        """Read what is there now."""
         assert not follow
         return ReplicaLog(cast("Any", self.node), cast("Any", self.node), ref, replica).snapshot(since)
 

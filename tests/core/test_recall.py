@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +20,7 @@ from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.identity import JobRef, Manifest
 
 OWNER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train"}, labels={})
 OTHER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train-2"}, labels={})
@@ -40,18 +40,11 @@ async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated:
     return await ensure_submitted(backend, JOB, owner=owner, store=store, sleep=no_wait)
 
 
-def ended(job: Manifest, phase: str, notes: dict[str, str]) -> dict[str, Any]:
-    job = finished(job)
-    job["status"]["conditions"] = [{"type": phase, "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}]
+def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: str) -> Manifest:
+    """Have the job ended, and return it."""
+    job = backend.jobs[ref.namespace, ref.name] = finished(backend.jobs[ref.namespace, ref.name], phase)
     job["metadata"]["annotations"] |= notes
     return job
-
-
-async def test_the_first_try_starts_attempt_one() -> None:
-    """Where the owner has no job there is nothing to recall."""
-    backend = ScriptedBackend()
-
-    assert (await submit(backend)).attempt == 1
 
 
 @pytest.mark.parametrize("is_repeated", [True, False])
@@ -104,8 +97,7 @@ async def test_what_became_of_the_newest_job_decides(
     for is_repeated, attempt in ((True, repeated), (False, otherwise)):
         backend = ScriptedBackend()
         first = await submit(backend)
-        key = (first.ref.namespace, first.ref.name)
-        backend.jobs[key] = ended(backend.jobs[key], phase, notes)
+        end(backend, first.ref, phase, **notes)
 
         second = await submit(backend, is_repeated=is_repeated)
 
@@ -113,13 +105,11 @@ async def test_what_became_of_the_newest_job_decides(
 
 
 async def test_the_newest_attempt_counts() -> None:
-    """An older job that is still there decides nothing."""
     backend = ScriptedBackend()
     first = await submit(backend)
-    old = backend.jobs[first.ref.namespace, first.ref.name]
-    backend.jobs[first.ref.namespace, first.ref.name] = ended(old, "Failed", {})
+    old = end(backend, first.ref)
     second = await submit(backend)
-    backend.jobs[first.ref.namespace, first.ref.name] = ended(old, "Failed", {})
+    backend.jobs[first.ref.namespace, first.ref.name] = old
 
     third = await submit(backend)
 
@@ -167,7 +157,6 @@ async def test_a_note_tells_what_a_job_cannot_tell_any_more(
 
 
 async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
-    """Its phase is of now."""
     backend = ScriptedBackend()
     first = await submit(backend)
     notes = [note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
@@ -179,7 +168,6 @@ async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
 
 
 async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
-    """The note is history."""
     backend = ScriptedBackend()
     notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
     backend.jobs.clear()
@@ -197,11 +185,10 @@ async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_stil
     """What could not help then is not tried again because the attempt before it could have been."""
     backend = ScriptedBackend()
     first = await submit(backend)
-    key = (first.ref.namespace, first.ref.name)
-    old = backend.jobs[key] = ended(backend.jobs[key], "Failed", {})
+    old = end(backend, first.ref)
     second = await submit(backend)
     await backend.delete(second.ref)
-    backend.jobs[key] = old
+    backend.jobs[first.ref.namespace, first.ref.name] = old
     noted = note(second, Outcome.FAILED, Cause.CONFIG)
 
     store = await resume(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
@@ -213,14 +200,12 @@ async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None
     """It is about one job, whatever becomes of the next one."""
     backend = ScriptedBackend()
     first = await submit(backend)
-    key = (first.ref.namespace, first.ref.name)
-    backend.jobs[key] = ended(backend.jobs[key], "Failed", {})
+    end(backend, first.ref)
     second = await submit(backend)
     backend.jobs["team", second.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:06:00Z"
 
-    store = await resume(
-        backend, "team", OWNER, is_repeated=True, notes=[note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
-    )
+    noted = note(first, Outcome.FAILED, Cause.CONFIG).to_text()
+    store = await resume(backend, "team", OWNER, is_repeated=True, notes=[noted])
 
     assert store.to_report is None
 

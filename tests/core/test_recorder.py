@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
 
 from pods import BACK_OFF, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
-from ptjob_provider.core.history import ContainerKind, PodHistory, from_text, observe, to_text
+from ptjob_provider.core.history import ContainerKind, PodHistory, from_text, to_text
 from rows import each_row
 from story import STORIES, read
 
@@ -14,7 +13,6 @@ from story import STORIES, read
 class TestTerminations:
     @each_row("name", STORIES)
     def test_looking_again_at_the_same_world_changes_nothing(self, name: str) -> None:
-        """A termination is recorded once, however often it is seen."""
         story = read(name)
 
         again = read(name, twice=True)
@@ -22,7 +20,6 @@ class TestTerminations:
         assert again.record == story.record
 
     def test_an_end_outlives_its_pod(self) -> None:
-        """What ended stays known after the operator has deleted the pod."""
         record = look(PodHistory(), pod(container(ended(3)), phase="Failed"))
 
         record = look(record, at=5)
@@ -112,7 +109,6 @@ class TestTerminations:
         assert end.disruption == "Evicted: The node was low on resource: memory."
 
     def test_a_containers_end_takes_the_place_of_the_pods(self) -> None:
-        """When the container's status comes after all, the end is told once."""
         record = look(PodHistory(), pod(phase="Failed"))
 
         record = look(record, pod(container(ended(137)), phase="Failed"))
@@ -139,16 +135,6 @@ class TestTerminations:
         record = look(record, evicted)
 
         assert [one.disruption for one in record.terminations] == ["PreemptionByScheduler"]
-
-    def test_a_start_in_1970_is_no_start(self) -> None:
-        """The runtime writes the epoch for a container that it could not start; it has not run for fifty years."""
-        never = ended(128, reason="StartError")
-        never["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
-
-        record = look(PodHistory(), pod(container(never), phase="Failed"))
-
-        assert record.terminations[0].started_at is None
-        assert record.first_running_at is None
 
     def test_a_message_is_bounded_and_is_valid_text(self) -> None:
         """A container may write what it likes: the last 4 KiB are kept, as UTF-8."""
@@ -193,11 +179,9 @@ class TestSilentEnds:
         ids=["ended well", "left a message", "never started"],
     )
     def test_an_end_that_has_told_all_is_not_silent(self, state: dict[str, Any]) -> None:
-        """Nor is one that was stopped, or another container's."""
         assert look(PodHistory(), pod(container(state), phase="Failed")).silent_ends() == ()
 
     def test_the_first_of_the_silent_ends_comes_first(self) -> None:
-        """Not the first that was seen."""
         record = look(PodHistory(), pod(container(ended(end=30), 1, **ended(end=10))))
 
         assert [one.restart_count for one in record.silent_ends()] == [0, 1]
@@ -377,11 +361,9 @@ class TestToldEnds:
 
 class TestRevisions:
     @staticmethod
-    def fetched(name: str, message: str | None, uid: str = "u1") -> dict[str, Any]:
-        """Return a pod whose code was fetched."""
+    def fetched(name: str, message: str | None) -> dict[str, Any]:
         told = {} if message is None else {"message": message}
-        made = pod(container(RUNNING), uid=uid)
-        made["metadata"]["name"] = name
+        made = pod(container(RUNNING), name=name)
         made["status"]["initContainerStatuses"] = [container(ended(0, **told), name="init-code")]
         return made
 
@@ -401,7 +383,6 @@ class TestRevisions:
 
     @each_row("message", [None, "", "the end of a log", "[]", "{}"])
     def test_an_image_that_tells_nothing_leaves_it_open(self, message: str | None) -> None:
-        """git-sync's own, for one."""
         record = look(PodHistory(), self.fetched("m-0", message))
 
         assert (record.revisions, record.revision_of("m-0")) == ((), "")
@@ -422,42 +403,17 @@ def test_a_return_value_that_the_kubelet_has_cut_is_announced_once() -> None:
 
 def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
     """A Job keeps the pods that have failed beside the one that has taken their place under the same index."""
+    crashed, again = container(ended()), container(ended(start=60, end=70))
     pods = [
-        {**found, "metadata": {**found["metadata"], "name": f"train-node-0-0-{letters}", "creationTimestamp": made}}
-        for letters, made, found in (
-            ("aaaaa", "2026-11-20T10:00:00Z", crashed("one")),
-            ("bbbbb", "2026-11-20T10:01:00Z", crashed("two")),
-            ("ccccc", "2026-11-20T10:02:00Z", running("three")),
-        )
+        pod(crashed, phase="Failed", uid="one", name=f"{POD}-aaaaa", creationTimestamp=stamp(0)),
+        pod(again, phase="Failed", uid="two", name=f"{POD}-bbbbb", creationTimestamp=stamp(60)),
+        pod(container({"running": {"startedAt": stamp(121)}}), uid="three", creationTimestamp=stamp(120)),
     ]
     record = PodHistory()
     for seen in (pods[:1], pods[:2], pods, pods, pods):
-        record = observe(
-            record, pods=seen, now=datetime.now(UTC), container="node", replica_of=lambda _: "train-node-0-0"
-        )
+        record = look(record, *seen, at=130, replica_of=lambda _: POD)
 
-    assert (record.running, record.finished, record.placed) == (("train-node-0-0",), (), ("train-node-0-0",))
+    assert (record.running, record.finished, record.placed) == ((POD,), (), (POD,))
     assert [end.run for end in record.terminations] == [0, 1]
     assert record.restarts == 2
     assert record.waiting == ()
-
-
-def crashed(uid: str) -> dict[str, Any]:
-    """Return a pod whose container has ended with 1, and is not started again."""
-    ended = {"exitCode": 1, "containerID": f"containerd://{uid}"}
-    return one_container(uid, "Failed", {"terminated": ended})
-
-
-def running(uid: str) -> dict[str, Any]:
-    """Return a pod whose container runs."""
-    return one_container(uid, "Running", {"running": {"startedAt": "2026-11-20T10:02:01Z"}})
-
-
-def one_container(uid: str, phase: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod with one container in this state."""
-    status = {"name": "node", "restartCount": 0, "state": state}
-    return {
-        "metadata": {"uid": uid},
-        "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "node"}]},
-        "status": {"phase": phase, "containerStatuses": [status]},
-    }

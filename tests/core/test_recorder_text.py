@@ -41,13 +41,11 @@ class TestText:
         assert from_text(text) == PodHistory()
 
     def test_fields_of_a_later_version_are_skipped(self) -> None:
-        """An older reader takes what it knows."""
         text = json.dumps({"version": 2, "returned": "1", "weather": "fine", "moons": ["Io"]})
 
         assert from_text(text) == PodHistory(returned="1")
 
     def test_a_long_crash_loop_keeps_its_first_failures_and_its_last(self) -> None:
-        """The oldest restarts in between are left out."""
         record = PodHistory(terminations=tuple(_end(run=run, message="x" * 2048) for run in range(40)))
 
         text = to_text(record)

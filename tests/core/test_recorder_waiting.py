@@ -68,7 +68,6 @@ class TestWaiting:
         assert [one.since for one in record.waiting] == [after(60)]
 
     def test_another_pod_of_the_name_begins_its_own_clock(self) -> None:
-        """A pod that was made anew has not waited before."""
         record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
 
         record = look(record, pod(container(CREATING), phase="Pending", uid="u2"), at=60)
@@ -120,7 +119,6 @@ class TestWaiting:
         assert [one.message for one in record.waiting] == ["newest"]
 
     def test_a_pulled_image_is_an_ordinary_start(self) -> None:
-        """After Pulled nothing is wrong and nothing is pulled."""
         record = look(
             PodHistory(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
         )

@@ -89,14 +89,12 @@ def test_the_result_names_where_everything_is() -> None:
 
 
 def test_an_output_that_is_not_there_has_no_place() -> None:
-    """Neither an undeclared output nor a missing one, nor anything that nobody looked at."""
     missing = result(OutputReport(model=OutputFacts(exists=False), tfevents=None))
 
     assert (missing["model"], missing["tfevents"], result()["model"]) == (None, None, None)
 
 
 def test_the_revision_that_was_trained_is_in_the_result() -> None:
-    """Where a replica has told of one."""
     found = (result(revisions=("m 5ca1ab1e",)), result())
 
     assert [each["git_revision"] for each in found] == ["5ca1ab1e", None]

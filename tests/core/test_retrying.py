@@ -69,7 +69,6 @@ def test_the_author_knows_better_than_the_list() -> None:
 
 
 def test_an_end_without_an_exception_has_a_cause_alone() -> None:
-    """No type matches where nothing was raised."""
     found = judged(end(code=3))
 
     assert Retrying.of(None, ["Exception"]).judge(found).retryable
@@ -90,6 +89,5 @@ def test_an_end_without_an_exception_has_a_cause_alone() -> None:
     ],
 )
 def test_what_is_neither_is_refused(value: Any, said: str) -> None:
-    """With the field, the value, and what is allowed."""
     with pytest.raises(InvalidSpec, match=said):
         Retrying.of(None, value)

@@ -55,7 +55,6 @@ def pod(
     ids=["runs", "has ended", "waits for its next start", "has not begun", "could not begin", "unknown", "no pod"],
 )
 def test_the_newest_run_is_the_last_that_began(found: Manifest | None, expected: tuple[int, str, bool] | None) -> None:
-    """Whether it runs, has ended, or waits to be started again."""
     run = runs.newest(found)
 
     assert (run and (run.restart_count, run.started_at, run.ended)) == expected
@@ -98,7 +97,6 @@ def test_a_container_has_stopped_when_its_pod_does_not_start_it_again(found: Man
 
 
 def test_a_run_is_kept_as_the_present_or_the_previous_one() -> None:
-    """Nothing older; and nothing at all of a pod that is gone."""
     first, second = runs.newest(pod(RUNNING, count=0)), runs.newest(pod(RUNNING))
     assert first is not None
     assert second is not None
@@ -129,7 +127,6 @@ def test_a_line_is_of_a_later_run_when_it_came_after_the_end(finished_at: str, t
 
 
 def test_a_run_is_the_same_at_any_moment() -> None:
-    """Another run of the container, or of another pod, is another one."""
     run, later = runs.newest(pod(RUNNING)), runs.newest(pod(ended(SECOND), count=2))
     assert run is not None
 
@@ -139,7 +136,6 @@ def test_a_run_is_the_same_at_any_moment() -> None:
 
 
 def a_run(pod_uid: str, count: int) -> runs.Run:
-    """Return a run of a pod."""
     return runs.Run(pod_uid=pod_uid, restart_count=count, started_at=SECOND, ended=True)
 
 

@@ -23,7 +23,6 @@ DOCUMENTS: tuple[int, dict[str, Any]] = (200, {"paths": {}})
 
 
 def trainjob(runtime: str = "torch-distributed") -> Manifest:
-    """Return a TrainJob that names a runtime of the cluster."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -56,7 +55,6 @@ async def test_who_cannot_look_leaves_it_to_the_create(
 
 @pytest.mark.parametrize("answer", [403, 503, NOT_SERVED])
 async def test_a_runtime_that_is_missing_is_said_although_others_cannot_be_named(answer: object) -> None:
-    """With why they are not."""
     empty = (200, {"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 
     async with stand_in_api_server(empty, answer) as server, shared_client(server.config(attempts=1)) as client:

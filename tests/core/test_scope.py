@@ -16,7 +16,6 @@ FIRST, SECOND, THIRD = "2026-11-20T10:00:00Z", "2026-11-20T10:00:01Z", "2026-11-
 
 
 def job(uid: str, made_at: str = SECOND) -> Manifest:
-    """Return a job."""
     return {"metadata": {"name": "digits", "uid": uid, "creationTimestamp": made_at}}
 
 
@@ -33,7 +32,6 @@ def owners() -> PodOwnerIndex:
 
 
 def test_a_pod_is_of_the_job_of_its_name(owners: PodOwnerIndex) -> None:
-    """Once the job is known, and until it is gone."""
     before = owners.uid_of(pod())
     owners.learn(job("one"))
     meanwhile = owners.uid_of(pod())
@@ -52,7 +50,6 @@ def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: PodOwnerInd
 
 
 def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: PodOwnerIndex) -> None:
-    """They may come late."""
     owners.learn(job("one"))
     owners.learn(job("two"))
     owners.forget("one")
@@ -74,7 +71,6 @@ def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: PodOwnerIndex) ->
 
 
 def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: PodOwnerIndex) -> None:
-    """Nor of a job that is known."""
     owners.keep(pod("gone"))
     owners.drop(pod("gone"))
     empty = owners.learn(job("one"))
@@ -101,6 +97,5 @@ def test_an_event_is_found_by_uid_and_by_kind_and_name() -> None:
 
 
 def test_what_the_server_was_not_told_is_of_no_time() -> None:
-    """It is never older than a job."""
     assert created_at({"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}}) == "2026-11-20T10:00:00Z"
     assert created_at({"reason": "NotApplied"}) > "2026-11-20T10:00:00Z"

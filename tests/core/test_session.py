@@ -63,7 +63,6 @@ def test_a_result_is_delivered_before_the_job_is_deleted() -> None:
 
 
 def test_a_failed_attempt_is_ended_and_its_job_deleted() -> None:
-    """The next try trains anew."""
     trying = Try()
 
     with pytest.raises(JobFailed):
@@ -89,7 +88,6 @@ def test_a_job_whose_outputs_could_not_be_inspected_is_kept() -> None:
 
 
 def test_a_job_of_another_owner_is_left_as_it_is() -> None:
-    """Its result is delivered all the same."""
     trying = Try()
 
     delivered = trying.finish(Outcome.SUCCEEDED, hands_off=True)

@@ -27,7 +27,6 @@ class Ticker:
         self.has_ended = False
 
     async def run(self) -> None:
-        """Run until told to break."""
         try:
             await self.breaks.wait()
             raise OSError("the source broke")
@@ -35,7 +34,6 @@ class Ticker:
             self.has_ended = True
 
     def fail(self, error: BaseException) -> None:
-        """Tell who waits."""
         for box in self.boxes:
             box.fail(error)
 
@@ -48,7 +46,6 @@ def _uncounted() -> Iterator[None]:
 
 
 async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
-    """Another key is another source."""
     async with (
         shared_source("a", Ticker) as one,
         shared_source("a", Ticker) as two,
@@ -62,7 +59,6 @@ async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
 
 
 async def test_a_source_ends_with_the_last_who_waits() -> None:
-    """Nothing of it is left, and the next one opens it anew."""
     async with shared_source("a", Ticker) as source:
         async with shared_source("a", Ticker):
             await asyncio.sleep(0)
@@ -90,7 +86,6 @@ async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
 
 
 async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:
-    """Nobody waits for news that will not come."""
     async with shared_source("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(_error_of(broken.boxes[0])) for _ in range(3)]
         await asyncio.sleep(0)

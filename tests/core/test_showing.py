@@ -193,7 +193,6 @@ class KubeletStandIn:
 
     @asynccontextmanager
     async def socket(self, _path: str, _query: object) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a web socket to it."""
         app = web.Application()
         app.router.add_get("/", self._refuse)
         async with (

@@ -51,13 +51,18 @@ def job(condition: str | None = None, *, message: str = "m", annotations: dict[s
     }
 
 
+def holding(job_now: Manifest, *, pods: Sequence[Manifest] = ()) -> ScriptedBackend:
+    backend, meta = ScriptedBackend(), job_now["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]] = job_now
+    backend.worlds = [Observation(job=job_now, pods=pods)]
+    return backend
+
+
 async def seen(
     job_now: Manifest, report: OutputReport | Exception | None = None, *, pods: Sequence[Manifest] = ()
 ) -> Snapshot:
     """Look at a job that is as given."""
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job_now
-    backend.worlds = [Observation(job=job_now, pods=pods)]
+    backend = holding(job_now, pods=pods)
     backend.report = report or OutputReport(model=GOOD_MODEL, tfevents=None)
     return await look(backend, "team", "digits", now=NOW)
 
@@ -82,7 +87,6 @@ async def test_a_job_that_succeeded_without_its_model_is_shown_with_the_reason()
 
 
 async def test_outputs_that_cannot_be_looked_at_do_not_hide_the_job() -> None:
-    """Somebody who only looks is shown what is known."""
     snapshot = await seen(job("Succeeded"), OutputsNotVerified("the claim is not mounted here"))
 
     assert snapshot.report is None
@@ -103,10 +107,7 @@ async def test_what_the_jobs_own_task_has_noted_is_told_without_looking() -> Non
 
 @pytest.mark.parametrize("noted", [{}, {REPORT_ANNOTATION: "spoilt"}, {REPORT_ANNOTATION: "[1]"}])
 async def test_outputs_are_looked_at_only_if_that_is_wanted(noted: dict[str, str]) -> None:
-    """Somebody else's job is shown without them, whatever is noted."""
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job("Succeeded", annotations=noted)
-    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    backend = holding(job("Succeeded", annotations=noted))
     backend.report = AssertionError("nobody may ask")
 
     snapshot = await look(backend, "team", "digits", inspect=False)
@@ -206,9 +207,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
 )
 async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: str, told: Manifest, said: str) -> None:
     """The first that a watch shows has none of it: it asks later, and for long."""
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job(condition)
-    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    backend = holding(job(condition))
     backend.told = [told]
 
     snapshot = await look(backend, "team", "digits", now=NOW)
@@ -218,9 +217,7 @@ async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: s
 
 async def test_nobody_is_asked_why_a_job_waits_that_has_ended() -> None:
     """A sensor looks at ended jobs, thousands of them."""
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job("Succeeded")
-    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    backend = holding(job("Succeeded"))
 
     await look(backend, "team", "digits", inspect=False, now=NOW)
 
@@ -238,9 +235,7 @@ async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
 
 
 async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:
-    """A world without the job is an answer too."""
-    backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job("Running")
+    backend = holding(job("Running"))
     backend.worlds = [Observation(job=None)]
 
     with pytest.raises(JobNotFound, match="deleted just now"):
@@ -274,12 +269,9 @@ GAVE_UP = recorded("pod-init-gave-up")
 )
 async def test_a_job_that_nobody_followed_is_not_blamed_on_who_waited(*, is_there: bool, told: str) -> None:
     """But on what kept the master from starting, as its pod says while it is there."""
-    backend, meta = ScriptedBackend(), GAVE_UP["job"]["metadata"]
-    seen = [each for look in GAVE_UP["seen"] for each in look["pods"]]
-    waiting = next(pod for pod in seen if "ImagePullBackOff" in str(pod["status"]))
-    failed = seen[-1]
-    backend.jobs[meta["namespace"], meta["name"]] = GAVE_UP["job"]
-    backend.worlds = [Observation(job=GAVE_UP["job"], pods=[waiting, failed] if is_there else [failed])]
+    meta, shown = GAVE_UP["job"]["metadata"], [each for look in GAVE_UP["seen"] for each in look["pods"]]
+    waiting = next(pod for pod in shown if "ImagePullBackOff" in str(pod["status"]))
+    backend = holding(GAVE_UP["job"], pods=[waiting, shown[-1]] if is_there else shown[-1:])
 
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 

@@ -37,20 +37,9 @@ async def no_wait(_: float) -> None:
 
 
 async def submit(
-    backend: ScriptedBackend, store: MemoryStore, *, clear_number: int = 0, tries_before_clear: int = 0,
-    exact_name: bool = False, job: TrainingJob = JOB, owner: Owner = OWNER, installation: Installation | None = None,
-) -> Submission:  # fmt: skip
-    return await ensure_submitted(
-        backend,
-        job,
-        owner=owner,
-        store=store,
-        clear_number=clear_number,
-        tries_before_clear=tries_before_clear,
-        exact_name=exact_name,
-        installation=installation,
-        sleep=no_wait,
-    )
+    backend: ScriptedBackend, store: MemoryStore, *, job: TrainingJob = JOB, owner: Owner = OWNER, **how: Any
+) -> Submission:
+    return await ensure_submitted(backend, job, owner=owner, store=store, sleep=no_wait, **how)
 
 
 async def test_nothing_there_means_attempt_one() -> None:
@@ -66,8 +55,6 @@ async def test_nothing_there_means_attempt_one() -> None:
 
 
 async def test_a_job_that_somebody_deletes_at_once_is_told_as_such() -> None:
-    """Before anybody could follow it."""
-
     class Deleting(ScriptedBackend):
         async def get(self, kind: str, namespace: str, name: str) -> Manifest:
             raise JobNotFound(f"there is no such {kind}: {namespace}/{name}")
@@ -118,11 +105,7 @@ class Between:
         ("concluded", {}, (2, False, 2, ["uid-1"], False)),  # outputs may be as old as the first attempt
         ("concluded", {"exact_name": True}, (2, False, 2, ["uid-1"], False)),
         ("", {"clear_number": 1}, (2, False, 2, ["uid-1"], True)),  # a cleared task trains anew
-        (
-            "delivered finished",
-            {"tries_before_clear": 1},
-            (2, False, 2, ["uid-1"], True),
-        ),  # the number stayed as it was
+        ("delivered finished", {"tries_before_clear": 1}, (2, False, 2, ["uid-1"], True)),  # cleared all the same
         ("delivered finished", {}, (1, True, 1, [], False)),
         ("delivered", {"tries_before_clear": 1}, (1, True, 1, [], False)),  # a live job is never stopped for that
         ("", {"owner": STRANGER}, (2, False, 2, [], False)),  # the record came with a copied database
@@ -206,9 +189,8 @@ async def test_somebody_elses_job_of_the_name_is_left_alone(*, is_exact: bool) -
     """The error says whose it is and what to do."""
     backend = BackendWithTakenNames(STRANGER, 1)
 
-    with pytest.raises(
-        JobAlreadyExists, match=r"team/digits.*did not create: .* of 'staging'; choose another name, or"
-    ):
+    told = r"team/digits.*did not create: .* of 'staging'; choose another name, or"
+    with pytest.raises(JobAlreadyExists, match=told):
         await submit(backend, MemoryStore(), exact_name=is_exact)
 
     assert (backend.created, backend.deleted) == (1, [])
@@ -237,7 +219,6 @@ async def test_a_try_that_died_at_a_taken_name_goes_on_with_the_next_attempt() -
 
 
 async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
-    """Same attempt, same name."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.submits = ["refused"]
     with pytest.raises(ClusterUnavailable):
@@ -249,7 +230,6 @@ async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
 
 
 async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:
-    """The POST timed out, the job exists."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.submits = ["lost"]
 
@@ -293,18 +273,7 @@ async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refuse
     assert [ref.uid for ref in backend.deleted] == ["uid-1"]
 
 
-async def test_adopting_a_job_of_another_specification_is_said() -> None:
-    """The DAG was edited while the job ran."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    await submit(backend, store)
-
-    second = await submit(backend, store, job=TrainingJob.parse(name="digits", namespace="team", image="digits:2"))
-
-    assert second.spec_changed
-
-
 async def test_pods_that_never_go_are_an_error_that_a_retry_may_mend() -> None:
-    """No second job is started beside them."""
     backend, store = ScriptedBackend(), MemoryStore()
     submission = await submit(backend, store)
     backend.pods_stay = 10_000
@@ -316,7 +285,6 @@ async def test_pods_that_never_go_are_an_error_that_a_retry_may_mend() -> None:
 
 
 async def test_a_wrong_specification_stops_nothing() -> None:
-    """It is refused before the old job is touched."""
     backend, store = ScriptedBackend(), MemoryStore()
     await submit(backend, store)
     conclude_attempt(store)
@@ -339,7 +307,6 @@ async def test_a_name_that_became_free_again_is_an_error_that_a_retry_mends() ->
 
 
 async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error() -> None:
-    """No answer, and what is there is not ours."""
     backend = ScriptedBackend()
     await submit(backend, MemoryStore(), owner=STRANGER, exact_name=True)
     backend.submits = ["refused"]
@@ -349,7 +316,6 @@ async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error(
 
 
 def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
-    """There may be no store."""
     store = MemoryStore()
 
     conclude_attempt(store)
@@ -492,7 +458,6 @@ async def test_an_installation_prefers_a_kind(served: set[str], named: str | Non
 
 
 async def test_a_job_keeps_its_kind_when_another_one_is_preferred() -> None:
-    """The next try adopts it; nothing is trained twice."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await submit(backend, store)
 
@@ -513,7 +478,6 @@ async def test_a_job_that_names_another_kind_than_the_adopted_one_is_not_trained
 
 
 async def test_the_next_attempt_is_of_another_kind_where_the_first_ones_operator_is_gone() -> None:
-    """The preferred kind, although the record names the other one."""
     backend, store = ScriptedBackend(), MemoryStore()
     await submit(backend, store)
     conclude_attempt(store)
@@ -536,7 +500,6 @@ async def test_the_next_attempt_is_of_another_kind_where_the_first_ones_operator
     ids=["its kind is named", "another kind cannot say it"],
 )
 async def test_a_job_that_no_served_kind_can_be_made_as_is_refused(fields: dict[str, Any], text: str) -> None:
-    """With the reason of each."""
     backend, job = ScriptedBackend(), TrainingJob.parse(name="digits", image="digits:1", **fields)
     backend.served = {"TrainJob"}
 

@@ -95,20 +95,6 @@ async def test_what_is_told_is_the_replicas_use() -> None:
     assert use == PeakUsage(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
 
 
-async def test_where_nothing_is_measured_nothing_is_told() -> None:
-    """No sample, and no zero: neither of a pod that was not measured yet, nor of an earlier one of its name."""
-    world, later = running("digits"), running("later")
-    world.set_pod({**world.running[0], "status": {"phase": "Running", "startTime": "2026-11-20T12:00:30Z"}})
-    nothing, zero = metrics("later"), metrics("later", memory="0")
-    earlier = metrics("digits", cpu="1", memory="1Mi")
-    earlier["items"][0]["timestamp"] = "2026-11-20T12:00:10Z"
-
-    async with stand_in_api_server((200, earlier), (200, nothing), (200, zero)) as stand_in:
-        await looked(stand_in, world, later, requests=3)
-
-    assert (world.usage(), later.usage()) == ({}, {})
-
-
 @pytest.mark.parametrize("bad", [403, 404, 503])
 async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
     """One request a round, not six as one that matters; a right that comes back, or a server, is used."""
@@ -132,7 +118,6 @@ ODD = [
 
 @each_row("odd", ODD)
 async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) -> None:
-    """The next one is read."""
     world = running("digits")
 
     async with stand_in_api_server((200, odd), (200, metrics("digits", memory="1Mi"))) as stand_in:
@@ -169,7 +154,6 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
 
 
 async def test_whoever_wants_no_measuring_has_none() -> None:
-    """An interval of 0 ends it before it begins."""
     async with stand_in_api_server() as stand_in, shared_client(stand_in.config()) as client:
         metering = UsageSampler("team", 0.0, lambda: OURS)
         metering.update(running("digits"))
@@ -179,7 +163,6 @@ async def test_whoever_wants_no_measuring_has_none() -> None:
 
 
 def test_an_interval_is_a_time() -> None:
-    """Named, with what is allowed."""
     with pytest.raises(InvalidSpec, match=r"usage_interval: .* seconds, or 0 for never"):
         ClusterConfig(usage_interval=-1)
 
