@@ -45,7 +45,6 @@ def test_what_two_pods_of_a_replica_wrote_counts_together() -> None:
 
 
 def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
-    """Nothing counts twice."""
     one, other = PeakUsage(peak_memory=5, disk=10, samples=4), PeakUsage(peak_memory=3, disk=30, samples=1)
 
     assert together({"a": one}, {"a": other, "b": other}) == {
@@ -66,7 +65,6 @@ def test_it_is_plain_json_that_can_be_read_back() -> None:
 
 
 def test_nothing_measured_is_told_as_nothing() -> None:
-    """No replica with zeros, no note."""
     assert shown({"m": PeakUsage()}, rank0="m") is None
     assert to_text({}, rank0="m") == ""
 
@@ -84,5 +82,4 @@ def test_of_many_replicas_those_with_the_most_memory_are_told() -> None:
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"m": 3}'])
 def test_a_note_that_cannot_be_read_says_nothing(text: str) -> None:
-    """Somebody else has written it."""
     assert stored_in(annotated(text)) == {}

@@ -59,7 +59,6 @@ def test_another_token_needs_no_other_connection(folder: Path) -> None:
 )
 @pytest.mark.parametrize("empty", [True, False])
 def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str, said: str, empty: bool) -> None:  # noqa: FBT001
-    """Nothing is asked then."""
     environ = {name: "" if name == absent else text for name, text in ENVIRON.items() if empty or name != absent}
     for file in folder.iterdir():
         if file.name == absent and empty:

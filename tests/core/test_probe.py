@@ -128,7 +128,6 @@ def test_the_facts_are_those_of_the_contract(tmp_path: Path) -> None:
 
 
 def test_a_model_file_is_described(tmp_path: Path) -> None:
-    """Its size, its digest, when it was written."""
     model = tmp_path / "model.pt"
     model.write_bytes(b"x" * 3_000_000)
     os.utime(model, (1.0, 1_800_000_000.5))
@@ -158,7 +157,6 @@ def test_a_person_can_check_the_digest_of_a_model_directory(tmp_path: Path) -> N
 
 
 def test_an_empty_model_directory_has_no_digest(tmp_path: Path) -> None:
-    """It exists, and there is nothing in it."""
     (tmp_path / "model" / "empty").mkdir(parents=True)
 
     assert look_at_model(tmp_path / "model", tmp_path) == OutputFacts(exists=True, is_dir=True)
@@ -185,7 +183,6 @@ def test_a_link_within_the_root_is_followed_to_a_file(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_reached_through_a_link_is_a_root(tmp_path: Path) -> None:
-    """So are all its files."""
     (tmp_path / "claim").mkdir()
     (tmp_path / "claim" / "model.pt").write_bytes(b"abc")
     (tmp_path / "mounted").symlink_to("claim")
@@ -208,7 +205,6 @@ def test_an_output_that_leaves_its_root_is_not_looked_at(tmp_path: Path) -> None
 
 
 def test_links_in_a_directory_are_not_followed_out_of_the_root_or_to_directories(tmp_path: Path) -> None:
-    """They are named, and the rest is described."""
     model = tmp_path / "claim" / "model"
     (model / "sub").mkdir(parents=True)
     (model / "weights").write_bytes(b"abc")
@@ -250,7 +246,6 @@ def test_a_pipe_is_no_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["nothing", "model.pt", "file/model.pt"])
 def test_a_link_to_nothing_is_missing(tmp_path: Path, target: str) -> None:
-    """Nothing is there, also where a link leads to itself or a file is taken for a directory."""
     (tmp_path / "file").touch()
     (tmp_path / "model.pt").symlink_to(target)
 
@@ -295,7 +290,6 @@ def test_a_file_that_cannot_be_read_makes_no_digest(tmp_path: Path, monkeypatch:
 
 
 def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is described."""
     (tmp_path / "model" / "gone").mkdir(parents=True)
     (tmp_path / "model" / "weights").write_bytes(b"abc")
     scandir = os.scandir
@@ -375,7 +369,6 @@ def test_a_tag_that_begins_with_a_slash_stays_in_its_run(tmp_path: Path) -> None
 
 
 def test_a_single_event_file_may_be_the_output(tmp_path: Path) -> None:
-    """Its tags have no run."""
     path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
 
     facts = look_at_events(path, tmp_path)
@@ -479,7 +472,6 @@ def test_garbage_is_a_problem_and_no_crash(
 @given(st.binary(max_size=60), st.sampled_from([1, 2, 5, 8, 9]))
 @settings(max_examples=300)
 def test_a_damaged_value_is_no_crash(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, field: int) -> None:
-    """However deep the damage is."""
     tmp_path = tmp_path_factory.mktemp("damage")
     write(tmp_path / "events.out.tfevents.1", event(1, part(1, part(1, b"bad") + part(field, garbage))))
 
@@ -498,7 +490,6 @@ def test_a_damaged_value_is_no_crash(tmp_path_factory: pytest.TempPathFactory, g
     ],
 )
 def test_a_damaged_record_is_skipped_and_counted(tmp_path: Path, damaged: bytes) -> None:
-    """The records behind it are read."""
     write(tmp_path / "events.out.tfevents.1", damaged, event(1, scalar("loss", 1.0)), damaged)
 
     facts = look_at_events(tmp_path, tmp_path)
@@ -508,7 +499,6 @@ def test_a_damaged_record_is_skipped_and_counted(tmp_path: Path, damaged: bytes)
 
 
 def test_a_file_that_is_no_event_file_is_named(tmp_path: Path) -> None:
-    """And from which byte on."""
     good = events_file(event(1, scalar("loss", 1.0)))
     (tmp_path / "events.out.tfevents.1").write_bytes(good + b"\0" * 100)
 
@@ -568,7 +558,6 @@ def test_a_long_curve_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path, co
 
 
 def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
-    """The first ones by name, as with scalars."""
     tags = [f"tag-{index:03}" for index in range(probe_outputs.MAX_TAGS + 5)]
     write(tmp_path / "events.tfevents.1", event(1, *(scalar(tag, 1.0) for tag in tags)))
 

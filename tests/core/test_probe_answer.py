@@ -111,7 +111,6 @@ def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
 
 
 def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
-    """Time, or a smaller image."""
     said = obstacle(waiting("ContainerCreating"), [event("Pulling", 'Pulling image "digits"')])
 
     assert 'Pulling image "digits"' in said

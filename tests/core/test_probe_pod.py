@@ -237,7 +237,6 @@ def test_it_ends_by_itself_and_goes_with_the_job() -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan])
 def test_a_time_limit_that_is_none_is_refused(timeout: float) -> None:
-    """Before anything is asked of the cluster."""
     with pytest.raises(InvalidSpec, match=r"probe_timeout: .* a positive number of seconds"):
         ProbeOptions(timeout=timeout)
 

@@ -68,32 +68,11 @@ def train(
     label: Label = Label(""),
     **names: Layer,
 ) -> Any:
-    """Return what it got, with the types."""
-    values = [
-        config,
-        *rest,
-        mode,
-        pair,
-        many,
-        named,
-        at,
-        day,
-        place,
-        kind,
-        rate,
-        unknown,
-        plainly,
-        number,
-        label,
-        names,
-    ]
-    return repr(values)
+    return repr(locals())
 
 
 @dataclass
 class Ended:
-    """How a process ended."""
-
     code: int
     told: str
     error: str
@@ -111,7 +90,6 @@ def ended(text: str, *words: str, cwd: Path, **environ: str) -> Ended:
 
 
 def returned(text: str, *args: Any, cwd: Path, **environ: str) -> Ended:
-    """Run the function `train` of a text."""
     source = from_text(dedent(text), "train", file="/dags/case.py")
     return ended(program.script(source, args), cwd=cwd, **environ)
 
@@ -205,8 +183,6 @@ def test_types_of_arguments_that_are_not_given_do_not_matter() -> None:
     ],
 )
 def test_a_call_that_the_function_does_not_take_is_refused(kwargs: dict[str, Any], words: str) -> None:
-    """With its signature."""
-
     def steps(model: int, count: int = 1) -> None: ...
 
     with pytest.raises(InvalidSpec, match=f"function steps: ({words}).*; allowed: .*; correct the call"):
@@ -240,8 +216,6 @@ def test_a_value_that_would_arrive_as_another_is_refused(value: Any) -> None:
 
 
 def test_a_value_that_does_not_fit_its_hint_is_refused() -> None:
-    """Another dataclass, a text that is no date, a tuple of another length."""
-
     def steps(
         layer: Layer | None = None, day: date = date.min, pair: tuple[int, int] = (0, 0), mode: Mode = Mode.FAST
     ) -> None: ...
@@ -409,37 +383,10 @@ def test_one_in_a_module_that_travels_names_that(tmp_path: Path) -> None:
 
 @each_row(("statement", "code"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1)])
 def test_a_function_may_end_the_process(tmp_path: Path, statement: str, code: int) -> None:
-    """With an exit code of its own."""
     assert returned(f"import sys\ndef train(): {statement}", cwd=tmp_path).code == code
 
 
 # --- the process
-
-
-def test_processes_that_it_spawns_find_its_functions_and_classes(tmp_path: Path) -> None:
-    """As a data loader's workers do, and torch.multiprocessing."""
-    text = """
-        import multiprocessing
-        class Data:
-            def __getitem__(self, n): return n * FACTOR
-        FACTOR = 3
-        def work(queue, data): queue.put(data[2])
-        def train():
-            context = multiprocessing.get_context("spawn")
-            queue = context.Queue()
-            worker = context.Process(target=work, args=(queue, Data()))
-            worker.start()
-            found = queue.get(timeout=60)
-            worker.join()
-            return [found, worker.exitcode]
-    """
-
-    found = returned(text, cwd=tmp_path)
-    command = program.command(program.script(from_text(dedent(text), "train", file="/dags/case.py")), field="f")
-    by_command = ended("", *command[1:], cwd=tmp_path)
-
-    assert (found.error, found.told) == ("", '{"ptjob_return_value":[6,0]}')
-    assert (by_command.error, by_command.told) == ("", found.told)
 
 
 def test_the_source_of_its_classes_can_be_read(tmp_path: Path) -> None:
@@ -461,7 +408,6 @@ def test_the_source_of_its_classes_can_be_read(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_run_stays(tmp_path: Path) -> None:
-    """Neither after a success nor after a failure."""
     folder = tmp_path / "temporary"
     folder.mkdir()
 
@@ -498,7 +444,6 @@ def test_late_arguments_follow_the_command(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_too_large_for_a_command_is_refused() -> None:
-    """With its size, and another way."""
     noise = os.urandom(100_000).hex()
     source = from_text("def train(a): return a", "train", file="/dags/case.py")
 

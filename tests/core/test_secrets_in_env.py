@@ -26,7 +26,6 @@ def test_keys_are_told_of_every_container_and_role() -> None:
 
 
 def test_a_whole_secret_has_all_its_keys() -> None:
-    """Whether one of them is named before or after it."""
     whole = {"envFrom": [{"secretRef": {"name": "hub"}}, {"configMapRef": {"name": "settings"}}]}
     one = {"env": [variable("hub", "token")]}
 

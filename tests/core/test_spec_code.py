@@ -66,7 +66,6 @@ def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_every_part_can_be_said() -> None:
-    """As templates render it."""
     parts = {"branch": "dev/a", "revision": "v1.0", "submodules": "off", "depth": "0", "secret": "git", "image": "i:1"}
 
     found = code({"git": HTTPS, **parts})
@@ -95,7 +94,6 @@ def test_every_part_can_be_said() -> None:
     ],
 )
 def test_what_is_wrong_is_named(value: Any, words: str) -> None:
-    """Before anything is started."""
     with pytest.raises(InvalidSpec, match=words):
         code(value)
 
@@ -109,7 +107,6 @@ def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
 
 
 def test_an_installation_has_no_code_of_its_own() -> None:
-    """It belongs to one job."""
     with pytest.raises(InvalidSpec, match="leave it to each job"):
         job_template({"code": HTTPS}, field="job_template")
 

@@ -31,7 +31,6 @@ def refusal(**values: Any) -> str:
     ],
 )
 def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namespace: str | None) -> None:
-    """Whether it is named by a field or by the manifest."""
     assert job(**values).in_namespace("default-of-the-connection").namespace == namespace
     assert job().in_namespace(None).namespace is None
 
@@ -57,7 +56,6 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
     ],
 )
 def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: dict[str, Any], told: str) -> None:
-    """The text names the part."""
     assert told in refusal(**values)
 
 
@@ -79,7 +77,6 @@ def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: d
     ],
 )
 def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: VolumeMount) -> None:
-    """Both forms give the same value."""
     assert job(volumes=[written]).volumes == (read,)
 
 
@@ -105,7 +102,6 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
     ],
 )
 def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, told: str) -> None:
-    """The path in the text says which volume and which part of it."""
     assert told in refusal(volumes=["first:/data", written])
 
 
@@ -166,7 +162,6 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     ],
 )
 def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
-    """The text says which variable and what may stand there."""
     assert told in refusal(env=env)
 
 
@@ -264,7 +259,6 @@ def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> N
 
 
 def test_a_role_without_fields_of_its_own_is_the_job() -> None:
-    """Nothing is invented for a role that says nothing."""
     described = job(args=["x"])
 
     assert described.role("worker") == RoleFields(image="registry.example/digits:1", args=("x",))
@@ -325,32 +319,23 @@ def test_an_elastic_policy_is_read_in_the_crds_words() -> None:
 
 
 @each_row(
-    ("values", "told"),
+    ("policy", "more", "told"),
     [
+        ({"minReplicas": 1}, {}, "elastic_policy.minReplicas: there is no such field; did you mean min_"),
+        ({"min_replicas": 3, "max_replicas": 2}, {}, "elastic_policy.min_replicas: 3"),
+        ({"rdzv_backend": "zeus"}, {}, "allowed: c10d, etcd, etcd-v2"),
         (
-            {"elastic_policy": {"minReplicas": 1}},
-            "elastic_policy.minReplicas: there is no such field; did you mean min_",
-        ),
-        ({"elastic_policy": {"min_replicas": 3, "max_replicas": 2}}, "elastic_policy.min_replicas: 3"),
-        ({"elastic_policy": {"rdzv_backend": "zeus"}}, "allowed: c10d, etcd, etcd-v2"),
-        (
-            {"elastic_policy": {"rdzv_port": 70000}},
+            {"rdzv_port": 70000},
+            {},
             "elastic_policy.rdzv_port: 70000 is not allowed; allowed: a whole number, at least 1, at most 65535",
         ),
-        (
-            {"elastic_policy": {"min_replicas": 2}, "workers": 1},
-            "workers: 1 is not allowed; allowed: between elastic_policy's",
-        ),
-        (
-            {"elastic_policy": {"max_replicas": 2}, "workers": 3},
-            "workers: 3 is not allowed; allowed: between elastic_policy's",
-        ),
-        (
-            {"elastic_policy": {}, "master": {"cpu": 1}},
-            "master: 'set' is not allowed; leave it out: all pods of an elastic job",
-        ),
+        ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: between elastic_policy's"),
+        ({"max_replicas": 2}, {"workers": 3}, "workers: 3 is not allowed; allowed: between elastic_policy's"),
+        ({}, {"master": {"cpu": 1}}, "master: 'set' is not allowed; leave it out: all pods of an elastic job"),
     ],
 )
-def test_an_elastic_job_that_could_never_begin_is_refused(values: dict[str, Any], told: str) -> None:
+def test_an_elastic_job_that_could_never_begin_is_refused(
+    policy: dict[str, Any], more: dict[str, Any], told: str
+) -> None:
     """Wrong settings, and numbers of pods with which the ranks would wait for each other for ever."""
-    assert told in refusal(**values)
+    assert told in refusal(elastic_policy=policy, **more)

@@ -21,7 +21,6 @@ def test_a_status_survives_its_way_through_json() -> None:
 
 
 def test_an_instant_is_read_as_the_api_server_writes_it() -> None:
-    """With a Z, and None where there is none."""
     assert parse_instant("2026-11-20T10:00:00Z") == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
     assert parse_instant(None) is None
     assert parse_instant("") is None

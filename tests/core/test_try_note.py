@@ -35,7 +35,6 @@ def conclusion(outcome: Outcome, **more: Any) -> JobOutcome:
 
 
 def test_a_note_comes_back_as_it_was() -> None:
-    """The attempt, the job, and how it ended."""
     note = AttemptResult.of(
         SUBMISSION, conclusion(Outcome.FAILED, diagnosis=Diagnosis.of(Cause.CONFIG, "no such secret"))
     )

@@ -19,7 +19,7 @@ from ptjob_provider.core.identity import (
     Owner,
 )
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.outputs.contract import OutputReport, read_report
+from ptjob_provider.core.outputs.contract import OutputReport
 from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
@@ -89,7 +89,6 @@ def test_what_a_newer_version_has_written_is_read_as_far_as_it_is_known(kind: An
 
 
 def test_a_cause_that_is_not_known_here_is_an_unknown_one() -> None:
-    """Its words and whether a retry helps are kept."""
     found = Diagnosis.from_dict({**DIAGNOSIS, **LISTS, "cause": "eaten_by_a_cosmic_ray"})
 
     assert (found.cause, found.summary, found.resolution, found.retryable) == (Cause.UNKNOWN, "it", "more", False)
@@ -118,10 +117,3 @@ async def test_a_job_that_a_newer_version_has_made_is_read_and_adopted() -> None
     assert (noted := Diagnosis.stored_in(found)) is not None
     assert noted.cause is Cause.OUT_OF_MEMORY
     assert peak_usage.stored_in(found) == {"digits-master-0": peak_usage.PeakUsage(samples=3)}
-
-
-def test_a_report_of_a_newer_version_is_read() -> None:
-    """What it has found of a third output is nothing here."""
-    report = read_report(json.dumps({"model": {"exists": True, "of_a_newer_version": 1}, "another": {"exists": True}}))
-
-    assert report == OutputReport.from_dict({"model": {"exists": True}})

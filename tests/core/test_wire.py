@@ -64,12 +64,10 @@ def test_instants_of_a_model_are_rfc_3339(instant: date, text: str) -> None:
 
 @each_row("value", ["text", 5, None, timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), {1, 2}])
 def test_what_is_no_model_stays(value: object) -> None:
-    """Fields read it in their own way."""
     assert to_wire(value) == value
 
 
 def test_nothing_is_shared_with_what_was_given() -> None:
-    """Lists and maps are copies, of the same types."""
     given: dict[str, Any] = {"list": [1], "tuple": (1,)}
 
     found = to_wire(given)
@@ -79,6 +77,5 @@ def test_nothing_is_shared_with_what_was_given() -> None:
 
 
 def test_a_class_is_no_model() -> None:
-    """Only its objects are."""
     assert is_model(FakeModel())
     assert not is_model(FakeModel)
