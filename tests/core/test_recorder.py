@@ -35,12 +35,6 @@ class TestTerminations:
 
         assert [one.restart_count for one in new] == [1]
 
-    def test_the_end_before_a_running_container_is_the_run_before(self) -> None:
-        """The kubelet shows the previous run in lastState; its number is one lower than the present one's."""
-        record = look(PodHistory(), pod(container(RUNNING, 2, **ended())))
-
-        assert [one.run for one in record.terminations] == [1]
-
     def test_the_end_before_a_back_off_is_the_present_run(self) -> None:
         """While a container waits for its next start, its restart count is still that of the run that ended."""
         record = look(PodHistory(), pod(container(BACK_OFF, 2, **ended())))

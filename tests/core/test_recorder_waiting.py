@@ -74,16 +74,6 @@ class TestWaiting:
 
         assert [one.since for one in record.waiting] == [after(60)]
 
-    def test_the_reason_of_a_failed_pull_stays_while_the_kubelet_backs_off(self) -> None:
-        """ErrImagePull and ImagePullBackOff alternate; the one that says why is kept."""
-        pull = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
-        back_off = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-        record = look(PodHistory(), pod(container(pull), phase="Pending"))
-
-        record = look(record, pod(container(back_off), phase="Pending"), at=60)
-
-        assert [one.message for one in record.waiting] == ["denied"]
-
     def test_a_pull_in_progress_outlives_its_event(self) -> None:
         """Events expire after an hour; a slow pull is still a pull."""
         creating = pod(container(CREATING), phase="Pending")
@@ -148,19 +138,6 @@ class TestWaiting:
 
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
         assert record.placed == ()
-
-    def test_unschedulable_texts_are_told_without_the_preemption(self) -> None:
-        """What the scheduler says of preemption changes often and helps nobody."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        text = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No victims."
-        pods = [
-            {"metadata": {"name": f"digits-worker-{n}"}, "status": {"conditions": [{**condition, "message": text}]}}
-            for n in range(2)
-        ]
-
-        record = look(PodHistory(), *pods)
-
-        assert {wait.message for wait in record.waiting} == {"0/3 nodes are available: 3 Insufficient cpu."}
 
     def test_a_refused_pod_waits_until_it_is_there(self) -> None:
         """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""
@@ -236,26 +213,6 @@ class TestWaiting:
 
         assert [one.kind for one in record.waiting] == [kind]
         assert (record.queued_since is not None) is is_queued
-
-    def test_an_init_container_that_failed_and_is_started_again_is_a_crash_loop(self) -> None:
-        """Between its end and the back-off the kubelet only says that the pod initializes."""
-        failed = pod(container(CREATING), phase="Pending")
-        failed["status"]["initContainerStatuses"] = [container(ended(4), 1, name="fetch")]
-
-        record = look(PodHistory(), failed)
-
-        assert [(one.kind, one.container) for one in record.waiting] == [(WaitKind.CRASH_LOOP, "fetch")]
-
-    def test_pods_wait_in_the_order_of_their_names(self) -> None:
-        """Events come in any order, and the line in the log must not change with it."""
-        first, second = (
-            event("FailedCreatePod", f'pods "{name}" is forbidden: no', name="digits", seconds=at)
-            for name, at in (("digits-worker-1", 1), ("digits-worker-0", 2))
-        )
-
-        record = look(PodHistory(), events=[first, second], replicas=2)
-
-        assert [one.replica for one in record.waiting] == ["digits-worker-0", "digits-worker-1"]
 
     def test_a_crashed_container_that_is_about_to_start_waits_for_nothing(self) -> None:
         """Between its end and the back-off a failed container is just ended."""
