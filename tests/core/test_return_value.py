@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pods import BACK_OFF, container, ended, look, pod
+from pods import container, ended, look, pod
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.history.codec import from_text, to_text
-from rows import each_row
 
 RETURNED = '{"ptjob_return_value":{"loss":0.5}}'
 
@@ -33,11 +32,3 @@ def test_the_log_of_a_pod_that_failed_after_rank_0_returned_is_read() -> None:
     record = look(PodHistory(), pod(container(ended(1, message=RETURNED)), phase="Failed"))
 
     assert [end.message for end in record.silent_ends()] == [""]
-
-
-@each_row("message", ["", "Traceback (most recent call last):", '{"loss": 1}'])
-def test_the_end_of_a_log_is_a_message(message: str) -> None:
-    """Of a run that waits for its next start, too."""
-    record = look(PodHistory(), pod(container(BACK_OFF, 1, **ended(1, message=message))))
-
-    assert (record.returned, record.terminations[0].message) == ("", message)

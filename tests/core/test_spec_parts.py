@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import ElasticPolicy, EnvVar, Resources, RoleFields, TrainingJob, VolumeMount
+from ptjob_provider.core.spec import EnvVar, Resources, RoleFields, TrainingJob, VolumeMount
 from rows import each_row
 
 KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
@@ -291,31 +291,6 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
     described = job(**values)
 
     assert (described.pods, described.roles) == (pods, roles)
-
-
-def test_an_elastic_policy_is_read_in_the_crds_words() -> None:
-    """All settings are read; the short name of the connection's settings is a map of texts."""
-    policy = job(
-        elastic_policy={
-            "max_restarts": "3",
-            "rdzv_backend": "c10d",
-            "rdzv_host": "store",
-            "rdzv_port": 2379,
-            "rdzv_id": "run",
-            "rdzv_conf": {"timeout": 900},
-            "standalone": "false",
-        }
-    ).elastic_policy
-
-    assert policy == ElasticPolicy(
-        max_restarts=3,
-        rdzv_backend="c10d",
-        rdzv_host="store",
-        rdzv_port=2379,
-        rdzv_id="run",
-        rdzv_conf={"timeout": "900"},
-        standalone=False,
-    )
 
 
 @each_row(
