@@ -126,12 +126,6 @@ class TestWaiting:
 
         assert record.waiting == ()
 
-    def test_a_pod_that_leaves_before_it_ran_waits_for_its_end(self) -> None:
-        """On a node that does not answer it stays for ever, and nothing else would say why the job stands still."""
-        record = look(PodHistory(), pod(phase="Pending", deletionTimestamp=stamp(0)))
-
-        assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.STARTING, "Terminating")]
-
     def test_a_pod_without_any_status_is_queued(self) -> None:
         """The scheduler has not looked at it yet."""
         record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}})
@@ -213,13 +207,6 @@ class TestWaiting:
 
         assert [one.kind for one in record.waiting] == [kind]
         assert (record.queued_since is not None) is is_queued
-
-    def test_a_crashed_container_that_is_about_to_start_waits_for_nothing(self) -> None:
-        """Between its end and the back-off a failed container is just ended."""
-        record = look(PodHistory(), pod(container(ended(1))))
-
-        assert record.waiting == ()
-        assert record.finished == (POD,)
 
     def test_a_native_sidecar_does_not_linger(self) -> None:
         """The kubelet ends native sidecars itself when the training has finished."""
