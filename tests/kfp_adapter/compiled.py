@@ -1,4 +1,4 @@
-"""Pipelines as a cluster gets them: compiled, and what arrives in a step's function of what was compiled."""
+"""Compile pipelines, and parse the inputs that a step receives from a compiled pipeline."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "pytorchjob", "pipeline
 
 
 def compile_pipeline(define: Callable[..., Any], folder: Path) -> dict[str, Any]:
-    """Compile a pipeline and return its specification; the platform's part is below `platforms`."""
+    """Compile a pipeline and return its specification, with the platform-specific part under `platforms`."""
     file = folder / "pipeline.yaml"
     compiler.Compiler().compile(dsl.pipeline(name="test")(define), str(file))
     return load_pipeline(file)
 
 
 def load_pipeline(file: Path) -> dict[str, Any]:
-    """Return the specification in a compiled file, the same way."""
+    """Return the specification in a compiled file, in the same form as `compile_pipeline`."""
     first, *more = yaml.safe_load_all(file.read_text())
     return {**first, "platforms": more[0]["platforms"] if more else {}}
 
 
 def inputs(pipeline: Mapping[str, Any], task: str = "pytorchjob") -> dict[str, Any]:
-    """Return a task's inputs as it gets them: numbers are floats, and constants are what they are."""
+    """Return the constant inputs of a task as the step receives them: every number is a float."""
     given = pipeline["root"]["dag"]["tasks"][task]["inputs"]["parameters"]
     constants = {name: each["runtimeValue"]["constant"] for name, each in given.items() if "runtimeValue" in each}
     arrived: dict[str, Any] = json.loads(json.dumps(constants), parse_int=float)
@@ -46,12 +46,12 @@ def inputs(pipeline: Mapping[str, Any], task: str = "pytorchjob") -> dict[str, A
 
 
 def request(pipeline: Mapping[str, Any], **more: Any) -> Request:
-    """Return what the step of a compiled pipeline is asked for."""
+    """Return the request that the step of a compiled pipeline parses."""
     return Request.parse({**inputs(pipeline), **IDS, **more})
 
 
 def arrived(driven: Driven) -> dict[str, Any]:
-    """Return a step's inputs as driver and launcher hand them over, and kfp's runtime to the component's function."""
+    """Return the inputs as the component's function receives them from the driver, the launcher and kfp's runtime."""
     _, text = compiled(["python", "{{$}}"], driven.executor_input())
     given: dict[str, Any] = json.loads(text)["inputs"]["parameterValues"]
     words = {"nodeSelector": "node_selector", "volumeMounts": "volume_mounts"}
@@ -60,7 +60,7 @@ def arrived(driven: Driven) -> dict[str, Any]:
 
 
 def rank0(asked: Request, installation: TrainingJob | None = None) -> dict[str, Any]:
-    """Return rank 0's pod of the job that a step makes."""
+    """Return the pod spec of rank 0 of the job that a step submits."""
     template = Installation(template=asked.template(installation))
     manifest = PYTORCHJOB.render(asked.job, owner=OWNER, attempt=1, installation=template).manifest
     found: dict[str, Any] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""A step as its component calls it: inputs and artifacts by name, in an environment where jobs run on this machine."""
+"""Fixtures that run steps and pipelines with the local back-end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LocalStep:
     """Steps of one pipeline on this machine.
 
     Attributes:
-        folder: holds jobs, claims and artifacts.
-        artifacts: what the last step was given to write.
+        folder: Directory for jobs, claims and artifacts.
+        artifacts: The output artifacts of the last step.
     """
 
     folder: Path
@@ -51,15 +51,14 @@ class LocalStep:
 
     @property
     def backend(self) -> LocalBackend:
-        """Where the jobs are."""
+        """The local back-end that keeps the jobs."""
         return LocalBackend(LocalConfig(root=self.folder / "jobs"))
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs."""
         return list(asyncio.run(self.backend.list(PYTORCHJOB.KIND, "default", {})))
 
     def given(self, program: str, **inputs: Any) -> dict[str, Any]:
-        """Return what the component is given to run a Python program as a job of one pod."""
+        """Return the component's arguments for a job of one pod that runs a Python program."""
         fields = {"name": "digits", "image": "none", "command": ["python", "-c", program], "workers": "1"}
         self.artifacts = {
             name: kind(name=name, uri=str(self.folder / "artifacts" / name))
@@ -77,23 +76,22 @@ class LocalStep:
         return step.run(self.given(program, **inputs), {**self.environ, **(environ or {})})
 
     def run_pipeline(self, define: Callable[..., Any]) -> None:
-        """Run a whole pipeline to its end, by kfp's own runner."""
+        """Run a whole pipeline to its end with kfp.local."""
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(self.folder / "artifacts"))
         dsl.pipeline(name="local")(define)()
 
 
 @pytest.fixture
 def local_step(tmp_path: Path) -> LocalStep:
-    """Return a pipeline that has not run a step yet."""
     return LocalStep(tmp_path)
 
 
 @pytest.fixture
 def local_pipelines(local_step: LocalStep, monkeypatch: pytest.MonkeyPatch) -> LocalStep:
-    """Have jobs be processes, and kfp's runner not take the folder `docker` for Docker's client.
+    """Run jobs as processes, and hide the folder `docker` from kfp's runner, which would import it as Docker's client.
 
-    The runner indents what loops print by another `print` in its place, and does not put it back where their threads
-    overlap (kfp.local.logging_utils, 2.17.0).
+    The runner replaces `print` to indent the output of loops, and does not restore it when their threads overlap
+    (kfp.local.logging_utils, 2.17.0).
     """
     monkeypatch.setattr(builtins, "print", builtins.print)
     monkeypatch.setenv("PTJOB_BACKEND", "local")

@@ -1,17 +1,17 @@
-"""Stands in for Kubeflow's driver: a task of a compiled pipeline → what its launcher is given, and what its pod has.
+"""Stand-in for Kubeflow's driver: computes a task's executor input and pod settings from a compiled pipeline.
 
-What it does was read in the source of Kubeflow Pipelines 2.17, `backend/src/v2/driver`:
+It follows the source of Kubeflow Pipelines 2.17, `backend/src/v2/driver`:
 
     inputs                    `resolveInputs`, `resolveInputParameter` (resolve.go)
-    places of the outputs     `provisionOutputs` (driver.go)
+    output locations          `provisionOutputs` (driver.go)
     settings of the task      `getTaskConfigOptions`, `initPodSpecPatch` (driver.go), `extendPodSpecPatch`,
                               `makeVolumeMountPatch` (k8s.go)
-    those as an input         `Container` (container.go)
-    what the cache compares   `getFingerPrint` (cache.go)
+    settings as an input      `Container` (container.go)
+    cache key                 `getFingerPrint` (cache.go)
 
-Tasks are those of the outermost graph. Left out: JSON forms of settings, config maps, optional secrets and those as
-files, ephemeral and empty volumes, sub-paths, affinity that is preferred or for fields, image pull secrets, proxies,
-workspaces, model cars, the artifact `executor-logs`.
+Supports tasks of the root graph only. Not supported: JSON forms of settings, config maps, optional secrets and secrets
+as files, ephemeral and empty volumes, sub-paths, preferred affinity and affinity for fields, image pull secrets,
+proxies, workspaces, model cars, the artifact `executor-logs`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,13 @@ class Driven:
     """A task of a run.
 
     Attributes:
-        pipeline: as `compiled.compile_pipeline` returns it.
-        task: its name.
-        run: the run's id.
-        graph: the id of the graph around it.
-        parameters: the run's, as far as they differ from their defaults.
-        upstream: what other tasks have published, by their names: `parameters`, and `artifacts` with `uri` and
-            `metadata`.
-        place: of its outputs in the store; the driver draws one each time.
+        pipeline: Specification as returned by `compiled.compile_pipeline`.
+        task: Name of the task.
+        run: ID of the run.
+        graph: ID of the parent graph.
+        parameters: Parameters of the run that differ from their defaults.
+        upstream: Outputs of other tasks by task name: `parameters`, and `artifacts` with `uri` and `metadata`.
+        place: Directory of the outputs in the store; the driver generates a new one each time.
     """
 
     pipeline: Mapping[str, Any]
@@ -66,18 +65,18 @@ class Driven:
 
     @property
     def component(self) -> Mapping[str, Any]:
-        """The specification of its component."""
+        """The specification of the task's component."""
         found: Mapping[str, Any] = self.pipeline["components"][self._spec["componentRef"]["name"]]
         return found
 
     @property
     def container(self) -> Mapping[str, Any]:
-        """Its image, command and arguments, variables and resources."""
+        """The image, command, arguments, variables and resources of the task."""
         found: Mapping[str, Any] = self.pipeline["deploymentSpec"]["executors"][self.component["executorLabel"]]
         return dict(found["container"])
 
     def executor_input(self) -> dict[str, Any]:
-        """Return what the launcher is given."""
+        """Return the input that the driver passes to the launcher."""
         asked = self._spec.get("inputs", {})
         parameters = {name: self._value(spec) for name, spec in asked.get("parameters", {}).items()}
         values = {name: value for name, value in parameters.items() if value is not None}
@@ -88,7 +87,7 @@ class Driven:
         return {"inputs": {"parameterValues": values, "artifacts": artifacts}, "outputs": self._outputs()}
 
     def fingerprint(self) -> str | None:
-        """Return what the cache finds the outputs of another run by; None if the task does not want that."""
+        """Return the cache key of the task, or None if caching is off."""
         if not self._spec.get("cachingOptions", {}).get("enableCache"):
             return None
         asked = self.executor_input()
@@ -100,12 +99,12 @@ class Driven:
         return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
     def task_config(self) -> dict[str, Any]:
-        """Return the settings that the component takes for the pods that it makes; what was not set is null."""
+        """Return the settings that the component passes through to the pods that it creates; unset ones are null."""
         passed = {each["field"] for each in self.component.get("taskConfigPassthroughs", ())}
         return {name: part if each in passed else None for each, name, part in self._settings()}
 
     def on_pod(self) -> dict[str, Any]:
-        """Return the settings of its own pod, by the same names; `securityContext` is its container's."""
+        """Return the settings of the task's own pod, by the same names; `securityContext` is the container's."""
         passthroughs = self.component.get("taskConfigPassthroughs", ())
         applied = dict.fromkeys(FIELDS, True)
         applied |= {each["field"]: each.get("applyToTask", False) for each in passthroughs}
@@ -148,7 +147,7 @@ class Driven:
         return {"nodeAffinity": required} if terms else None
 
     def _volumes(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return mounts and volumes: a volume for each mount, named for its claim even if another one is, too."""
+        """Return mounts and volumes: one volume per mount, named after its claim, even if a claim is mounted twice."""
         mounts, volumes = [], []
         for each in self._platform.get("pvcMount", ()):
             claim = self._value(each["pvcNameParameter"])
@@ -207,7 +206,7 @@ class Driven:
 
     @property
     def _ids(self) -> dict[str, str]:
-        """What placeholders of the run become, where one is a whole input."""
+        """Placeholders of the run that the driver replaces when one is a whole input."""
         return {
             "{{$.pipeline_job_uuid}}": self.run,
             "{{$.pipeline_task_name}}": self.task,
@@ -216,7 +215,7 @@ class Driven:
 
 
 def merged(lower: Iterable[Mapping[str, Any]], upper: Iterable[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Return both lists as Argo lays the driver's patch over its pod: of two items with one key there is one."""
+    """Merge two lists as Argo merges the driver's patch into the pod: items with the same key become one."""
     found: dict[str, dict[str, Any]] = {}
     for item in (*lower, *upper):
         found[item[key]] = found.get(item[key], {}) | dict(item)
@@ -224,7 +223,7 @@ def merged(lower: Iterable[Mapping[str, Any]], upper: Iterable[Mapping[str, Any]
 
 
 def _whole(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message with its 64-bit numbers as numbers: in a compiled pipeline they are texts."""
+    """Return a message with its 64-bit integers as numbers: a compiled pipeline has them as strings."""
     return {
         name: int(part) if name in {"runAsUser", "runAsGroup", "tolerationSeconds"} else part
         for name, part in message.items()

@@ -1,4 +1,4 @@
-"""A component that writes a folder of code, and a function that needs it. kfp reads annotations as objects."""
+"""A component that writes a directory of code, and a function that imports it. kfp reads annotations as objects."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ def write_code(code: dsl.Output[dsl.Artifact]):  # noqa: ANN201 - kfp reads it
 
 
 def sized() -> int:
-    from parts import net  # noqa: PLC0415 - it is in the pods of the job alone
+    from parts import net  # noqa: PLC0415 - only the job's pods have it
 
     return int(net.SIZE)
 
 
 def write_folder(folder: Path) -> None:
-    """Write the folder that an importer takes; its size is 4."""
+    """Write the directory that an importer loads, with a size of 4."""
     (folder / "parts").mkdir(parents=True)
     (folder / "parts" / "net.py").write_text("SIZE = 4\n")

@@ -1,4 +1,4 @@
-"""What others rely on of a compiled component or pipeline, short enough to be read: see `golden/outlines.yaml`."""
+"""Short outlines of compiled components and pipelines: the parts that users rely on. See `golden/outlines.yaml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIVEN_TO_ALL = {"pipeline_run_id", "pipeline_task_id", "pipeline_task_name"}
 
 
 def outline(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs, outputs, tasks with what they are given, and containers; of a step of ours only the image."""
+    """Return the inputs, outputs, tasks and containers of a specification; for our own step only the image."""
     executors = spec["deploymentSpec"]["executors"]
     platform = spec["platforms"].get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
     found = {
@@ -25,7 +25,7 @@ def outline(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(component: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names by type and default, those with none and which are required under the type alone."""
+    """Return the names of the inputs, grouped by type and default; required inputs are grouped by type alone."""
     groups: dict[str, list[str]] = {}
     for name, each in component.get("inputDefinitions", {}).get("parameters", {}).items():
         default = (
@@ -44,7 +44,7 @@ def _outputs(component: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tasks(spec: Mapping[str, Any], component: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each task with what it is given; below a condition or a loop with that one's name before its own."""
+    """Yield each task with its inputs; the name of a task in a condition or loop has its parent's name as a prefix."""
     for name, task in component.get("dag", {}).get("tasks", {}).items():
         settings = {
             key: task[key]
@@ -63,7 +63,7 @@ def _tasks(spec: Mapping[str, Any], component: Mapping[str, Any], path: str) -> 
 
 
 def _source(given: Mapping[str, Any]) -> Any:
-    """Return a constant as it is, and the place where another value comes from."""
+    """Return a constant as it is, or the source of a value that is not constant."""
     if "runtimeValue" in given:
         return given["runtimeValue"]["constant"]
     if where := given.get("taskOutputParameter") or given.get("taskOutputArtifact"):
@@ -72,7 +72,7 @@ def _source(given: Mapping[str, Any]) -> Any:
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave the component's program out of its command, and kfp's own way of starting it."""
+    """Return a container without the command, which has the component's program and kfp's start-up code."""
     program = container["command"][-1]
     is_ours = "from ptjob_provider.kfp.step import run" in program and "return run(given)" in program
     kept = {key: container[key] for key in ("image", "args", "env", "resources") if key in container}

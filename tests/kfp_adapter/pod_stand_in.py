@@ -1,4 +1,4 @@
-"""A step's pod that is in no cluster, and says so in its name."""
+"""Stand-in for a step's pod, without a cluster."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ RUN: Reference = {
 
 @dataclass(frozen=True, kw_only=True)
 class PodStandIn(OwnPod):
-    """Knows what a real one asks its cluster.
+    """Returns preset answers instead of making requests.
 
     Attributes:
-        run: what controls it.
-        refuses: what it is answered instead.
-        noted: on all pods of the test, by whose it is.
-        number: which try Argo says that it is.
+        run: The controller of the pod.
+        refuses: Error that is raised instead of an answer.
+        noted: Notes on all pods of the test, by author.
+        number: Try number that Argo wrote on the pod.
     """
 
     run: Reference | None = None
@@ -39,30 +39,26 @@ class PodStandIn(OwnPod):
     number: int | None = None
 
     async def try_number(self) -> int | None:
-        """Return what the test says."""
         return self.number
 
     async def controller(self) -> Reference | None:
-        """Return what the test says."""
         if self.refuses:
             raise self.refuses
         return self.run
 
     async def note(self, whose: str, text: str) -> None:
-        """Keep it."""
         if self.refuses:
             raise self.refuses
         self.noted.setdefault(whose, []).append(text)
 
     async def notes(self, whose: str) -> list[str]:
-        """Return what was kept."""
         return self.noted.get(whose, [])
 
     async def replicas(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return none: nothing runs of jobs that are gone."""
+        """Return no pods: nothing of deleted jobs still runs."""
         return []
 
 
 def pod(uid: str, **more: Any) -> PodStandIn:
-    """Return the pod with this uid; pods of one step have one name."""
+    """Return the pod with this uid; all pods of a step have the same name."""
     return PodStandIn(config=ClusterConfig(), namespace="team", name="run-step", uid=uid, **more)

@@ -1,4 +1,4 @@
-"""What a step hands on of a job's result, and what a person reads of it."""
+"""Tests of the artifacts and the report that a step writes from a job's result."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def result(**changes: Any) -> dict[str, Any]:
 
 
 def artifacts(folder: Path) -> Artifacts:
-    """Return artifacts as kfp makes them for a step."""
+    """Return artifacts as kfp creates them for a step."""
     kinds = {"model": dsl.Model, "metrics": dsl.Metrics, "curves": dsl.HTML, "report": dsl.Markdown}
     return Artifacts(**{name: kind(name=name, uri=str(folder / "artifacts" / name)) for name, kind in kinds.items()})
 
 
 def write(folder: Path, made: Artifacts, word: str = "reference", **changes: Any) -> StepOutputs:
-    """Write them; claims are directories of the folder."""
+    """Write the artifacts of a result; claims are directories of the folder."""
     local = LocalConfig(root=folder)
     return made.write(result(**changes), model_artifact=ModelArtifact.parse(word), local=local)
 
 
 def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
-    """Scalars for programs as numbers, curves for people, and one value with everything that JSON can hand on."""
+    """Scalars go to the metrics and curves to the HTML page; the result leaves out what JSON cannot carry."""
     made = artifacts(tmp_path)
 
     outputs = write(tmp_path, made)
@@ -69,7 +69,7 @@ def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_failed_in_a_job_that_succeeded_is_handed_on(tmp_path: Path) -> None:
-    """A person reads it in the report; what is not known of it is left out, as kfp hands no null on."""
+    """The report shows it; unknown values are left out because kfp accepts no null."""
     made = artifacts(tmp_path)
     failed = {"replica": "digits-1-worker-0", "rank": None, "exit_code": 1, "cause": "exit_code", "message": "went"}
 
@@ -80,7 +80,7 @@ def test_a_replica_that_failed_in_a_job_that_succeeded_is_handed_on(tmp_path: Pa
 
 
 def test_a_model_by_reference_is_its_address_in_the_artifact_store(tmp_path: Path) -> None:
-    """The artifact stays where Kubeflow wants it: its launcher starts no step with an input that is elsewhere."""
+    """The artifact keeps its URI in the artifact store: the launcher starts no step whose input is outside it."""
     made = artifacts(tmp_path)
     given = made.model.uri
 
@@ -95,7 +95,7 @@ def test_a_model_by_reference_is_its_address_in_the_artifact_store(tmp_path: Pat
 
 
 def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Path) -> None:
-    """By the artifact alone: in the claim, or in the artifact store; an address is found in the claim."""
+    """The artifact is enough to find the model, in the claim or in the artifact store."""
     source = tmp_path / "jobs" / "claims" / "default" / "models" / MODEL["path"]
     source.parent.mkdir(parents=True)
     source.write_text("weights")
@@ -111,7 +111,7 @@ def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Pat
 
 
 def test_what_was_not_declared_is_empty(tmp_path: Path) -> None:
-    """A pipeline that compares texts finds texts."""
+    """Pipelines that compare strings get empty strings."""
     made = artifacts(tmp_path)
 
     outputs = write(tmp_path, made, model=None, tfevents=None)
@@ -123,7 +123,6 @@ def test_what_was_not_declared_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
-    """A bar in an address ends no cell."""
     rows = [line for line in report(result()).splitlines() if line]
 
     assert {line.replace("\\|", "").count("|") for line in rows} == {3}
@@ -143,14 +142,13 @@ def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
     ],
 )
 def test_a_tag_is_text_in_a_report(tag: str, cell: str) -> None:
-    """A training chooses it: it is no HTML, no link, no picture and no row of its own."""
+    """The training chooses the tag, so HTML, links, images and table syntax in it are escaped."""
     lines = report(result(tfevents={**TFEVENTS, "scalars": {tag: 1.0}})).splitlines()
 
     assert f"| {cell} | 1 |" in lines
 
 
 def test_a_directory_is_copied(tmp_path: Path) -> None:
-    """As the training has written it."""
     source = tmp_path / "claims" / "default" / "models" / MODEL["path"]
     source.mkdir(parents=True)
     (source / "part").write_text("weights")
@@ -162,7 +160,7 @@ def test_a_directory_is_copied(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Path) -> None:
-    """The job has succeeded: a retry verifies and copies, and does not train."""
+    """The job has succeeded: a retry verifies and copies its outputs, and does not train again."""
     (tmp_path / "claims" / "default" / "models").mkdir(parents=True)
 
     with pytest.raises(OutputsNotVerified, match="could not be copied") as raised:

@@ -1,4 +1,4 @@
-"""What a pipeline's author writes, and what is compiled of it. kfp reads annotations as objects, not as texts."""
+"""Tests of the compiled component. kfp reads annotations as objects, not as strings."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ TASK = "pytorchjob"
 
 
 def compiled(tmp_path: Path, **given: Any) -> dict[str, Any]:
-    """Compile a pipeline of one step."""
+    """Compile a pipeline with one step."""
 
     def pipeline() -> None:
         pytorchjob_op(**given)
@@ -28,14 +28,13 @@ def compiled(tmp_path: Path, **given: Any) -> dict[str, Any]:
 
 @each_row("field", FIELDS)
 def test_the_component_makes_the_same_job_as_the_operator(field: str, tmp_path: Path) -> None:
-    """Whatever happens to numbers on the way: see `tests/same_fields.py`."""
     pipeline = compiled(tmp_path, **arguments(field))
 
     assert rendered(request(pipeline).job) == expected(field)
 
 
 def test_a_tensorboard_is_a_switch_or_a_map(tmp_path: Path) -> None:
-    """As for the operator; false is none."""
+    """As for the operator; False means no TensorBoard."""
     base = {"image": "digits", "tfevents": "pvc://logs/run"}
     asked = [
         request(compiled(tmp_path, **base, tensorboard=given)).job.tensorboard
@@ -46,7 +45,7 @@ def test_a_tensorboard_is_a_switch_or_a_map(tmp_path: Path) -> None:
 
 
 def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:
-    """Checked when it is compiled, with what a run's id may look like: it may begin with a digit, and no name does."""
+    """The name is validated at compile time with an example run ID, which may start with a digit; a name must not."""
     run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
     pipeline = compiled(tmp_path, name=f"digits-{run}", image="digits")
 
@@ -64,7 +63,7 @@ def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_placeholder_that_nobody_replaces_is_refused(tmp_path: Path, given: dict[str, Any], said: str) -> None:
-    """A cluster's driver replaces whole inputs only, and the step knows three; one machine hides that."""
+    """On a cluster the driver replaces whole inputs only, and the step replaces three placeholders."""
     with pytest.raises(InvalidSpec, match=said):
         compiled(tmp_path, image="digits", **given)
 
@@ -72,7 +71,7 @@ def test_a_placeholder_that_nobody_replaces_is_refused(tmp_path: Path, given: di
 
 
 def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> None:
-    """Each that stands inside something is an input of its own, and a mark with its type is in its place."""
+    """Each value inside another one becomes an input of its own, and is replaced by a marker with its type."""
 
     def pipeline(epochs: int = 3, lr: float = 0.1, name: str = "digits", more: list = ["a"]) -> None:  # noqa: B006
         pytorchjob_op(name=name, image="digits", workers=epochs, cpu=lr, args=["--epochs", epochs, f"--lr={lr}"])
@@ -91,7 +90,7 @@ def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> N
 
 @each_row("as_text", [True, False])
 def test_an_artifact_inside_a_value_is_refused(tmp_path: Path, *, as_text: bool) -> None:
-    """A step hands on what its program is to know of a model as texts."""
+    """A step passes strings such as `model_uri` to the next program."""
 
     def pipeline() -> None:
         model = pytorchjob_op(image="digits").outputs["trained_model"]
@@ -102,7 +101,7 @@ def test_an_artifact_inside_a_value_is_refused(tmp_path: Path, *, as_text: bool)
 
 
 def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> None:
-    """A cached training would be none; a mirror's image is one argument, or a pipeline's parameter."""
+    """A mirror's image can be an argument or a pipeline parameter."""
 
     def pipeline(image: str = "mirror/step:2") -> None:
         pytorchjob_op(image="digits")
@@ -118,7 +117,7 @@ def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> Non
 
 
 def test_no_run_finds_a_training_in_the_cache(tmp_path: Path) -> None:
-    """Whatever is asked for: its run's id, which names its job, is among what the cache compares."""
+    """Even with caching enabled: the run's ID, which the job's name depends on, is part of the cache key."""
 
     def pipeline() -> None:
         pytorchjob_op(image="digits").set_caching_options(enable_caching=True)
@@ -131,7 +130,7 @@ def test_no_run_finds_a_training_in_the_cache(tmp_path: Path) -> None:
 
 
 def test_tasks_with_one_display_name_are_two(tmp_path: Path) -> None:
-    """A job is told from others by its task's own name, which no other task of the graph has."""
+    """The job's identity uses the task's own name, which is unique in its graph."""
 
     def pipeline() -> None:
         for _ in range(2):
@@ -143,7 +142,7 @@ def test_tasks_with_one_display_name_are_two(tmp_path: Path) -> None:
 
 
 def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_path: Path) -> None:
-    """Kubeflow Pipelines replaces a value that is a whole image, and would look for `step:{{…}}` otherwise."""
+    """Kubeflow Pipelines replaces a placeholder only if it is the whole image; the image would be `step:{{…}}`."""
 
     def pipeline(tag: str = "2") -> None:
         pytorchjob_op(image="digits", step_image=f"mirror/step:{tag}")
@@ -170,13 +169,12 @@ def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_pat
 def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
     given: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    """Nobody has to start a run to read it."""
     with pytest.raises(InvalidSpec, match=said):
         compiled(tmp_path, **given)
 
 
 def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its name and key are, also where this machine knows the value."""
+    """The pipeline has only the Secret's name and key, even if the value is known on this machine."""
     monkeypatch.setenv("PTJOB_BACKEND", "local")
     monkeypatch.setenv("PTJOB_LOCAL_SECRETS", '{"hub": {"token": "canary-9f3b"}}')
 
@@ -195,7 +193,7 @@ def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypat
     ],
 )
 def test_credentials_for_code_are_not_compiled(given: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """A Secret that the job would own comes too late: the pipeline and its runs would show them."""
+    """A Secret owned by the job would not help: the compiled pipeline and its runs would show the credentials."""
     with pytest.raises(InvalidSpec, match=said) as error:
         compiled(tmp_path, image="digits", code="https://git.example/mnist.git", **given)
 
@@ -203,7 +201,7 @@ def test_credentials_for_code_are_not_compiled(given: dict[str, Any], said: str,
 
 
 def test_code_is_an_address_or_a_map_and_may_be_a_pipelines_value(tmp_path: Path) -> None:
-    """The component's input is a map; a reference to a Secret passes."""
+    """The component's input is always a map; references to Secrets are allowed."""
     env = {"GIT_SYNC_PASSWORD": {"secret": "hub", "key": "token"}, "GIT_SYNC_BRANCH": "dev"}
 
     def pipeline(url: str = "https://git.example/mnist.git", branch: str = "dev") -> None:
@@ -217,7 +215,6 @@ def test_code_is_an_address_or_a_map_and_may_be_a_pipelines_value(tmp_path: Path
 
 
 def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
-    """The step's pod does not have the file."""
     file = tmp_path / "job.yaml"
     file.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: {}, runPolicy: null}\n")
 
@@ -236,7 +233,6 @@ def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path
     ],
 )
 def test_a_step_that_copies_the_model_mounts_its_claim(given: dict[str, Any], tmp_path: Path) -> None:
-    """Whichever way the author has said where the model is written."""
     spec = compiled(tmp_path, image="digits", model_artifact="copy", **given)
 
     (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{TASK}"]["pvcMount"]

@@ -1,4 +1,4 @@
-"""The page of curves: what it shows, and that it is whole by itself."""
+"""Tests of the HTML page of curves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FINITE = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0
 
 
 def charts(text: str) -> list[ET.Element]:
-    """Return the drawings, which are well-formed XML."""
+    """Return the SVG drawings of a page, which have to be well-formed XML."""
     return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text)]  # noqa: S314 - our own page
 
 
 def places(chart: ET.Element) -> list[tuple[float, float]]:
-    """Return where the points of all lines are."""
+    """Return the coordinates of the points of all lines."""
     return [
         (float(x), float(y))
         for line in chart.iter("polyline")
@@ -29,7 +29,7 @@ def places(chart: ET.Element) -> list[tuple[float, float]]:
 
 
 def test_there_is_a_chart_for_each_scalar_and_it_says_its_numbers() -> None:
-    """Last, lowest and highest, with their steps."""
+    """The numbers are the last, lowest and highest value with their steps."""
     text = page("ml/digits", {"loss": [[1, 2.5], [2, 0.5], [3, 0.75]], "accuracy": [[1, 0.5]]})
 
     assert [len(places(chart)) for chart in charts(text)] == [3, 1]
@@ -38,7 +38,7 @@ def test_there_is_a_chart_for_each_scalar_and_it_says_its_numbers() -> None:
 
 
 def test_what_names_things_is_shown_and_not_run() -> None:
-    """A tag is a program's text."""
+    """Tags come from the training program and are escaped."""
     text = page("<b>", {"<script>&\"'": [[1, 1.0]]})
 
     assert "<script>" not in text
@@ -47,7 +47,7 @@ def test_what_names_things_is_shown_and_not_run() -> None:
 
 
 def test_a_curve_is_broken_where_it_is_no_number() -> None:
-    """A loss of NaN is a gap, and is said if it is the last one."""
+    """NaN leaves a gap in the curve; a last value that is not finite is shown in the text."""
     text = page("job", {"loss": [[1, 2.0], [2, "NaN"], [3, 1.0], [4, "Infinity"]]})
 
     (chart,) = charts(text)
@@ -57,13 +57,11 @@ def test_a_curve_is_broken_where_it_is_no_number() -> None:
 
 @each_row(("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "it has no numeric value")])
 def test_nothing_to_draw_is_said(curves: dict[str, list[list[float | str]]], said: str) -> None:
-    """An empty page would look like a broken one."""
     assert said in page("job", curves)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), FINITE), min_size=1, max_size=20))
 def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> None:
-    """Whatever the values are."""
     (chart,) = charts(page("job", {"loss": [[step, value] for step, value in sorted(points)]}))
 
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places(chart))
@@ -71,7 +69,6 @@ def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> Non
 
 @each_row("steps", [[1], [1, 2], [0, 3], [1, 12], [0, 10**6]])
 def test_steps_are_told_in_whole_numbers(steps: list[int]) -> None:
-    """There is no step one and a half."""
     text = page("job", {"loss": [[step, 1.0] for step in steps]})
 
     told = re.findall(r'text-anchor="middle">([^<]+)<', text)

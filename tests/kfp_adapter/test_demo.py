@@ -1,4 +1,4 @@
-"""`make demo-kfp`, from its first line to its last."""
+"""Run `make demo-kfp` from start to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IS_OLDEST = kfp.__version__.startswith("2.16.")
 @pytest.mark.skipif(IS_OLDEST, reason="the demonstration has the newest kfp")
 @pytest.mark.timeout(600)
 def test_the_pipeline_trains_live_and_what_it_has_made_is_shown(tmp_path: Path) -> None:
-    """What a stranger sees: rank 0's lines, the accuracy, and where everything is."""
+    """The output has rank 0's lines, the accuracy and the location of the model."""
     command = [sys.executable, "-m", "demo.kfp", "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""What a step takes from its environment: where it is, and what the installation wants."""
+"""Tests of the settings that a step reads from its environment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ NOWHERE = Path("/nowhere")
 
 @pytest.fixture
 def service_account(tmp_path: Path) -> Path:
-    """Return what a pod has of its service account."""
+    """Return a service account directory as it is mounted in a pod."""
     (tmp_path / "namespace").write_text("team\n")
     return tmp_path
 
 
 def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) -> None:
-    """The namespace is the pod's, and so is the reference."""
     environment = read_environment(POD, service_account=service_account)
 
     assert isinstance(environment.backend, KubernetesBackend)
@@ -53,7 +52,7 @@ def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) 
 def test_options_of_the_installation_have_defaults(
     environ: dict[str, str], usage_interval: float, api_error_timeout: float, kind: str | None
 ) -> None:
-    """Usage every two minutes, 0 is never; refusals for a quarter of an hour; any kind that is served."""
+    """Usage is sampled every two minutes (0: never); API errors are tolerated for 15 minutes; the kind is not fixed."""
     environment = read_environment(environ, service_account=NOWHERE)
 
     assert environment.cluster is not None
@@ -69,7 +68,7 @@ def test_outside_of_a_pod_nothing_owns_a_job() -> None:
 
 
 def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None:
-    """The names are those of Airflow's section `[ptjob]`."""
+    """The names match Airflow's section `[ptjob]`."""
     environ = {
         "PTJOB_BACKEND": "local",
         "PTJOB_LOCAL_ROOT": str(tmp_path),
@@ -101,7 +100,7 @@ def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None
     ],
 )
 async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int | None, expected: int | None) -> None:
-    """Kubeflow Pipelines tells it to steps with retries only; Argo writes it on the pod of every step it may repeat."""
+    """Kubeflow Pipelines sets the index only on steps with retries; Argo annotates the pods of steps it may retry."""
     environment = read_environment(environ, service_account=NOWHERE)
 
     assert await replace(environment, pod=pod("uid-1", number=number)).try_number() == expected
@@ -124,6 +123,5 @@ async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int
     ],
 )
 def test_a_wrong_option_is_said_as_it_is_written(environ: dict[str, str], text: str) -> None:
-    """A person finds the variable by its name."""
     with pytest.raises(InvalidSpec, match=text):
         read_environment(environ, service_account=NOWHERE)

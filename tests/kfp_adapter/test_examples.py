@@ -1,4 +1,4 @@
-"""What the examples' own components decide, called as functions on this machine."""
+"""Tests of the components in the example pipelines, called as functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CHAMPION = "pvc://digits/champion"
 
 @pytest.fixture
 def claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory that is the claim `digits`."""
-    monkeypatch.setenv("PTJOB_BACKEND", "local")  # read where the component runs, and by nothing else
+    """Return the directory of the claim `digits`."""
+    monkeypatch.setenv("PTJOB_BACKEND", "local")  # the component reads it when it runs
     monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path))
     folder = tmp_path / "claims" / "default" / "digits"
     folder.mkdir(parents=True)
@@ -28,7 +28,7 @@ def claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(pipeline: str, component: str) -> Callable[..., Any]:
-    """Return the function of an example's component."""
+    """Return the function of a component in an example."""
     found: Callable[..., Any] = runpy.run_path(str(ROOT / "pipelines" / f"{pipeline}.py"))[component].python_func
     return found
 
@@ -45,7 +45,7 @@ def program(pipeline: str, component: str) -> Callable[..., Any]:
     ],
 )
 def test_a_champion_is_followed_by_what_is_better(claim: Path, accuracy: Any, before: Any, said: str) -> None:
-    """A model whose accuracy is no number is never better than anything."""
+    """A model whose accuracy is NaN never becomes the champion."""
     if before is not None:
         (claim / "champion").mkdir()
         (claim / "champion" / "scalars.json").write_text(json.dumps({"held_out/accuracy": before}))
@@ -56,7 +56,7 @@ def test_a_champion_is_followed_by_what_is_better(claim: Path, accuracy: Any, be
 
 
 def results(claim: Path, *accuracies: Any) -> list[dict[str, Any]]:
-    """Return trainings with these accuracies, each with a model."""
+    """Return results of trainings with these accuracies, each with a model."""
     found = []
     for number, accuracy in enumerate(accuracies):
         (claim / f"{number}.pt").write_text(str(number))
@@ -66,7 +66,7 @@ def results(claim: Path, *accuracies: Any) -> list[dict[str, Any]]:
 
 
 def test_a_sweep_keeps_no_model_whose_accuracy_is_no_number(claim: Path) -> None:
-    """Wherever it stands in the list."""
+    """The position in the list does not matter."""
     keep_best = program("digits_sweep", "keep_best")
 
     kept = [

@@ -1,6 +1,6 @@
-"""`pytorchjob_op(function=...)`: compiled into the pipeline, and run on this machine by kfp.local.
+"""Tests of `pytorchjob_op(function=...)`: compiled into a pipeline, and run with kfp.local.
 
-kfp reads annotations as objects, not as texts.
+kfp reads annotations as objects, not as strings.
 """
 
 import asyncio
@@ -47,13 +47,12 @@ def pipeline(
 
 
 def results(machine: LocalStep) -> list[dict[str, Any]]:
-    """Return the result of each job."""
     names = [job["metadata"]["name"] for job in machine.jobs()]
     return [asyncio.run(look(machine.backend, "default", name)).to_dict() for name in names]
 
 
 def test_a_function_gets_the_pipelines_values(local_pipelines: LocalStep) -> None:
-    """With their types; its source is in the compiled pipeline."""
+    """Values keep their types."""
     local_pipelines.run_pipeline(pipeline)
 
     (result,) = results(local_pipelines)
@@ -62,7 +61,7 @@ def test_a_function_gets_the_pipelines_values(local_pipelines: LocalStep) -> Non
 
 
 def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, local_pipelines: LocalStep) -> None:
-    """Written by a step before, or imported: the function finds its modules there."""
+    """Written by an earlier step, or imported: the function imports its modules from there."""
     write_folder(tmp_path / "project")
     write = dsl.component(base_image="python:3.11", install_kfp_package=False)(write_code)
 
@@ -80,7 +79,7 @@ def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, local_pipeline
 
 
 def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    """So is one beside other code: which of both would run?"""
+    """A folder is also refused if the request has other code."""
     (tmp_path / "net.py").write_text("SIZE = 3\n")
     step = {"pipeline_run_id": "1", "pipeline_task_name": "train", "pipeline_task_id": "1", "image": "none"}
     file = dsl.Artifact(name="code", uri=str(tmp_path / "net.py"))
@@ -92,7 +91,7 @@ def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
-    """As everywhere; a name that is given stays."""
+    """An explicit name is kept."""
 
     def define():  # noqa: ANN202 - as above
         pytorchjob_op(function=fails, image="none", nproc_per_node=2, name="own")
@@ -117,13 +116,13 @@ REFUSED = [
 
 @each_row(("given", "expected"), REFUSED)
 def test_what_cannot_run_is_refused_when_the_pipeline_is_compiled(given: dict[str, Any], expected: str) -> None:
-    """By the function's name, and the argument's."""
+    """The message names the function and the argument."""
     with pytest.raises(InvalidSpec, match=expected):
         pytorchjob_op(image="none", **given)
 
 
 def test_a_pipelines_value_inside_an_argument_is_refused(tmp_path: Path) -> None:
-    """It would be compiled in as kfp's placeholder."""
+    """Otherwise kfp would compile it as a placeholder string."""
 
     def define(rate: float):  # noqa: ANN202 - as above
         pytorchjob_op(function=print, function_arguments={"rates": [rate]}, image="none")

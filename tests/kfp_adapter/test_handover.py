@@ -1,6 +1,6 @@
-"""A model of one step in the next one's pods, as Kubeflow's driver mounts what was compiled.
+"""Tests of passing a model to the next step: the claims that the driver mounts from a compiled pipeline.
 
-kfp reads annotations as objects, not as texts.
+kfp reads annotations as objects, not as strings.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ UPSTREAM = {
 
 
 def consumer(define: Callable[..., Any], folder: Path, task: str = "pytorchjob-2") -> Driven:
-    """Return a task of a pipeline in whose run the earlier ones have ended."""
+    """Return a task of a pipeline whose earlier tasks have finished."""
     return Driven(pipeline=compile_pipeline(define, folder), task=task, upstream=UPSTREAM)
 
 
 def job(driven: Driven) -> dict[str, Any]:
-    """Return rank 0's pod of the job that a task makes."""
+    """Return the pod spec of rank 0 of the job that a task submits."""
     return rank0(Request.parse(arrived(driven)))
 
 
 def mounts(pod: dict[str, Any]) -> dict[str, str]:
-    """Return the claims that a training container sees, by place."""
+    """Return the claims in the training container by mount path."""
     claims = {
         volume["name"]: volume["persistentVolumeClaim"]["claimName"]
         for volume in pod["volumes"]
@@ -48,7 +48,7 @@ def mounts(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_next_training_sees_the_model_of_the_last_one(tmp_path: Path) -> None:
-    """Its job's pods mount the claim at the place that its arguments name; the step itself mounts nothing."""
+    """The job's pods mount the claim at the path in their arguments; the step's pod mounts nothing."""
 
     def pipeline() -> None:
         train = pytorchjob_op(image="digits", model=f"pvc://models/{RUN}/m.pt")
@@ -63,7 +63,7 @@ def test_the_next_training_sees_the_model_of_the_last_one(tmp_path: Path) -> Non
 
 
 def test_a_claim_need_not_be_known_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
-    """Its place is named for the output of the step that tells it."""
+    """The mount path is named after the output that has the claim's name."""
 
     def pipeline(model: str = "pvc://models/m.pt") -> None:
         train = pytorchjob_op(image="digits", model=model)
@@ -76,7 +76,7 @@ def test_a_claim_need_not_be_known_when_the_pipeline_is_compiled(tmp_path: Path)
 
 
 def test_models_of_several_steps_can_be_mounted_in_one_task(tmp_path: Path) -> None:
-    """Each claim has a place of its own, and one that was mounted already is mounted once."""
+    """Each claim has its own mount path; a claim that is already mounted is not mounted again."""
 
     def pipeline() -> None:
         new = pytorchjob_op(image="digits", model="pvc://models/m.pt")
@@ -91,7 +91,7 @@ def test_models_of_several_steps_can_be_mounted_in_one_task(tmp_path: Path) -> N
 
 
 def test_a_step_that_copies_its_model_may_read_another_one(tmp_path: Path) -> None:
-    """Also one on the same claim: the step sees its own at a place that is nobody else's, and not its job's."""
+    """Also one in the same claim: the step mounts its own claim at a separate path, which the job's pods do not get."""
 
     def pipeline() -> None:
         first = pytorchjob_op(image="digits", model="pvc://models/first.pt")
@@ -114,7 +114,7 @@ def test_a_step_that_copies_its_model_may_read_another_one(tmp_path: Path) -> No
 
 @each_row(("task", "place"), [("mount", "_claim"), ("mount-2", "data")])
 def test_any_component_can_mount_a_claim_by_its_name_or_by_a_value(task: str, place: str, tmp_path: Path) -> None:
-    """A stock component's own pod mounts it."""
+    """The claim is mounted in the own pod of a stock component."""
 
     @dsl.component(base_image="python:3.12")
     def mount() -> None:
@@ -131,7 +131,7 @@ def test_any_component_can_mount_a_claim_by_its_name_or_by_a_value(task: str, pl
 
 
 def test_every_setting_of_the_task_is_the_jobs(tmp_path: Path) -> None:
-    """What an author calls on the task, as the driver hands it over: it is on the job's pods, and not on the step's."""
+    """Settings that the author calls on the task apply to the job's pods, and not to the step's pod."""
 
     def pipeline() -> None:
         task = pytorchjob_op(image="digits").set_cpu_limit("4").set_memory_request("1Gi")

@@ -1,6 +1,6 @@
-"""The step's program started as Kubeflow's launcher starts it: the compiled command, the input in its arguments.
+"""Run the step with its compiled command, as Kubeflow's launcher does: the input is in the arguments.
 
-kfp reads annotations as objects, not as texts.
+kfp reads annotations as objects, not as strings.
 """
 
 import json
@@ -26,7 +26,7 @@ path.write_text("weights")
 print(json.dumps({"args": sys.argv[1:], "FROM_STEP": os.environ["FROM_STEP"], "N": os.environ["N"]}))
 """
 NOTE = 'say "hi" \\ and go'
-"""A parameter that is not the same in JSON."""
+"""A parameter that JSON escapes."""
 
 SAID = ["--epochs=12", "1.0", "3", "<&>"]
 ARTIFACTS = {
@@ -38,7 +38,7 @@ ARTIFACTS = {
 
 
 def driven(folder: Path) -> Driven:
-    """Return a step with numbers and settings, as a run has it."""
+    """Return the task of a run with numbers and settings."""
 
     def pipeline(epochs: int = 12, note: str = NOTE) -> None:
         task = pytorchjob_op(
@@ -57,7 +57,7 @@ def driven(folder: Path) -> Driven:
 
 
 def on_this_machine(given: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what the launcher is given, with outputs in a folder and not in the places of a pod."""
+    """Return the launcher's input with the outputs in a local folder instead of the paths in a pod."""
     outputs = {name: {"artifacts": [_artifact(name, kind, folder)]} for name, kind in ARTIFACTS.items()}
     files = {name: {"outputFile": str(folder / name)} for name in given["outputs"]["parameters"]}
     places = {"artifacts": outputs, "parameters": files, "outputFile": str(folder / "executor_output.json")}
@@ -70,7 +70,7 @@ def _artifact(name: str, kind: str, folder: Path) -> dict[str, Any]:
 
 
 def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Path) -> None:
-    """Numbers as a back-end hands them over, the step's settings, and outputs where the launcher looks for them."""
+    """The input has numbers as Kubeflow passes them; settings apply, and the launcher finds the outputs."""
     step = driven(tmp_path)
     given = with_defaults(on_this_machine(step.executor_input(), tmp_path), dict(step.component))
     command = compiled([*step.container["command"], *step.container["args"]], given)

@@ -1,4 +1,4 @@
-"""A step that ends by an error before its job: nothing is wrong with the job, and it runs on."""
+"""Tests of steps that end with an error before their job does: the job keeps running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_row("retry", [None, 0, 2])
 @each_row("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
 def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, retry: int | None) -> None:
-    """Whatever its author has asked for: another try may come and adopt it; else it goes with the step's pod."""
+    """With or without retries: another try may adopt the job; otherwise it is deleted with the step's pod."""
     backend = ScriptedBackend()
     backend.refusals["watch"] = [error] * 100
     trying = Try(backend=backend, retry=retry, api_error_timeout=0.05)
@@ -43,7 +43,7 @@ def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, ret
 
 @each_row("unheard", ["list", "get"])
 def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a_moment(unheard: str) -> None:
-    """The step asks again itself: a training of many hours is adopted then, and not deleted."""
+    """The step retries by itself, so a training of many hours is adopted and not deleted."""
     backend = ScriptedBackend()
     first = asyncio.run(Try(backend=backend).submit())
     (job,) = backend.jobs.values()
@@ -58,7 +58,7 @@ def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a
 
 
 def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
-    """The job of one of them may run; a refusal that passes does not end the step."""
+    """A job of an earlier try may be running; a temporary refusal does not end the step."""
     backend = ScriptedBackend()
     asyncio.run(Try(backend=backend).submit())
     backend.refusals["list"] = [PermissionDenied("cannot list pytorchjobs")] * 3
@@ -71,7 +71,7 @@ def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
 
 
 async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> None:
-    """Hours of training are worth more than whose it is; the log says what it hangs on."""
+    """A long training matters more than its owner; the log names the pod that the job is deleted with."""
     backend = ScriptedBackend()
     await Try(backend=backend).submit()
     backend.patch_error = PermissionDenied("cannot patch pytorchjobs")
@@ -83,7 +83,7 @@ async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> Non
 
 
 class StoppedBackend(ScriptedBackend):
-    """Has the step terminated while it makes a TensorBoard, or changes a job."""
+    """Terminates the step while it creates a TensorBoard or patches a job."""
 
     termination: Termination
 
@@ -98,7 +98,6 @@ class StoppedBackend(ScriptedBackend):
 
 @each_row("is_adopted", [True, False])
 async def test_a_job_is_deleted_also_while_it_is_taken_over_or_gets_its_tensorboard(*, is_adopted: bool) -> None:
-    """From the moment that it is known which one it is."""
     backend = StoppedBackend()
     if is_adopted:
         await Try(backend=backend).submit()

@@ -1,6 +1,6 @@
-"""A loop's item in every place of a training that docs/how-to/kubeflow-pipelines.md names: compiled, and run here.
+"""Use a loop's item in every form that docs/how-to/kubeflow-pipelines.md lists: compiled, and run with kfp.local.
 
-kfp.local of 2.16 runs no loops; with it the forms are compiled only.
+kfp.local of 2.16 does not run loops; with it the forms are only compiled.
 """
 
 import re
@@ -23,19 +23,17 @@ Job = dict[str, Any]
 
 
 def pod(job: Job) -> dict[str, Any]:
-    """Return rank 0's pod."""
+    """Return the pod template of rank 0."""
     template: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     return template
 
 
 def container(job: Job) -> dict[str, Any]:
-    """Return the container of rank 0."""
     training: dict[str, Any] = pod(job)["spec"]["containers"][0]
     return training
 
 
 def args(job: Job) -> Any:
-    """Return the arguments of rank 0."""
     return container(job)["args"]
 
 
@@ -45,12 +43,12 @@ def variable(job: Job) -> Any:
 
 
 def pods(job: Job) -> int:
-    """Return how many pods there are."""
+    """Return the number of pods."""
     return sum(each["replicas"] for each in job["spec"]["pytorchReplicaSpecs"].values())
 
 
 def manifest(item: Any) -> dict[str, Any]:
-    """Return the fields of a whole job with the item in it."""
+    """Return the fields of a job manifest with the item in it."""
     spec = {"containers": [{"name": "pytorch", "image": "none", "command": ["echo"], "args": [item]}]}
     replicas = {"Master": {"replicas": 1, "template": {"spec": spec}}}
     meta = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "own"}}
@@ -59,12 +57,11 @@ def manifest(item: Any) -> dict[str, Any]:
 
 
 def parts(item: Any) -> dict[str, Any]:
-    """Return fields with parts of a map."""
+    """Return fields that use parts of a map."""
     return {"image": item.image, "cpu": item.lr, "args": [item.epochs, f"--lr={item.lr}"]}
 
 
 def template(item: Any) -> dict[str, Any]:
-    """Return a pod template with the item in it."""
     return {"pod_template": {"metadata": {"labels": {"team": item}}, "spec": {}}}
 
 
@@ -96,7 +93,7 @@ FORMS: dict[str, tuple[list[Any], Callable[[Any], dict[str, Any]], Callable[[Job
     "in a pod template": (XY, template, lambda job: pod(job)["metadata"]["labels"]["team"], XY),
     "in a manifest": (XY, manifest, args, [["x"], ["y"]]),
 }
-"""The thirteen forms: items of a loop, fields of the training from an item, what the job shows of it for each item."""
+"""The thirteen forms: items of a loop, fields of a training with an item, a getter for the job, the expected values."""
 
 
 def train(**fields: Any) -> dsl.PipelineTask:
@@ -115,7 +112,6 @@ def jobs(machine: LocalStep, define: Callable[[], Any]) -> list[Job]:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_loops_item_is_taken(local_pipelines: LocalStep, name: str) -> None:
-    """As a pipeline's parameter is, with its type."""
     items, fields, shown, expected = FORMS[name]
 
     def pipeline() -> None:
@@ -127,30 +123,26 @@ def test_a_loops_item_is_taken(local_pipelines: LocalStep, name: str) -> None:
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def rates() -> List[float]:  # noqa: UP006 - as above
-    """Return what is only known when the pipeline runs."""
+    """Return values that are known only at run time."""
     return [0.25, 0.5]
 
 
 def of_a_parameter(epochs: List[int] = [2, 3]) -> None:  # noqa: B006, UP006 - as above
-    """Loop over a parameter of the pipeline."""
     with dsl.ParallelFor(epochs) as each:
         train(args=["--epochs", each])
 
 
 def of_a_step() -> None:
-    """Loop over what another step returns."""
     with dsl.ParallelFor(rates().output) as rate:
         train(args=["--lr", rate])
 
 
 def in_a_loop() -> None:
-    """Loop in a loop."""
     with dsl.ParallelFor([1, 2]) as workers, dsl.ParallelFor(["x", "y"]) as word:
         train(workers=workers, args=[f"{word}-{workers}", word])
 
 
 def collected() -> None:
-    """Bring together what the trainings of a loop have returned."""
     with dsl.ParallelFor(["x", "y"]) as word:
         first = train(name=f"digits-{word}", args=[])
     train(args=dsl.Collected(first.outputs["job_name"]))
@@ -158,12 +150,12 @@ def collected() -> None:
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def says() -> str:
-    """Return a text that is not the same in JSON."""
+    """Return a string that JSON escapes."""
     return 'say "hi"\nand go \\'
 
 
 def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
-    """Take another step's text, and a map, in lists and texts."""
+    """Use another step's string, and a map, in lists and strings."""
     note = says().output
     train(args=["--note", note, f"{note}!", f"{more}"])
 
@@ -181,7 +173,6 @@ def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
 def test_every_kind_of_loop_is_taken(
     local_pipelines: LocalStep, define: Callable[..., Any], expected: list[Any]
 ) -> None:
-    """Whatever its items come from, in each other, and what it collects."""
     made = [container(job).get("args") or () for job in jobs(local_pipelines, define)]
 
     assert sorted([re.sub("-[0-9a-f]{12}$", "", word) for word in words] for words in made) == expected

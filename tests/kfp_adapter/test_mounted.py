@@ -1,4 +1,4 @@
-"""Where a step on a cluster finds what was mounted in it."""
+"""Tests of finding the mounted claim of an output in a step on a cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ADDRESS = "pvc://models/run-1/m.pt"
 
 @pytest.fixture
 def mnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that stands for `/mnt/outputs`."""
-    monkeypatch.setattr(claim_paths, "MOUNT_ROOT", str(tmp_path))  # a container's, which is not ours to write to
+    """Return the folder that replaces `/mnt/outputs`."""
+    monkeypatch.setattr(claim_paths, "MOUNT_ROOT", str(tmp_path))  # the real path is in a container
     return tmp_path
 
 
 def test_a_claim_is_found_under_its_name(mnt: Path) -> None:
-    """What it holds need not be there yet: it may be about to be written."""
+    """The output itself need not exist yet: the step may be about to write it."""
     (mnt / "models").mkdir()
     (mnt / "_claim").mkdir()
 
@@ -34,7 +34,7 @@ def test_a_claim_is_found_under_its_name(mnt: Path) -> None:
 
 
 def test_a_claim_whose_name_was_a_value_is_the_only_one_that_is_mounted_so(mnt: Path) -> None:
-    """Nothing in the pod tells its name; a claim that was mounted by another name is not taken for it."""
+    """The pod does not know the claim's name; a claim mounted under another name is not used."""
     (mnt / "old").mkdir()
     (mnt / "_claim").mkdir()
 
@@ -42,7 +42,7 @@ def test_a_claim_whose_name_was_a_value_is_the_only_one_that_is_mounted_so(mnt: 
 
 
 def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:
-    """If two have it, or none, there is no telling."""
+    """If two of them have it, or none, the result is an error."""
     for name in ("_new", "_old"):
         (mnt / name / "run-1").mkdir(parents=True)
     (mnt / "_old" / "run-1" / "m.pt").touch()
@@ -54,7 +54,7 @@ def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:
 
 
 def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
-    """The text says where it was looked for, and what mounts it there."""
+    """The error names the expected path and the function that mounts the claim."""
     (mnt / "old").mkdir()
 
     with pytest.raises(UnsupportedByBackend, match=r"is not mounted at \S+/models: handover.mount_model"):
@@ -62,7 +62,6 @@ def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
 
 
 def test_it_says_so_before_it_trains(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
-    """And not hours later."""
     given = local_step.given("", model=ADDRESS, model_artifact="copy")
 
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Numbers arrive as their author wrote them, whatever a compiled pipeline makes of them."""
+"""Tests of numbers in compiled pipelines, which become floats: they arrive as the author wrote them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ VALUES = st.recursive(
 
 
 def arrived(compiled: Any) -> Any:
-    """Return what a step gets: all numbers are floats."""
+    """Return a value as the step receives it: all numbers are floats."""
     return json.loads(json.dumps(compiled), parse_int=float)
 
 
 @given(VALUES)
 def test_constants_survive(value: Any) -> None:
-    """Lists, maps and texts, whole floats and whole numbers."""
     found = unmarked(arrived(marked(value)))
 
     assert found == value
@@ -37,7 +36,7 @@ def test_constants_survive(value: Any) -> None:
 
 @each_row("value", [12, 12.0])
 def test_a_pipelines_whole_number_is_one(value: Any) -> None:
-    """On a cluster it arrives as 12, where a pipeline runs on one machine as 12.0."""
+    """It arrives as 12 on a cluster and as 12.0 where a pipeline runs on one machine."""
     mark = mark_of("value-1", "Integer")
     compiled = marked([mark, f"--epochs={mark}", {"n": mark}])
 
@@ -46,7 +45,7 @@ def test_a_pipelines_whole_number_is_one(value: Any) -> None:
 
 @each_row(("kind", "value", "text"), [("Float", 0.003, "0.003"), ("float", 1e-05, "1e-05")])
 def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
-    """Also a whole one, where it stands alone."""
+    """Also a whole number, when it stands alone."""
     mark = mark_of("value-1", kind)
 
     assert unmarked([mark, f"--lr={mark}"], {"value-1": value}) == [float(value), f"--lr={text}"]
@@ -63,7 +62,6 @@ def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
     ],
 )
 def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value: Any, alone: Any, text: str) -> None:
-    """Whatever is in it."""
     mark, in_text = mark_of("value-1", "String"), mark_of("value-1", "String", in_text=True)
     given = {"value-1": value}
 
@@ -72,7 +70,7 @@ def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value:
 
 
 def test_a_maps_key_is_a_text() -> None:
-    """Also one that is a pipeline's number."""
+    """Also if the key is a pipeline's number."""
     assert unmarked({mark_of("value-1", "int"): 1}, {"value-1": 2.0}) == {"2": 1}
 
 
@@ -87,7 +85,7 @@ def test_a_maps_key_is_a_text() -> None:
     ],
 )
 def test_an_item_of_another_type_than_the_first_one_is_what_it_is(declared: str, value: Any, text: str) -> None:
-    """Kfp takes a loop's items, and the parts of a map in it, for the type of the first one."""
+    """The declared type of all items of a loop, and of the parts of a map, is the type of the first one."""
     mark = mark_of("value-1", declared)
 
     assert unmarked([mark, f"a={mark}"], {"value-1": value}) == [value, f"a={text}"]

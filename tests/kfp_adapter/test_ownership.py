@@ -1,4 +1,4 @@
-"""Who owns a job in the cluster, so that it goes when its run goes, and how a deletion stays one request away."""
+"""Tests of the owner references of a step's job, and of its deletion when the step is terminated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def owners(backend: ScriptedBackend) -> list[dict[str, Any]]:
 
 
 async def test_the_steps_pod_owns_the_job() -> None:
-    """When the pod goes with its run, Kubernetes removes the job, and the pod's deletion waits for nothing."""
+    """Kubernetes deletes the job when the run's pod is deleted, and the pod's deletion does not wait for it."""
     backend = ScriptedBackend()
 
     await Try(backend=backend).submit()
@@ -44,7 +44,7 @@ async def test_the_steps_pod_owns_the_job() -> None:
 
 @each_row(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
 async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: OwnPod | None, fields: dict[str, Any]) -> None:
-    """Kubernetes would remove a job at once whose owner is not in its namespace."""
+    """Kubernetes would at once delete a job whose owner is in another namespace."""
     backend = ScriptedBackend()
 
     await Try(backend=backend, pod=pod, fields=fields).submit()
@@ -53,7 +53,7 @@ async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: OwnPod |
 
 
 async def test_a_job_that_is_adopted_is_the_new_pods() -> None:
-    """The old one may go at any moment; other owners stay."""
+    """The old pod may be deleted at any moment; other owners are kept."""
     backend = ScriptedBackend()
     await Try(backend=backend).submit()
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "team", "uid": "uid-t"}
@@ -66,7 +66,7 @@ async def test_a_job_that_is_adopted_is_the_new_pods() -> None:
 
 
 async def ended(trying: Try) -> list[dict[str, Any]]:
-    """Have the try's job succeed, and return its owners then."""
+    """Let the job of a try succeed, and return its owners afterwards."""
     submission = await trying.submit()
     key = (submission.ref.namespace, submission.ref.name)
     trying.backend.jobs[key] = finished(trying.backend.jobs[key])
@@ -77,7 +77,7 @@ async def ended(trying: Try) -> list[dict[str, Any]]:
 
 
 async def test_a_job_that_has_ended_is_its_runs() -> None:
-    """A person's retry deletes the pods of steps that failed; what it is told by the job outlives them."""
+    """A person's retry deletes the pods of failed steps; the finished job outlives them, so the retry can report it."""
     assert await ended(Try(backend=ScriptedBackend())) == [RUN]
 
 
@@ -86,7 +86,7 @@ async def test_a_job_that_has_ended_is_its_runs() -> None:
     [(pod("uid-a"), ""), (pod("uid-a", refuses=PermissionDenied("cannot get pods")), "is deleted with this pod")],
 )
 async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: str) -> None:
-    """The step is none the worse for it; a missing right is said."""
+    """The step does not fail; a missing permission is logged."""
     trying = Try(backend=ScriptedBackend(), pod=own)
 
     assert [owner["kind"] for owner in await ended(trying)] == ["Pod"]
@@ -105,7 +105,6 @@ async def terminated(backend: ScriptedBackend, *, knows: bool) -> Terminated:
 
 
 async def test_the_deletion_is_the_first_thing() -> None:
-    """And what was done with the job is said."""
     backend = ScriptedBackend()
 
     stopped = await terminated(backend, knows=True)
@@ -115,8 +114,8 @@ async def test_the_deletion_is_the_first_thing() -> None:
 
 
 async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job's owner does the rest."""
-    monkeypatch.setattr(termination, "_CREATE_GRACE", 0.05)  # half a second is long for a test
+    """The owner reference takes care of the job."""
+    monkeypatch.setattr(termination, "_CREATE_GRACE", 0.05)  # the real half second is long for a test
     backend = ScriptedBackend()
 
     stopped = await terminated(backend, knows=False)
@@ -126,7 +125,6 @@ async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monk
 
 
 async def test_a_deletion_that_is_refused_is_no_success() -> None:
-    """It is said that nothing is known."""
     backend = ScriptedBackend()
     backend.refusals["delete"] = [ClusterUnavailable("no answer")]
 
@@ -134,8 +132,8 @@ async def test_a_deletion_that_is_refused_is_no_success() -> None:
 
 
 async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job is looked at as soon as it is known, and again before the connection would be closed."""
-    monkeypatch.setattr(termination, "_WARM_INTERVAL", 0.01)  # ten seconds are long for a test
+    """The job is read as soon as it is known, and again before the server would close the connection."""
+    monkeypatch.setattr(termination, "_WARM_INTERVAL", 0.01)  # the real ten seconds are long for a test
     asked = []
 
     class CountingStandIn(ScriptedBackend):
@@ -149,7 +147,7 @@ async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: 
         assert asked == []
         stopping.knows(REF)
         stopping.knows(replace(REF, name="another"))
-        while len(asked) <= 2:  # noqa: ASYNC110 - nobody tells
+        while len(asked) <= 2:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
     count = len(asked)
     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Every file of pipelines/, copied beside the installed wheel: compiled, compared, and run as a person would try it."""
+"""Tests of every file in pipelines/, copied next to the installed wheel: compiled, compared with outlines, and run."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(frozen=True, kw_only=True)
 class Author:
-    """A person with the wheel, kfp and a copy of the examples, whose jobs are processes of this machine."""
+    """A user with the wheel, kfp and a copy of the examples; jobs are processes on this machine."""
 
     installed: Installed
     folder: Path
 
     @property
     def claim(self) -> Path:
-        """The directory that is the claim `digits`."""
+        """The directory of the claim `digits`."""
         return self.folder / "jobs" / "claims" / "default" / "digits"
 
     def compile(self, *arguments: str) -> None:
-        """Run Python in the folder."""
+        """Run Python in the folder, which compiles a pipeline."""
         self.installed.run("python", *arguments, cwd=self.folder)
 
     def run(self, name: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
-        """Run a pipeline to its end; the trained programs have the PyTorch of `make demo`."""
+        """Run a pipeline to its end; the training programs use the PyTorch of `make demo`."""
         trainer = {"context": str(self.folder / "digits"), "python": str(ROOT / ".venv" / "bin" / "python")}
         settings = {
             "PTJOB_BACKEND": "local",
@@ -89,13 +89,13 @@ def author(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Author:
 
 
 def find(pattern: str, text: str) -> tuple[str, ...]:
-    """Return the groups of the pattern's only match in a line."""
+    """Return the groups of the pattern's only match."""
     (match,) = re.finditer(pattern, text, re.MULTILINE)
     return match.groups()
 
 
 def check_outline(name: str, file: Path) -> None:
-    """Hold what others rely on of a compiled file against what was read before it was committed."""
+    """Compare the outline of a compiled file with the committed one."""
     found = outline(load_pipeline(file))
     outlines = yaml.safe_load(OUTLINES.read_text())
     if os.environ.get("PTJOB_WRITE_GOLDEN") and not IS_OLDEST:
@@ -107,9 +107,9 @@ def check_outline(name: str, file: Path) -> None:
 
 
 def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> None:
-    """A change of what others load is seen by whoever makes it: PTJOB_WRITE_GOLDEN=1 writes the outlines anew.
+    """The outlines show a change of the public interface; PTJOB_WRITE_GOLDEN=1 writes them again.
 
-    With the oldest and the newest kfp alike; 2.16 keeps no other time of retries than an hour.
+    They are the same for the oldest and the newest kfp, except that 2.16 always has a maximum backoff of one hour.
     """
     command = [sys.executable, str(ROOT / "scripts" / "compile_pipelines.py"), str(tmp_path)]
     subprocess.run(command, check=True, env={**os.environ, "PTJOB_STEP_IMAGE": ""})
@@ -124,7 +124,6 @@ def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(IS_OLDEST, reason="kfp.local of 2.16 cannot tell whether a dsl.If holds, and leaves it out")
 def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Author) -> None:
-    """The champion is the model that was trained; a worse one does not take its place."""
     first = author.run("digits", epochs=6)
     champion = (author.claim / "champion" / "model.pt").read_bytes()
     second = author.run("digits", epochs=1, workers=1, lr=0.0001)
@@ -139,7 +138,7 @@ def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Autho
 
 
 def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
-    """What the step of a training has drawn: a chart for each scalar, and no address in it."""
+    """The page has a chart for each scalar, and no URL."""
     ran = author.run("digits_reference")
 
     assert ran.returncode == 0, ran.stdout
@@ -151,7 +150,7 @@ def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
 
 @pytest.mark.skipif(IS_OLDEST, reason="its component needs PyTorch, which only the newest kfp's environment has")
 def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None:
-    """It needs nothing of ours, and the bytes are those that were trained."""
+    """The component does not use this package, and reads the same bytes that were trained."""
     ran = author.run("digits_copy")
 
     assert ran.returncode == 0, ran.stdout
@@ -161,7 +160,6 @@ def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None
 
 @pytest.mark.skipif(IS_OLDEST, reason="kfp.local of 2.16 does not know what the tasks of a loop have returned")
 def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
-    """Every learning rate has a training, a model and an accuracy of its own."""
     ran = author.run("digits_sweep", epochs=2)
 
     assert ran.returncode == 0, ran.stdout
@@ -173,7 +171,6 @@ def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
 
 
 def test_the_pipeline_that_the_page_shows_is_compiled(author: Author) -> None:
-    """Copied into a file beside the wheel."""
     page = ROOT / "docs" / "how-to" / "kubeflow-pipelines.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     shown = next(block for block in blocks if "@dsl.pipeline" in block)
@@ -193,9 +190,9 @@ PARAMETER_TYPES = {
 
 
 def check_parameters(pipeline: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Hold a run's parameters against what the pipeline declares, as the API server does; a text is no number.
+    """Check a run's parameters against the declared types, as the API server does: a string is not a number.
 
-    Read in `validatePipelineJobInputs` (`backend/src/apiserver/template/v2_template.go`) of version 2.17.
+    See `validatePipelineJobInputs` (`backend/src/apiserver/template/v2_template.go`) in version 2.17.
     """
     declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
     required = {name for name, each in declared.items() if not each.get("isOptional") and "defaultValue" not in each}
@@ -205,7 +202,7 @@ def check_parameters(pipeline: Mapping[str, Any], given: Mapping[str, Any]) -> N
 
 
 class ClientStandIn:
-    """Takes the calls that this version of the client knows, and looks at parameters as the API server does."""
+    """Records calls of kfp's client; checks their signatures, and parameters as the API server does."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -223,7 +220,7 @@ class ClientStandIn:
 
 
 def start_runs(author: Author, monkeypatch: pytest.MonkeyPatch, *words: str) -> ClientStandIn:
-    """Start runs as a person does, with these words on the command line."""
+    """Run start_runs.py with these arguments."""
     client = ClientStandIn()
     namespace: dict[str, Any] = {"__name__": "start_runs", "__doc__": "Start runs."}
     exec((author.folder / "pipelines" / "start_runs.py").read_text(), namespace)  # noqa: S102 - our own example
@@ -236,13 +233,12 @@ def start_runs(author: Author, monkeypatch: pytest.MonkeyPatch, *words: str) -> 
 
 @pytest.fixture
 def compiled_digits(author: Author) -> None:
-    """Have the package."""
     author.compile("pipelines/digits.py")
 
 
 @pytest.mark.usefixtures("compiled_digits")
 def test_runs_are_started_by_what_client_and_server_take(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every night, or when data arrives; the API server takes no text for a number."""
+    """Every night, or when data arrives; the API server accepts no string for a number."""
     words = ["--host", "http://localhost:8080", "epochs=2", "lr=1e-4", "image=mirror/digits:2"]
     values = {"epochs": 2, "lr": 0.0001, "image": "mirror/digits:2"}
 
@@ -267,7 +263,6 @@ def test_runs_are_started_by_what_client_and_server_take(author: Author, monkeyp
 def test_a_wrong_parameter_starts_no_run(
     author: Author, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, said: str
 ) -> None:
-    """The error names the parameter, the value and what is allowed."""
     with pytest.raises(SystemExit) as ended:
         start_runs(author, monkeypatch, "arrived", word)
 

@@ -1,4 +1,4 @@
-"""What a step records of its job's end for retries, and what a retry reports of an earlier try."""
+"""Tests of the job result that a step records for retries, and of the report of an earlier try by a retry."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class TellingStandIn(ScriptedBackend):
-    """Shows a job as it is, and ended or gone as soon as it was created."""
+    """Creates a job that has already succeeded, failed or been deleted when it is first watched."""
 
     def __init__(self, fate: str) -> None:
         super().__init__()
         self.fate = fate
 
     async def submit(self, manifest: Manifest) -> JobRef:
-        """Create the job, and have its fate come."""
+        """Create the job and apply its fate."""
         ref = await super().submit(manifest)
         key = (ref.namespace, ref.name)
         if self.fate == "succeeds":
@@ -41,7 +41,7 @@ class TellingStandIn(ScriptedBackend):
 
 
 def failed(job: Manifest) -> Manifest:
-    """Return a job that another attempt would not help."""
+    """Return a failed job that a retry would not help."""
     found = finished(job)
     found["status"]["conditions"] = [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}]
     why = Diagnosis.of(Cause.OUT_OF_MEMORY, "it ran out of memory").to_text()
@@ -50,12 +50,11 @@ def failed(job: Manifest) -> Manifest:
 
 
 def ended(trying: Try) -> tuple[JobRef, JobOutcome]:
-    """Let a try come to its end."""
+    """Run a try to its end."""
     return asyncio.run(trying.training.until_end())
 
 
 def test_a_job_that_a_person_deleted_is_not_made_again_by_itself() -> None:
-    """As the first try has said."""
     backend, noted = TellingStandIn("is deleted"), dict[str, list[str]]()
     first, second = (Try(backend=backend, pod=pod(f"uid-{each}", noted=noted), retry=each) for each in (0, 1))
     _, seen = ended(first)
@@ -70,7 +69,7 @@ def test_a_job_that_a_person_deleted_is_not_made_again_by_itself() -> None:
 
 @each_row(("retry", "number", "notes"), [(None, None, False), (0, None, True), (None, 0, True)])
 def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | None, *, notes: bool) -> None:
-    """Nobody else would read it, nor does a pod without the right to it fail."""
+    """Only a retry reads the note; a missing permission to write it does not fail the step."""
     refused = pod("uid-0", refuses=PermissionDenied("cannot patch pods"), number=number)
     trying = Try(backend=TellingStandIn("succeeds"), pod=refused, retry=retry)
 
@@ -81,7 +80,7 @@ def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | N
 
 
 def test_a_failure_that_no_try_has_told_is_told_by_the_next_one() -> None:
-    """The first one's pod was lost, and the engine has started the step in a new pod of its name, with its number."""
+    """The first pod was lost, and the engine started the step again in a new pod with the same name and number."""
     backend = TellingStandIn("fails for good")
     first, second = (Try(backend=backend, pod=pod(f"uid-{each}", number=0)) for each in range(2))
     lost = asyncio.run(first.submit_next())

@@ -1,4 +1,4 @@
-"""What the operator takes beside a job's fields: the component takes it, too, or the page says why not."""
+"""Compare the operator's other arguments with the component's: each is supported, or the page explains why not."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OTHERS = {
     "queue_timeout": (1.5, lambda asked: asked.limits.queue_timeout),
     "crash_loop_limit": (3, lambda asked: asked.limits.crash_loop_limit),
 }
-"""A value of each that is not its default, and where the step has it."""
+"""A non-default value of each argument, and its location in the step's request."""
 
 STANDS_FOR = {"delete_job": OnFinishAction.DELETE_JOB}
 DEFAULTS = {"exact_name": False, "on_finish_action": OnFinishAction.KEEP_JOB, "keep_running_pods": False}
 
 
 def of_the_operator() -> set[str]:
-    """Return the arguments of the operator and of its base, read from their source: there is no Airflow here."""
+    """Return the arguments of the operator and its base from their source, because Airflow is not installed here."""
     found = set()
     for module in ("operators", "pod_operator"):
         tree = ast.parse((ROOT / "ptjob_provider" / "airflow" / f"{module}.py").read_text())
@@ -47,7 +47,6 @@ def of_the_operator() -> set[str]:
 
 
 def test_every_argument_of_the_operator_is_the_components_or_explained() -> None:
-    """One that is added to the operator alone is seen by whoever adds it."""
     page = (ROOT / "docs" / "how-to" / "kubeflow-pipelines.md").read_text()
     _, _, explained = page.partition("A step does not have these arguments of the operator")
     named = set(re.findall(r"`(\w+)`", explained.partition("\n## ")[0]))
@@ -62,7 +61,7 @@ def test_every_argument_of_the_operator_is_the_components_or_explained() -> None
 
 @each_row("name", OTHERS)
 def test_every_other_argument_arrives_in_the_step(name: str, tmp_path: Path) -> None:
-    """With the operator's meaning; left out it has the operator's default."""
+    """It has the operator's meaning and default."""
     value, of = OTHERS[name]
 
     def asked(folder: Path, **given: Any) -> Request:

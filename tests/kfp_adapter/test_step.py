@@ -1,4 +1,4 @@
-"""The step itself, on real processes: what comes out of a job that succeeds, fails, is deleted, or is interrupted."""
+"""Tests of the step with real processes: jobs that succeed, fail, are deleted or are interrupted."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ run({**given, **{name: SimpleNamespace() for name in ("trained_model", "metrics"
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Return once it is so; the test's own time limit ends what never happens."""
+    """Return once the condition holds; the test's time limit ends an endless wait."""
     while not condition():
         time.sleep(0.05)
 
 
 def started(local_step: LocalStep, program: str, **inputs: Any) -> subprocess.Popen[str]:
-    """Start a step as a process of its own."""
+    """Start a step in a separate process."""
     plain = {
         name: value for name, value in local_step.given(program, **inputs).items() if name not in local_step.artifacts
     }
@@ -72,7 +72,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 def test_a_job_that_succeeds_is_handed_on_by_reference(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The artifact tells the model's address, rank 0's line is in the log, and the texts lead to the same place."""
+    """The artifact has the model's address, rank 0's line is in the log, and the string outputs name the same model."""
     outputs = local_step.run(TRAINS, model=MODEL)
 
     said = capsys.readouterr().out.splitlines()
@@ -87,7 +87,7 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
 
 
 def test_a_model_is_copied_where_that_was_asked_for(local_step: LocalStep) -> None:
-    """The bytes are at the artifact's path, which kfp brings to the run's store."""
+    """The artifact's path has the bytes, which kfp uploads to the run's store."""
     local_step.run(TRAINS, model=MODEL, model_artifact="copy")
 
     model = local_step.artifacts["trained_model"]
@@ -98,7 +98,7 @@ def test_a_model_is_copied_where_that_was_asked_for(local_step: LocalStep) -> No
 def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of what is said after the job's end; the exit code tells that another try would not help."""
+    """The diagnosis comes before the last log lines; the exit code says that a retry would not help."""
     with pytest.raises(SystemExit) as ended:
         local_step.run(RAISES)
 
@@ -127,7 +127,7 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
 def test_a_wrong_request_starts_nothing(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str], inputs: dict[str, Any], said: str
 ) -> None:
-    """The text names the input."""
+    """The message names the input."""
     with pytest.raises(SystemExit) as ended:
         local_step.run(TRAINS, **inputs)
 
@@ -137,7 +137,7 @@ def test_a_wrong_request_starts_nothing(
 
 
 def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
-    """The step's own deadline; another try may help."""
+    """This is the step's own timeout; a retry may help."""
     with pytest.raises(SystemExit) as ended:
         local_step.run(HANGS, timeout="1.5")
 
@@ -148,7 +148,7 @@ def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pyt
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, number: signal.Signals) -> None:
-    """Nothing of the job runs when the step has ended, and the step has not succeeded."""
+    """When the step has ended, nothing of the job runs, and the step has not succeeded."""
     process = started(local_step, HANGS)
     read_until(process, "waiting")
 
@@ -161,7 +161,7 @@ def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, numb
 
 
 def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: LocalStep) -> None:
-    """Its launcher is gone, and with it the run."""
+    """The launcher is gone, and so is the run."""
     process = started(local_step, "import time\nwhile True:\n    print('waiting', flush=True)\n    time.sleep(0.1)")
     read_until(process, "waiting")
 
@@ -173,7 +173,6 @@ def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: L
 
 
 def test_steps_of_other_runs_tasks_and_iterations_have_jobs_of_their_own(local_step: LocalStep) -> None:
-    """Any of the three ids tells two steps apart."""
     others = [{}, {"pipeline_run_id": "run-2"}, {"pipeline_task_name": "train-2"}, {"pipeline_task_id": "8"}]
 
     names = {local_step.run(TRAINS, **ids).job_name for ids in others}
@@ -184,7 +183,7 @@ def test_steps_of_other_runs_tasks_and_iterations_have_jobs_of_their_own(local_s
 def test_a_repeated_step_does_not_train_again_what_cannot_succeed(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The engine's own retry tells the same once more; a person's trains again, as the next attempt."""
+    """A retry by the engine reports the failure again; a retry by a person trains again, as the next attempt."""
     for environ in ({}, {"KFP_RETRY_INDEX": "1"}):
         with pytest.raises(SystemExit):
             local_step.run(RAISES, environ)
@@ -197,7 +196,7 @@ def test_a_repeated_step_does_not_train_again_what_cannot_succeed(
 
 
 def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep) -> None:
-    """After its outputs are in."""
+    """The job is deleted after its outputs are verified."""
     outputs = local_step.run(TRAINS, model=MODEL, on_finish_action="delete_job")
 
     assert outputs.model_uri == MODEL
@@ -208,7 +207,6 @@ def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep)
 def test_a_secret_is_nowhere_in_log_and_outputs(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str], program: str
 ) -> None:
-    """Whatever the program prints, and whether it fails."""
     tells = f"import os; print('token', os.environ['TOKEN'], flush=True)\n{program}"
     env = {"TOKEN": {"secret": "hub", "key": "token"}}
 

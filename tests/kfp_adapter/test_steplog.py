@@ -1,4 +1,4 @@
-"""What stands in a step's output: the program's lines as they are, sentences of ours apart, secrets nowhere."""
+"""Tests of a step's output: log lines are unchanged, notices are marked, secrets are masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def line(text: str, *, continues: bool = False, notice: bool = False) -> LogLine
 
 
 def test_lines_and_sentences_are_told_apart() -> None:
-    """A long line comes in pieces and is whole again; a sentence begins a line of its own."""
+    """The pieces of a long line are joined; a notice always starts a new line."""
     stream = io.StringIO()
     log = StepLog(Masking(["canary"]), stream)
 
@@ -50,8 +50,8 @@ def test_lines_and_sentences_are_told_apart() -> None:
     ],
 )
 def test_known_secrets_are_masked(secrets: list[str], text: str, told: str) -> None:
-    """Each, also a line of one that has several; what is too short to be a secret stays readable."""
+    """Each line of a multi-line secret is masked, too; values that are too short to be secrets are not."""
     masking = Masking(secrets[:1])
-    masking.learn(secrets[1:])  # a step learns some after it knows its job
+    masking.learn(secrets[1:])  # a step learns more secrets once its job is known
 
     assert masking(text) == told

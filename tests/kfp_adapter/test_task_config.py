@@ -1,4 +1,4 @@
-"""What an author sets on the step is set on the job's pods, under what the job says."""
+"""Tests of settings on the step's task, which apply to the job's pods with lower priority than the job's own fields."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ OWN = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}
 
 
 def pod(config: TaskConfig, installation: TrainingJob | None = None, **fields: Any) -> dict[str, Any]:
-    """Return rank 0's pod of a job with these settings."""
+    """Return the pod spec of rank 0 of a job with these settings."""
     return rank0(Request.parse({**IDS, "image": "digits", **fields, "task_config": config}), installation)
 
 
 def test_a_step_without_settings_changes_nothing() -> None:
-    """As on one machine, where kfp passes none on."""
+    """As with kfp.local, which passes no settings."""
     assert pod_template(TaskConfig()) is None
     assert pod_template(None) is None
 
 
 def test_the_jobs_own_words_win() -> None:
-    """And those of the step win over the installation's."""
+    """The step's settings, in turn, override the installation's."""
     installation = job_template({"pod_template": {"spec": {"nodeSelector": {"gpu": "old", "zone": "b"}}}}, field="t")
     config = TaskConfig(resources={"limits": {"cpu": "4"}}, node_selector={"gpu": "a100"})
 
@@ -37,7 +37,7 @@ def test_the_jobs_own_words_win() -> None:
 
 
 def test_what_a_step_mounts_to_copy_from_is_not_the_jobs() -> None:
-    """Its own place alone: the same claim may be the job's at another one, and a step that copies nothing has none."""
+    """Only the step's own mount is left out: the job may mount the same claim at another path."""
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "models", "mountPath": "/mnt/own-claim"}]
     config = TaskConfig(volumes=[CLAIM, OWN], volume_mounts=mounts)
 

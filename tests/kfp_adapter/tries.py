@@ -1,4 +1,4 @@
-"""Tries of one step whose jobs are kept in memory: what a try does with its job, without a cluster."""
+"""Tries of one step with jobs in memory, without a cluster."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FIRST, SECOND = pod("uid-a", run=RUN), pod("uid-b", run=RUN)
 
 @dataclass(kw_only=True)
 class Try:
-    """One try.
+    """One try of the step.
 
     Attributes:
-        backend: keeps the jobs.
-        pod: that it runs in.
-        retry: which of the engine's retries it is. None: the task has none.
-        fields: of the request.
-        api_error_timeout: seconds for which requests about the job may be refused.
-        output: the step's log.
+        backend: Back-end that keeps the jobs.
+        pod: Pod that the try runs in.
+        retry: Retry index that the engine set. None: the task has no retries.
+        fields: Fields of the request.
+        api_error_timeout: Seconds for which API errors are tolerated.
+        output: Log of the step.
     """
 
     backend: ScriptedBackend
@@ -45,7 +45,7 @@ class Try:
 
     @property
     def training(self) -> Training:
-        """Return what the step does with its job."""
+        """Return the object that submits and follows the step's job."""
         environment = StepEnvironment(
             backend=self.backend,
             namespace="team",
@@ -58,9 +58,9 @@ class Try:
         return Training(request=request, environment=environment, log=StepLog(Masking(()), self.output))
 
     async def submit_next(self) -> Submission:
-        """Submit or adopt, as a step does that goes by what earlier tries have left."""
+        """Submit or adopt a job, with knowledge of earlier tries."""
         return await self.training.submit(await self.training.earlier_tries(), Termination(self.backend))
 
     async def submit(self, termination: Termination | None = None) -> Submission:
-        """Submit or adopt, as a step does that does not know of earlier tries."""
+        """Submit or adopt a job, without knowledge of earlier tries."""
         return await self.training.submit(ResumedAttempts(None), termination or Termination(self.backend))
