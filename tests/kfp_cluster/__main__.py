@@ -20,11 +20,11 @@ from kfp_cluster.strike import struck
 
 UNMET = 69  # EX_UNAVAILABLE
 SPAN = 10_000
-"""Seeds that belong to one soak."""
+"""Number of seeds reserved for one soak."""
 
 
 def main() -> int:
-    """Do what the command line says; 1 if a job was left behind."""
+    """Run the requested command; return 1 if a job was left running."""
     arguments = _parser().parse_args()
     if reason := boot.unmet():
         sys.stderr.write(f"{reason}\n")
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def soaked(lab: Lab, seeds: list[int]) -> int:
-    """Strike steps and say what came of each, and how many of those that were terminated did what they had time for."""
+    """Run the schedules, print each outcome, and count the terminated steps that deleted their job in time."""
     outcomes = []
     for outcome in struck(lab, seeds):
         outcomes.append(outcome)
@@ -56,7 +56,7 @@ def soaked(lab: Lab, seeds: list[int]) -> int:
 
 
 def timed(lab: Lab, count: int) -> int:
-    """Say how long steps take from the start of their container to the submitted job, one after the other."""
+    """Print the time from the start of a step's container to its submitted job, for several steps in turn."""
     took = []
     for _ in range(count):
         run = new_run("timed")
@@ -71,7 +71,7 @@ def timed(lab: Lab, count: int) -> int:
 
 
 def seconds_to_submission(log: str) -> float:
-    """Return the seconds from the start of a container's first process to the line that tells of the submission."""
+    """Return the seconds from the start of a container's first process to the log line about the submission."""
     lines = log.splitlines()
     (began,) = [line for line in lines if "emissary: began" in line]
     (submitted,) = [line for line in lines if " was submitted: " in line]

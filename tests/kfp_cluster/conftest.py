@@ -1,4 +1,4 @@
-"""The step's image in the cluster, and a namespace of pipelines for the whole session."""
+"""Fixtures for the whole session: the step's image in the cluster, and a namespace for pipelines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def step_image(cluster: Cluster, tell: Callable[[str], None]) -> str:
-    """Have the step's image in the cluster."""
+    """Build the step's image and load it into the cluster."""
     return STEP.ensure(cluster, tell)
 
 
 @pytest.fixture(scope="session")
 def lab(cluster: Cluster, step_image: str) -> Iterator[Lab]:
-    """Have a namespace of pipelines; it goes with everything in it."""
+    """Create a namespace for pipelines, which is deleted at the end."""
     with lab_in(cluster, step_image) as found:
         yield found

@@ -1,11 +1,11 @@
-"""Stands in for Argo where it decides whether a step is started again, as seen with KFP 2.17.0 and Argo 4.0.5.
+"""Stand-in for Argo's decision to retry a step, as observed with KFP 2.17.0 and Argo 4.0.5.
 
     how the step ended                       stock 2.17.0            without `templateDefaults`
     --------------------------------------   ---------------------   --------------------------
     its container failed, with -9 as well    never                   as often as `set_retry` says
     its pod is gone                          up to twice             never
 
-What repeats is either a pod of the same name that is told the same number, or the next one; which, is a race.
+A retry is either a pod with the same name and number, or the next number; which of them depends on a race.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kfp_cluster.step_pod import Try
 
 LIMIT = 2
-"""Of the stock `templateDefaults`."""
+"""Limit in the stock `templateDefaults`."""
 
 
 class Ended(StrEnum):
-    """How a step ended that has not succeeded."""
+    """How an unsuccessful step ended."""
 
     FAILED = "failed"
     GONE = "its pod is gone"
@@ -30,12 +30,12 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineStandIn:
-    """An Argo.
+    """A configuration of Argo.
 
     Attributes:
-        is_stock: whether it has `templateDefaults.retryStrategy {limit: 2, retryPolicy: OnError}`.
-        retries: of the step, as `set_retry` says; None: its author has not said so.
-        same_name: how the race ends.
+        is_stock: True if it has `templateDefaults.retryStrategy {limit: 2, retryPolicy: OnError}`.
+        retries: Retries of the step, as in `set_retry`. None: not set.
+        same_name: Result of the race: True if the retry has the same pod name.
     """
 
     is_stock: bool
@@ -43,12 +43,11 @@ class EngineStandIn:
     same_name: bool = True
 
     def first(self, attempt: Try) -> Try:
-        """Return the first try of a step."""
         asked = None if self.retries is None else 0
         return replace(attempt, retry=asked, number=0 if self.is_stock or asked == 0 else None)
 
     def after(self, attempt: Try, ended: Ended) -> Try | None:
-        """Return the try that follows one that has ended; None if none does."""
+        """Return the try that follows an ended one, or None if there is none."""
         limit = self.retries if self.retries is not None else LIMIT if self.is_stock else 0
         number = attempt.number or 0
         if (ended is Ended.GONE) is not self.is_stock or number >= limit:

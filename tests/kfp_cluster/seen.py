@@ -1,4 +1,4 @@
-"""Every job that a namespace has ever had, however short its life: what a watch told."""
+"""Watch a namespace to record every job that it has ever had, however short-lived."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = '{.metadata.name} {.metadata.uid}{"\\n"}'
 
 @dataclass(frozen=True, kw_only=True)
 class JobsSeen:
-    """What was seen since the watch began."""
+    """The jobs recorded since the watch started."""
 
     lines: Path
     watch: subprocess.Popen[bytes]
@@ -30,7 +30,7 @@ class JobsSeen:
         """Return the name and uid of every job.
 
         Raises:
-            ClusterFailed: the watch has ended, so nobody knows.
+            ClusterFailed: The watch has ended, so the list may be incomplete.
         """
         if self.watch.poll() is not None:
             raise ClusterFailed(f"the watch of jobs has ended with {self.watch.returncode}")
@@ -40,7 +40,7 @@ class JobsSeen:
 
 @contextlib.contextmanager
 def jobs_seen(kubectl: Kubectl, namespace: str) -> Iterator[JobsSeen]:
-    """Watch the jobs of a namespace meanwhile."""
+    """Watch the jobs of a namespace until the context ends."""
     words = ("get", "pytorchjobs", "--namespace", namespace, "--watch", "--output", f"jsonpath={LINE}")
     environ = bare_environment(kubectl.kubeconfig.parent, KUBECONFIG=str(kubectl.kubeconfig))
     with tempfile.TemporaryDirectory() as folder:

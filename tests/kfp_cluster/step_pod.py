@@ -1,8 +1,8 @@
-"""The pod of a step as a run of Kubeflow Pipelines 2.17 makes it of a compiled pipeline, with three stand-ins in it.
+"""The pod of a step as Kubeflow Pipelines 2.17 creates it from a compiled pipeline, with three stand-ins.
 
-Its volumes, variables, command and restrictions are those of the workflow that KFP's compiler makes: `container.go`,
-`common.go` and `security_context.go` of `backend/src/v2/compiler/argocompiler`. What the driver hands over and what it
-lays over the pod - claims, a user - is `kfp_adapter.driver_stand_in`'s.
+Its volumes, variables, command and restrictions match the workflow that KFP's compiler creates: `container.go`,
+`common.go` and `security_context.go` of `backend/src/v2/compiler/argocompiler`. The driver's input and its patch of the
+pod (claims, user) come from `kfp_adapter.driver_stand_in`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRAMS_MAP = "launcher-stand-in"
 RUN_LABEL = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"
 ANY_USER = 1000680000
-"""As some clusters give each namespace users of its own, where the task names no user."""
+"""User when the task sets none, as in clusters that assign a range of users to each namespace."""
 
 SCRATCH = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config", "/var/run/argo")
 LAUNCHER = "/kfp-launcher"
@@ -37,14 +37,14 @@ class Try:
     """One try of a step of a run.
 
     Attributes:
-        run: the run's id.
-        graph: the id of the graph around the task.
-        retry: which of the engine's retries KFP tells the step that this is. None: its author has asked for none.
-        number: which try of its node Argo writes on the pod. None: Argo repeats none.
-        alive: for how many seconds after SIGTERM the container goes on.
-        task: which of the pipeline's tasks.
-        parameters: of the run, as far as they differ from their defaults.
-        upstream: what other tasks have published, by their names.
+        run: ID of the run.
+        graph: ID of the parent graph of the task.
+        retry: Retry index that KFP gives the step. None: the task has no retries.
+        number: Try number that Argo writes on the pod. None: Argo does not retry the node.
+        alive: Seconds that the container continues to run after SIGTERM.
+        task: Name of the task.
+        parameters: Parameters of the run that differ from their defaults.
+        upstream: Published outputs of other tasks, by task name.
     """
 
     run: str
@@ -58,23 +58,23 @@ class Try:
 
     @property
     def pod_name(self) -> str:
-        """The pod's name, which other tries have only where Argo repeats one under its name."""
+        """The pod's name; another try has the same name only if Argo retries it under that name."""
         number = self.retry if self.number is None else self.number
         return "-".join([self.run, self.graph, self.task, *([str(number)] if number is not None else [])])
 
     @property
     def node_name(self) -> str:
-        """What Argo calls its node."""
+        """The name of the node in Argo."""
         return f"{self.run}.root.{self.task}.executor" + ("" if self.number is None else f"({self.number})")
 
     def driven(self, pipeline: Mapping[str, Any]) -> Driven:
-        """Return the task as the driver sees it."""
+        """Return the task as the driver handles it."""
         ids = {"task": self.task, "run": self.run, "graph": self.graph}
         return Driven(pipeline=pipeline, **ids, parameters=self.parameters, upstream=self.upstream)
 
 
 def programs(namespace: str) -> Manifest:
-    """Return the stand-ins as an object of the namespace; an init container brings the real ones."""
+    """Return a config map with the stand-ins; in Kubeflow an init container brings the real programs."""
     texts = {file.name: file.read_text() for file in PROGRAMS.glob("*.py")}
     return {
         "apiVersion": "v1",
@@ -85,7 +85,7 @@ def programs(namespace: str) -> Manifest:
 
 
 def step_pod(pipeline: Mapping[str, Any], attempt: Try, namespace: str, *, account: str = RUNNER) -> Manifest:
-    """Return the pod of one try of a step of the pipeline, under a service account."""
+    """Return the pod of one try of a step, with a service account."""
     driven = attempt.driven(pipeline)
     patch = driven.on_pod()
     volumes = {path.strip("/.").replace("/", "-"): path for path in SCRATCH}
@@ -145,7 +145,7 @@ def _command(driven: Driven, alive: float) -> list[str]:
 
 
 def _variables(attempt: Try) -> list[dict[str, Any]]:
-    """Return what KFP tells every step."""
+    """Return the variables that KFP sets for every step."""
     fields = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
     told: list[dict[str, Any]] = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()

@@ -1,4 +1,4 @@
-"""What Kubeflow's stock Role `pipeline-runner` grants of what a step uses, and what a step needs beyond it."""
+"""Permissions of Kubeflow's stock Role `pipeline-runner` that a step uses, and the ones that it needs in addition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rbac import COMPONENTS, objects_in, rules_in, rules_of
 
 MISSING = f"{COMPONENTS}/pipelines-step"
 RUNNER = "pipeline-runner"
-"""The service account of every step of a run, and its Role."""
+"""The service account of every step of a run, and the name of its Role."""
 
 STOCK: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
@@ -17,7 +17,7 @@ STOCK: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log", "services"], "verbs": ["*"]},
     {"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": ["*"]},
 ]
-"""Kubeflow Pipelines 2.17's, without the groups that no step of ours asks: Argo's, apps, batch, Seldon's, snapshots."""
+"""From Kubeflow Pipelines 2.17, without groups that our steps do not use: Argo's, apps, batch, Seldon's, snapshots."""
 
 
 ENGINE = {
@@ -26,11 +26,11 @@ ENGINE = {
     ("", "configmaps", "get"),
     ("", "secrets", "get"),
 }
-"""What Argo's first process and Kubeflow's launcher ask for in the name of every step, as seen with 2.17.0."""
+"""Requests of Argo's first process and Kubeflow's launcher in the name of every step, as observed with 2.17.0."""
 
 
 def of_accounts() -> list[dict[str, Any]]:
-    """Return the rules of the account of the base, with what it needs for pipelines."""
+    """Return the rules of the base account with the additions for pipelines."""
     return rules_of("pipelines-account")
 
 
@@ -40,13 +40,12 @@ def documented() -> list[dict[str, Any]]:
 
 
 def binding() -> dict[str, Any]:
-    """Return the documented RoleBinding."""
     _, found = objects_in(MISSING)
     return found
 
 
 def grants(rules: list[dict[str, Any]], group: str, resource: str, verb: str) -> bool:
-    """Whether one of the rules allows it."""
+    """Return whether one of the rules grants the permission."""
     return any(
         group in rule["apiGroups"] and {resource, "*"} & set(rule["resources"]) and {verb, "*"} & set(rule["verbs"])
         for rule in rules

@@ -1,8 +1,8 @@
-"""What may happen to a step, drawn from a seed, and whether a job was left behind.
+"""Random faults for a step, drawn from a seed, and a check that no job is left behind.
 
-A step is killed up to twice, and started again as the engine does; at last its run is terminated or its pod deleted.
-Each stroke falls at a moment of its own: while the step's program loads, around its submission, while the job starts,
-or while it runs.
+A step is killed up to twice and started again as by the engine; finally its run is terminated or its pod deleted.
+Each fault has its own moment: while the step's program loads, around the submission, while the job starts, or while
+it runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUBMITTED = (" was submitted: ", " was adopted: ")
 
 
 class Stroke(StrEnum):
-    """What happens to a step."""
+    """A fault."""
 
     TERMINATE = "terminate"
     KILL = "kill"
@@ -38,7 +38,7 @@ class Stroke(StrEnum):
 
 
 class Moment(StrEnum):
-    """When it happens: so much later a random time passes."""
+    """The event after which a random delay begins."""
 
     BEGUN = "its container runs"
     SUBMITTED = "it has submitted or adopted its job"
@@ -47,12 +47,12 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The strokes of one run.
+    """The faults of one run.
 
     Attributes:
-        seed: what it was drawn from.
-        strokes: each with its moment, and the seconds after that.
-        alive: for how many seconds a step that is told to stop lives on; with Argo it is anything up to one.
+        seed: Seed of the schedule.
+        strokes: Each fault with its moment, and the delay in seconds after that.
+        alive: Seconds that a terminated step continues to run; with Argo it is up to one second.
     """
 
     seed: int
@@ -61,8 +61,7 @@ class Schedule:
 
     @classmethod
     def draw(cls, seed: int) -> Schedule:
-        """Return the schedule of a seed."""
-        draws = random.Random(seed)  # noqa: S311 - the same ones each time
+        draws = random.Random(seed)  # noqa: S311 - reproducible
         ends = [each for each in Stroke if each is not Stroke.KILL]
         kinds = [Stroke.KILL] * draws.choice((0, 1, 1, 2)) + [draws.choice(ends)]
         strokes = [(kind, draws.choice(list(Moment)), draws.uniform(0, LONGEST_WAIT)) for kind in kinds]
@@ -75,14 +74,14 @@ class Schedule:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a schedule.
+    """The result of a schedule.
 
     Attributes:
-        schedule: what was done.
-        wrong: what must not be; empty if all is well.
-        run: whose steps they were.
-        knew: whether the last step was terminated, and had said which job is its.
-        left_to_run: whether a job was still there when the last step was over, and went with the pods of the run.
+        schedule: The schedule.
+        wrong: Violations; empty if there are none.
+        run: ID of the run.
+        knew: True if the last step was terminated after it had logged its job.
+        left_to_run: True if a job still existed when the last step ended, and was deleted with the run's pods.
     """
 
     schedule: Schedule
@@ -97,9 +96,9 @@ class Outcome:
 
 
 def struck(lab: Lab, seeds: Iterable[int]) -> Iterator[Outcome]:
-    """Yield what came of each schedule, and look once more at the end of all.
+    """Yield the outcome of each schedule, and check all of them again at the end.
 
-    What a step that was struck had just asked for may be done after everything of its run seemed to be gone.
+    The last request of an interrupted step may take effect after everything of its run seemed to be gone.
     """
     pipeline, outcomes = lab.waiting, []  # kfp compiles one pipeline at a time
     with ThreadPoolExecutor(AT_A_TIME) as pool:
@@ -111,7 +110,7 @@ def struck(lab: Lab, seeds: Iterable[int]) -> Iterator[Outcome]:
 
 
 def strike(lab: Lab, pipeline: dict[str, Any], schedule: Schedule) -> Outcome:
-    """Carry out a schedule, and look what is left."""
+    """Run a schedule, and check for leftovers."""
     outcome = Outcome(schedule=schedule, run=new_run(f"soak-{schedule.seed}"))
     try:
         step, told = _strikes(lab, pipeline, schedule, outcome.run)
@@ -129,7 +128,7 @@ def strike(lab: Lab, pipeline: dict[str, Any], schedule: Schedule) -> Outcome:
 
 
 def _look(lab: Lab, outcome: Outcome) -> None:
-    """See whether all jobs of a run that was deleted are gone, and how many there were."""
+    """Check that all jobs of a deleted run are gone, and that there was at most one."""
     if outcome.wrong:
         return
     try:
@@ -141,7 +140,7 @@ def _look(lab: Lab, outcome: Outcome) -> None:
 
 
 def _strikes(lab: Lab, pipeline: dict[str, Any], schedule: Schedule, run: str) -> tuple[Step, bool]:
-    """Strike, and start again what was killed; return the last step, and whether it knew its job before."""
+    """Apply the faults, starting the step again after a kill; return the last step and whether it knew its job."""
     step, told = None, False
     for number, (stroke, moment, wait) in enumerate(schedule.strokes):
         if step is not None:

@@ -1,6 +1,6 @@
-"""Models in steps' own pods: the examples as they are compiled, with claims that only their owner may enter.
+"""Tests of models in the pods of steps: the compiled examples, with claims that only their owner may enter.
 
-The volumes of the tests' cluster are folders of root's (0750), as block devices and some provisioners make them.
+The volumes of the tests' cluster are directories owned by root (0750), like those of some provisioners.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ WRITES = 'mkdir -p "$(dirname "$PTJOB_MODEL_PATH")" && echo weights > "$PTJOB_MO
 
 
 def trained(lab: Lab, run: str, pipeline: dict[str, Any], image: str) -> dict[str, Any]:
-    """Run an example's training and return what it has published."""
+    """Run an example's training and return its published outputs."""
     step = lab.start(Try(run=run, parameters={"epochs": 1, "image": image}), pipeline)
     assert step.wait() == 0, step.log()
     return step.published()
 
 
 def test_the_next_steps_read_and_write_where_the_model_is(lab: Lab, digits_image: str) -> None:
-    """By reference: one finds the model by the artifact that it was given, another one keeps a copy beside it."""
+    """By reference: one step finds the model by its input artifact, another keeps a copy of it."""
     run, pipeline = new_run("reference"), lab.example("digits_reference")
     upstream = {TASK: trained(lab, run, pipeline, digits_image)}
     model = upstream[TASK]["artifacts"]["trained_model"]
@@ -49,7 +49,7 @@ def test_the_next_steps_read_and_write_where_the_model_is(lab: Lab, digits_image
 
 
 def test_a_model_is_copied_by_a_step_that_runs_as_its_owner(lab: Lab, digits_image: str) -> None:
-    """The bytes are in the artifact store; the job does not see what the step has mounted to copy from."""
+    """The artifact store has the bytes, and the job does not have the step's mount."""
     run, pipeline = new_run("copy"), lab.example("digits_copy")
 
     published = trained(lab, run, pipeline, digits_image)
@@ -60,9 +60,9 @@ def test_a_model_is_copied_by_a_step_that_runs_as_its_owner(lab: Lab, digits_ima
 
 
 def test_a_step_that_may_not_read_the_claim_says_so_before_it_trains(lab: Lab) -> None:
-    """With the user that may: nobody waits for a training whose model cannot be handed on.
+    """The message names the user that may read it. Nobody waits for a training whose model cannot be passed on.
 
-    It runs as the step's image says. A user that only the pod names is of group 0, which may read such a folder.
+    The step runs as the user of its image. A user that only the pod sets is in group 0, which may read the directory.
     """
     run = new_run("refused")
     model = {"model": f"pvc://digits/{run}/m.txt", "model_artifact": "copy"}

@@ -1,4 +1,4 @@
-"""The step's image as its own Dockerfile makes it: who runs it, what it may write, and what is in it."""
+"""Tests of the step's image as its Dockerfile builds it: user, writable paths and contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITES = "for place in / /opt/step /home; do touch $place/x 2>&1; done; touch /t
 
 
 def test_a_step_runs_as_any_user_and_writes_only_to_tmp(lab: Lab) -> None:
-    """With a read-only root file system and no right to anything; what runs is what lies here now."""
+    """It has a read-only root file system and no capabilities, and contains the package of this tree."""
     run = new_run("guest")
     step = lab.start(Try(run=run))
     step.wait_for_line("waiting")

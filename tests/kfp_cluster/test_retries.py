@@ -1,4 +1,4 @@
-"""Steps that are started again on the cluster, by the engine or by a person, when the job is there, going, or gone."""
+"""Tests of steps that the engine or a person retries while the job exists, is being deleted, or is gone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kfp_cluster.lab import Lab
 
 STUBBORN = 20
-"""Seconds that a training takes to end which is told to."""
+"""Seconds that the training takes to end after it is stopped."""
 
 
 def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(lab: Lab) -> None:
-    """Kubeflow deletes the pod of the step first, and with it goes its job; what that leaves running is waited for.
+    """Kubeflow first deletes the step's pod, and with it the job; the retry waits for the job's pods to end.
 
-    The object of a pod that has ended may stay for a moment: until the kubelet has said so to the API server.
+    An ended pod may exist for another moment, until the kubelet has reported to the API server.
     """
     run, pipeline = new_run("person"), lab.pipeline(termination_grace_period_seconds=STUBBORN)
     first, ref = lab.running(Try(run=run), pipeline)
@@ -45,7 +45,7 @@ def test_a_person_who_retries_a_run_starts_no_second_training_beside_the_first(l
 
 
 def test_a_person_who_retries_a_run_does_not_train_again_what_has_succeeded(lab: Lab) -> None:
-    """Such as when the launcher could not bring the outputs to their store: the job is the run's by then."""
+    """For example, the launcher failed to upload the outputs: by then the run owns the job."""
     run = new_run("uploads")
     first, ref = lab.running(Try(run=run))
     lab.release(ref)
@@ -72,7 +72,7 @@ PLAIN = EngineStandIn(is_stock=False, retries=2)
 def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
     lab: Lab, engine: EngineStandIn, *, at_once: bool
 ) -> None:
-    """Its job goes with the pod; the repeat waits until nothing of it runs, also under the first one's name."""
+    """The job is deleted with the pod; the retry waits until none of its pods runs, even if it has the same name."""
     run, pipeline = new_run("gone"), lab.pipeline(termination_grace_period_seconds=STUBBORN)
     attempt = engine.first(Try(run=run))
     first, ref = lab.running(attempt, pipeline)
@@ -96,7 +96,7 @@ def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
 
 @pytest.mark.parametrize("engine", [*STOCK_ENGINES, PLAIN])
 def test_a_job_that_cannot_succeed_is_trained_once(lab: Lab, engine: EngineStandIn) -> None:
-    """Where the engine repeats the step, as it may if the pod goes just then, the same is told again."""
+    """A retry, which is possible if the pod is deleted at that moment, reports the same failure."""
     run, pipeline = new_run("hopeless"), lab.pipeline(command=["python", "-c", "raise NotImplementedError('black')"])
     attempt = engine.first(Try(run=run))
     assert lab.start(attempt, pipeline).wait() == 1

@@ -1,4 +1,4 @@
-"""The documented addition to Kubeflow's stock Role: all that is missing, and nothing else."""
+"""Tests of the documented addition to Kubeflow's stock Role: it grants exactly what is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kfp_cluster.stock_role import ENGINE, RUNNER, STOCK, binding, documented, g
 
 
 def wanted() -> set[tuple[str, str, str]]:
-    """Return all that the documented Role of the package grants."""
+    """Return all permissions in the package's documented Role."""
     return {
         (group, resource, verb)
         for rule in rbac.rules()
@@ -18,7 +18,6 @@ def wanted() -> set[tuple[str, str, str]]:
 
 
 def test_the_addition_is_what_the_stock_role_lacks() -> None:
-    """Whoever may run pipelines has to be given this, and need not be given more."""
     lacking = {each for each in wanted() if not grants(STOCK, *each)}
 
     added = {each for each in wanted() if grants(documented(), *each)}
@@ -28,12 +27,12 @@ def test_the_addition_is_what_the_stock_role_lacks() -> None:
 
 
 def test_the_addition_is_bound_to_the_account_of_the_steps() -> None:
-    """As Kubeflow names it where there is one namespace for all."""
+    """Kubeflow's name for it in an installation with a single namespace."""
     assert [subject["name"] for subject in binding()["subjects"]] == [RUNNER]
 
 
 def test_an_account_of_ones_own_may_do_all_that_a_step_does() -> None:
-    """What Argo and Kubeflow do in each step's name, what a training does, and what the stock Role has beyond that."""
+    """The requests of Argo and Kubeflow in each step's name, those of a training, and the rest of the stock Role."""
     notes = ("", "pods", "patch")
 
     wants = {*wanted(), *ENGINE, notes}

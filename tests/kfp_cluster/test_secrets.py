@@ -1,4 +1,4 @@
-"""Secrets that a training gets as variables, on the cluster: whatever its program says of them, the step does not."""
+"""Tests of masking on the cluster: secrets in the environment of a training do not appear in the step's output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TELLS = "import os; print('token', os.environ['TOKEN'], flush=True); raise TypeE
 
 
 def telling(lab: Lab, run: str, canary: str) -> dict[str, Any]:
-    """Return a pipeline whose training prints one key of a Secret and raises another."""
+    """Return a pipeline whose training prints one key of a Secret and raises an error with another."""
     lab.deposit(run, token=canary, WHOLE=f"whole-{canary}")
     env = {"TOKEN": {"secret": run, "key": "token"}}
     return lab.pipeline(command=["python", "-c", TELLS], env=env, env_from=[{"secretRef": {"name": run}}])
 
 
 def test_what_a_program_says_of_its_secrets_is_masked(lab: Lab) -> None:
-    """In the log, in the diagnosis that is kept on the job, and in the note on the step's pod."""
+    """In the log, in the diagnosis on the job, and in the note on the step's pod."""
     canary, run = f"canary-{secrets.token_hex(8)}", new_run("tells")
 
     step = lab.start(Try(run=run, retry=0), telling(lab, run, canary))
@@ -38,7 +38,7 @@ def test_what_a_program_says_of_its_secrets_is_masked(lab: Lab) -> None:
 
 
 def test_without_the_right_to_read_secrets_the_log_says_what_is_not_masked(lab: Lab) -> None:
-    """Nothing else depends on it."""
+    """The missing permission has no other effect."""
     canary, run, account = f"canary-{secrets.token_hex(8)}", new_run("unread"), "unread"
     rules = [rule for rule in STOCK if "secrets" not in rule["resources"]]
     service_account(lab.cluster, lab.namespace, rules, name=account)

@@ -1,4 +1,4 @@
-"""A step's own container on the cluster, started as Kubeflow's launcher starts it: what comes of it and of its job."""
+"""Tests of a step's container on the cluster, started as Kubeflow's launcher starts it, and of its job."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ KINDS = ("pytorchjobs", "pods", "events", "configmaps")
 def test_a_training_hands_on_model_metrics_curves_and_report(
     lab: Lab, digits_image: str, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    """A real one: the artifacts and texts that a pipeline goes on with, and nothing of a secret in any of them.
+    """Real training: the outputs for the next tasks, with no secret in any of them.
 
-    Its program comes from a repository, whose commit is among them.
+    The program comes from a git repository, and its commit is one of the outputs.
     """
     canary, run = f"canary-{secrets.token_hex(8)}", new_run("trains")
     lab.deposit("hub", token=canary)
@@ -77,7 +77,7 @@ def test_a_training_hands_on_model_metrics_curves_and_report(
 
 
 def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> None:
-    """With the Role of its kind: its log is the step's, and when it has ended it is the run's."""
+    """With the Role of its kind: the step has the job's log, and the run owns the ended job."""
     run, account = new_run("trainer"), "runs-train-jobs"
     service_account(trained, lab.namespace, [*STOCK, *documented(), *rules_of_kinds()], name=account)
     says = ["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE"']
@@ -93,7 +93,7 @@ def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> Non
 
 
 def test_a_folder_that_the_step_before_has_written_is_the_code(lab: Lab, trained: Cluster, digits_image: str) -> None:
-    """It travels from the artifact store through the step's pod into the pods of the job."""
+    """The folder passes from the artifact store through the step's pod to the pods of the job."""
     run, account = new_run("folder"), "runs-folders"
     service_account(trained, lab.namespace, [*STOCK, *documented(), *rules_of("code")], name=account)
     write = dsl.component(base_image=lab.image, install_kfp_package=False)(write_code)
@@ -115,10 +115,10 @@ def test_a_folder_that_the_step_before_has_written_is_the_code(lab: Lab, trained
 
 
 def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
-    """Kubeflow keeps the pod's object until the run goes, so its owner does not remove the job.
+    """Kubeflow keeps the pod until the run is deleted, so the owner reference does not delete the job.
 
-    SIGTERM kills the launcher at once, and the container is over within a second. Here the step has the time that it
-    takes on a machine with other work to do; how often a second is enough is the soak's to say.
+    SIGTERM kills the launcher at once, and the container ends within a second. Here the step has the time that it needs
+    on a busy machine; the soak measures how often a second is enough.
     """
     run = new_run("terminated")
     step, ref = lab.running(Try(run=run, alive=PATIENCE))
@@ -132,7 +132,7 @@ def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
 
 
 def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
-    """One job, trained once; it belongs to the retry's pod, so that the first one's end means nothing to it."""
+    """The job is trained once; the retry's pod owns it, so deleting the first pod does not delete it."""
     run = new_run("killed")
     first, ref = lab.running(Try(run=run, retry=0))
 
@@ -151,7 +151,7 @@ def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
 
 
 def test_under_an_account_of_its_own_a_step_lacks_nothing(lab: Lab) -> None:
-    """It masks, notes and tells why a pod does not start, by the documented Roles alone."""
+    """The documented Roles alone allow masking, notes and diagnosis of pods that do not start."""
     run, account, canary = new_run("own"), "trainings", f"canary-{secrets.token_hex(8)}"
     service_account(lab.cluster, lab.namespace, of_accounts(), name=account)
     lab.deposit(run, token=canary)

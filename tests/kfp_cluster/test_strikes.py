@@ -1,4 +1,4 @@
-"""Steps that are killed, terminated and deleted at drawn moments leave no live job; `make soak-kfp` draws a hundred."""
+"""Steps that are killed, terminated or deleted at random moments leave no live job; `make soak-kfp` runs a hundred."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = range(15, 23)
 
 @pytest.fixture(scope="session")
 def outcomes(lab: Lab, tell: Callable[[str], None], request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
-    """Carry out all the schedules that this session asks for, some at a time."""
+    """Run all schedules that this session selects, several at a time."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     seeds = sorted({call.params["seed"] for call in calls if call is not None and "seed" in call.params})
     tell(f"striking {len(seeds)} steps")
@@ -28,12 +28,12 @@ def outcomes(lab: Lab, tell: Callable[[str], None], request: pytest.FixtureReque
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_that_is_struck_leaves_no_live_job(outcomes: Mapping[int, Outcome], seed: int) -> None:
-    """Nor a second one, whatever happened when."""
+    """There is no second job either."""
     assert outcomes[seed].wrong == [], str(outcomes[seed])
 
 
 def test_the_fixed_schedules_do_everything_that_can_be_done() -> None:
-    """Every stroke at every kind of moment, and a step that is killed twice before it."""
+    """They include every fault at every kind of moment, and a step that is killed twice before it ends."""
     schedules = [Schedule.draw(seed) for seed in SEEDS]
 
     assert {stroke for schedule in schedules for stroke, _, _ in schedule.strokes} == {*Stroke}

@@ -1,10 +1,10 @@
-"""Stands in for Argo's emissary, the first process of a step's container; what it does was read in Argo 4's source.
+"""Stand-in for Argo's emissary, the first process of a step's container. It follows the source of Argo 4.
 
     emissary_stand_in.py SECONDS LAUNCHER ...
 
-It starts the launcher in a process group of its own and hands every signal on to that group. When the launcher has
-ended the container is over, whoever else still runs in it. Argo's looks for that once a second, so what was told to
-stop lives on for anything up to a second; here SECONDS says for how long, if it does not end before.
+Starts the launcher in its own process group and forwards every signal to that group. When the launcher exits, the
+container ends, even if other processes still run. Argo checks for that once a second, so the processes of a stopped
+step live for up to another second; here SECONDS sets how long, if they do not exit earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEPT = {signal.SIGCHLD, signal.SIGURG, signal.SIGKILL, signal.SIGSTOP}
 
 
 def main() -> int:
-    """Run the launcher and return how it ended, as a shell would say it."""
+    """Run the launcher and return its exit code as a shell would."""
     sys.stdout.write(f"emissary: began {age():.3f} s ago\n")
     sys.stdout.flush()
     launcher, told_at = subprocess.Popen(sys.argv[2:], process_group=0), []
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def is_left(group: int) -> bool:
-    """Return whether anybody of a process group still runs."""
+    """Return whether a process of the group still runs."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -54,8 +54,8 @@ def is_left(group: int) -> bool:
 
 
 def age() -> float:
-    """Return the seconds since this process was started."""
-    with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:  # noqa: PTH123 - loads less
+    """Return the seconds since this process started."""
+    with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:  # noqa: PTH123 - without importing pathlib
         ticks = int(stat.read().rpartition(")")[2].split()[19])
         return float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
 

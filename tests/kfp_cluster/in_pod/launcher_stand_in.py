@@ -1,14 +1,14 @@
-"""Stands in for Kubeflow's launcher. What it does was read in the source of version 2.17.
+"""Stand-in for Kubeflow's launcher. It follows the source of version 2.17.
 
     launcher_stand_in.py --executor_input JSON --component_spec JSON --store JSON -- COMMAND ...
 
-Read in `backend/src/v2/component/launcher_v2.go`: folders of the outputs (`prepareOutputFolders`), inputs that nobody
-gave (`addDefaultParams`), placeholders (`compileCmdAndArgs`, `getPlaceholders`), input artifacts (`downloadArtifacts`,
-`fetchNonDefaultBuckets`), outputs (`getExecutorOutputFile`, `uploadOutputArtifacts`, `mergeRuntimeArtifacts`); which
-addresses it takes in `backend/src/v2/objectstore/config.go`, folders in `object_store.go` beside it (`DownloadBlob`,
-`UploadBlob`). It starts the command with a pipe on its output and handles no signal. There is neither a metadata store
-nor an artifact store: --store has what lies in the latter, address to text (of a folder: paths to texts), and what
-would be brought to both is the last line of the log, PUBLISHED and one JSON value.
+See `backend/src/v2/component/launcher_v2.go` for output directories (`prepareOutputFolders`), defaults of inputs
+(`addDefaultParams`), placeholders (`compileCmdAndArgs`, `getPlaceholders`), input artifacts (`downloadArtifacts`,
+`fetchNonDefaultBuckets`) and outputs (`getExecutorOutputFile`, `uploadOutputArtifacts`, `mergeRuntimeArtifacts`);
+`backend/src/v2/objectstore/config.go` for supported addresses; `object_store.go` in the same directory for folders
+(`DownloadBlob`, `UploadBlob`). The command's output is a pipe, and signals are not handled. There is no metadata store
+and no artifact store: --store maps artifact addresses to their text (for a folder: paths to texts), and the last line
+of the log has what would be uploaded to both stores: PUBLISHED and one JSON value.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 
 PUBLISHED = "published: "
 PLACES = {"gs://": "/gcs/", "minio://": "/minio/", "s3://": "/s3/"}
-"""What stores of the launcher's addresses are mounted, and where."""
+"""Supported URI schemes, and the directories that their stores are mounted at."""
 
 
 class Refused(Exception):
-    """The component's command is not started."""
+    """The component's command cannot be started."""
 
 
 def main() -> int:
-    """Run the component's command; 1 if it failed, however it did."""
+    """Run the component's command; return 1 on any failure."""
     given = dict(zip(*[iter(sys.argv[1 : sys.argv.index("--")])] * 2, strict=True))
     executor_input, component = json.loads(given["--executor_input"]), json.loads(given["--component_spec"])
     outputs = executor_input["outputs"]
@@ -43,7 +43,7 @@ def main() -> int:
     for place in [each["outputFile"] for each in outputs["parameters"].values()] + [
         local_path(each["uri"]) for each in artifacts.values()
     ]:
-        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120 - loads less
+        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120 - without importing pathlib
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as command:
         assert command.stdout is not None
         while data := os.read(command.stdout.fileno(), 65536):
@@ -55,13 +55,13 @@ def main() -> int:
 
 
 def failed(why: object) -> int:
-    """Say why the command failed, or was not started, and return the exit code."""
+    """Print why the command failed or was not started, and return the exit code."""
     sys.stdout.write(f"launcher: failed to execute component: {why}\n")
     return 1
 
 
 def with_defaults(executor_input: dict[str, Any], component: dict[str, Any]) -> dict[str, Any]:
-    """Return the input with the component's own values for what nobody gave."""
+    """Return the input with the component's defaults for missing parameters."""
     known = component.get("inputDefinitions", {}).get("parameters", {})
     defaults = {name: each["defaultValue"] for name, each in known.items() if "defaultValue" in each}
     inputs = executor_input["inputs"]
@@ -69,10 +69,10 @@ def with_defaults(executor_input: dict[str, Any], component: dict[str, Any]) -> 
 
 
 def compiled(words: list[str], executor_input: dict[str, Any]) -> list[str]:
-    """Return the command with every placeholder replaced: the whole input first, then what stands in it, too.
+    """Return the command with all placeholders replaced: first the whole input, then the placeholders inside it.
 
-    So what a value stands inside of is JSON, and a quotation mark in the value ends that. In the first word only the
-    whole input is replaced, as it is there.
+    A value inside the input is therefore part of JSON text, which a quotation mark in the value breaks. In the first
+    word only the whole input is replaced, as in the launcher.
     """
     first, *others = [word.replace("{{$}}", in_go(executor_input)) for word in words]
     for placeholder, text in placeholders(executor_input).items():
@@ -81,7 +81,7 @@ def compiled(words: list[str], executor_input: dict[str, Any]) -> list[str]:
 
 
 def placeholders(executor_input: dict[str, Any]) -> dict[str, str]:
-    """Return the texts for all placeholders but the one for the whole input; Kubeflow's table has no order."""
+    """Return the text of every placeholder except the one for the whole input; Kubeflow's map has no order."""
     inputs, outputs, found = executor_input["inputs"], executor_input["outputs"], {}
     for which, lists in (("inputs", inputs.get("artifacts", {})), ("outputs", outputs["artifacts"])):
         for name, each in lists.items():
@@ -101,7 +101,7 @@ def placeholders(executor_input: dict[str, Any]) -> dict[str, str]:
 
 
 def in_go(value: Any, *, in_html: bool = False) -> str:
-    """Return a value as Go writes it: whole numbers without a fraction; if asked, lists and maps as fit for HTML."""
+    """Return a value as Go encodes it: whole numbers without a fraction; `in_html` escapes lists and maps for HTML."""
     text = json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
     if in_html and isinstance(value, list | dict):
         for sign in "<>&":
@@ -118,10 +118,10 @@ def _whole(value: Any) -> Any:
 
 
 def download(artifacts: dict[str, Any], store: dict[str, Any]) -> None:
-    """Put the input artifacts where the command looks for them: a text as a file, a dictionary as a folder.
+    """Write the input artifacts to the paths that the command reads: a string as a file, a dictionary as a directory.
 
     Raises:
-        Refused: one of them is at an address that the launcher does not know.
+        Refused: The launcher does not support the address of an artifact.
     """
     for name, each in artifacts.items():
         uri = each["artifacts"][0]["uri"]
@@ -140,7 +140,7 @@ def download(artifacts: dict[str, Any], store: dict[str, Any]) -> None:
 
 
 def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
-    """Return the output parameters, and each artifact with its metadata and, if a store takes it, its content."""
+    """Return the output parameters, and each artifact with its metadata and any content that a store would receive."""
     with open(output_file) as file:  # noqa: PTH123 - as above
         told = json.load(file)
     found = {}
@@ -151,7 +151,7 @@ def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(uri: str) -> dict[str, Any]:
-    """Return what a store would have of an artifact: its text and digest, or the texts of a folder by their paths."""
+    """Return the content that a store would have: text and digest, or the texts of a directory by path."""
     path = local_path(uri)
     if path and os.path.isdir(path):  # noqa: PTH112 - as above
         files = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]  # noqa: PTH118
@@ -173,7 +173,7 @@ def _text(path: str) -> str:
 
 
 def local_path(uri: str) -> str:
-    """Return where a container sees an artifact that a store takes; "" for any other."""
+    """Return the path of an artifact in the container, or "" if no store has its address."""
     for scheme, place in PLACES.items():
         if uri.startswith(scheme):
             return f"{place}{uri.removeprefix(scheme)}"
