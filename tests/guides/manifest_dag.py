@@ -1,4 +1,4 @@
-"""A DAG whose one task is the manifest of a guide; run with `dag.test()`, in a process of its own."""
+"""A DAG whose one task runs the manifest of a guide; run with `dag.test()` in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = json.loads(os.environ["FIELDS"])
 
 @task
 def keep(result: Any) -> None:
-    """Write down what a downstream task gets."""
+    """Save the result that a downstream task receives."""
     Path(os.environ["SEEN"], "result.json").write_text(json.dumps(result))
 
 

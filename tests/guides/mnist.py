@@ -1,7 +1,7 @@
-"""The `mnist.py` of Arena's guides, for tests: its options and what it prints, on the small digits of docker/digits.
+"""A replacement for the `mnist.py` of Arena's guides: same options and output, on the small digits of docker/digits.
 
-It lies in a git repository beside the files of docker/digits. As in the guides every rank speaks, `--backend nccl`
-needs a GPU, and `--data` is a folder of images: here the batches that docker/digits/deliver.py makes.
+It is part of a git repository with the files of docker/digits. As in the guides, every rank prints, `--backend nccl`
+needs a GPU, and `--data` is a directory of images: here the batches from docker/digits/deliver.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Train as the command line says."""
+    """Train according to the command line."""
     print(f"WORLD_SIZE: {os.environ['WORLD_SIZE']}, CURRENT_RANK: {os.environ['RANK']}")
     args = parse_args()
     print(f"args: {args}", flush=True)
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def stay() -> None:
-    """Let the others end first: a job is over when rank 0 is, and whoever still runs is stopped, log and all.
+    """Let the other ranks end first: a job ends with rank 0, and ranks that still run are stopped and lose log lines.
 
-    A test that sees them end brings a file that names another one, which it makes then.
+    A test that waits for their end names another file in `stays-until`, and creates that file when they have ended.
     """
     told = Path(__file__).with_name("stays-until")
     if not told.exists():
@@ -53,10 +53,10 @@ def stay() -> None:
 
 
 def train(args: argparse.Namespace, ranks: together.Ranks) -> None:
-    """Train all epochs together with the others, and say how good the network is.
+    """Train all epochs with the other ranks, and print the accuracy.
 
     Raises:
-        SystemExit: the ranks have not learnt the same.
+        SystemExit: The ranks have different parameters.
     """
     held_out = data.load().held_out
     images = images_of(args)
@@ -80,17 +80,16 @@ def train(args: argparse.Namespace, ranks: together.Ranks) -> None:
     report.close()
     together.agree("parameters", network.parameter_hash(model), ranks, otherwise="gradients were not exchanged")
     print(f"\naccuracy={network.score(model, held_out, ranks.device).accuracy:.4f}", flush=True)
-    together.mean(0.0, 1, ranks)  # all have said it before rank 0 ends, and with it the job
+    together.mean(0.0, 1, ranks)  # all ranks have printed it before rank 0 ends and the job with it
 
 
 def images_of(args: argparse.Namespace) -> TensorDataset:
-    """Return what is in the folder that was named, else scikit-learn's digits."""
+    """Return the images in the directory `--data`, or scikit-learn's digits without it."""
     known = data.load()
     return arrived.read([args.data], known.held_out).images if args.data else known.train
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", choices=["gloo", "nccl"], default="gloo")
     parser.add_argument("--epochs", type=int, default=1)

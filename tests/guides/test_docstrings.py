@@ -1,4 +1,4 @@
-"""The fields of a job are described once, below the fields of `TrainingJob`."""
+"""The docstrings of a job's fields are generated from those of `TrainingJob`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from guide_pages import DOCS
 
 
 def test_whatever_takes_the_fields_of_a_job_describes_them_alike() -> None:
-    """Run `scripts/docstrings.py` after a field was added or described anew."""
+    """If this fails after a change of a field, run `scripts/docstrings.py`."""
     program = str(DOCS.parent / "scripts" / "docstrings.py")
 
     done = subprocess.run([sys.executable, program, "--check"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""docs/tutorials/from-arena.md: each line of its sessions is the guides' and is run; every flag is there."""
+"""Run the sessions of docs/tutorials/from-arena.md, compare their lines with the guides', and check every flag."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GUIDE_DAG = Path(__file__).with_name("manifest_dag.py")
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """Lend three cards that this machine has not, to trainings that may ask for NCCL."""
+    """Pretend to have three GPUs; trainings may ask for NCCL."""
     code_servers.ensure_programs()
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "3")
     monkeypatch.setenv("PTJOB_JOB_TEMPLATE", TEMPLATE)
@@ -55,7 +55,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
 @pytest.fixture
 def with_data(machine: Machine, tmp_path: Path) -> Machine:
-    """Have the Chinese guide's claim, with images to train on, made as the page says."""
+    """Create the Chinese guide's claim with training images, as the page does."""
     deliver = [sys.executable, str(DIGITS / "deliver.py"), "--to", str(tmp_path / "pytorch_data"), "--count", "1437"]
     subprocess.run(deliver, check=True, capture_output=True)
     for words in (("create", "training-data"), ("cp", str(tmp_path / "pytorch_data"), "pvc://training-data/")):
@@ -64,7 +64,7 @@ def with_data(machine: Machine, tmp_path: Path) -> Machine:
 
 
 def run_session(machine: Machine, guide: str, address: str) -> dict[str, Result]:
-    """Give each line to `ptjob`, and wait for the end where the guide's person has waited; the last answer to each."""
+    """Run each line with `ptjob`, waiting for the end where the guide waits; return the last result of each line."""
     said = {}
     for _, *line in session(guide, address=address):
         if line[0] == "logs" and "follow" not in said:
@@ -77,7 +77,7 @@ def run_session(machine: Machine, guide: str, address: str) -> dict[str, Result]
 
 @pytest.mark.timeout(600)
 def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Machine, tmp_path: Path) -> None:
-    """Two nodes train real digits for an epoch, with the program that git has brought."""
+    """Two nodes train real digits for an epoch, with the program from the git repository."""
     with code_servers.http(serve_code(tmp_path)) as served:
         said = run_session(machine, ENGLISH, f"{served}/mnist-pytorch.git")
 
@@ -96,7 +96,7 @@ def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Mac
 def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(
     with_data: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three nodes train for ten epochs on what lies on the claim, and write their curves to it."""
+    """Three nodes train for ten epochs on the images in the claim, and write their curves to it."""
     with code_servers.http(serve_code(tmp_path)) as served:
         said = run_session(with_data, CHINESE, f"{served}/mnist-pytorch.git")
 
@@ -115,7 +115,7 @@ def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(
 
 @pytest.mark.timeout(600)
 def test_the_english_guides_line_takes_a_private_repository(machine: Machine, tmp_path: Path) -> None:
-    """With the two variables that the Chinese guide names; the job then has fetched it, and shows no password."""
+    """Uses the two variables that the Chinese guide names; the manifest does not show the password."""
     _, line = session(ENGLISH)[:2]
     own = [f"--env=GIT_SYNC_USERNAME={code_servers.USER}", f"--env=GIT_SYNC_PASSWORD={code_servers.PASSWORD}"]
 
@@ -131,7 +131,7 @@ def test_the_english_guides_line_takes_a_private_repository(machine: Machine, tm
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_pages_lines_are_the_guides(guide: str) -> None:
-    """All of them, in their order, word by word; what is edited is named, and nothing else is."""
+    """Only the words in `EDITED` differ."""
     theirs = [shlex.split(line) for line in GUIDES[guide].strip().splitlines()]
 
     assert session(guide) == [[EDITED.get(word, word) for word in line] for line in theirs]
@@ -139,7 +139,7 @@ def test_the_pages_lines_are_the_guides(guide: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_chinese_guides_training_is_a_task_of_airflow(with_data: Machine, tmp_path: Path) -> None:
-    """`code=` brings its program, `tensorboard=` names its curves; both are told with the result."""
+    """`code=` fetches the program; the result has its revision, and the log a notice about `tensorboard=`."""
     with code_servers.http(serve_code(tmp_path)) as served:
         fields = task_fields(code=f"{served}/mnist-pytorch.git")
         home = make_home(
@@ -162,7 +162,7 @@ def test_the_chinese_guides_training_is_a_task_of_airflow(with_data: Machine, tm
 
 @pytest.mark.parametrize("row", rows("`submit pytorch`"), ids=lambda row: str(row[0]))
 def test_a_flag_of_submit_is_there_if_the_page_says_so(row: list[str]) -> None:
-    """One that is not here is refused, not ignored."""
+    """Unsupported flags are refused, not ignored."""
     theirs, ours = (re.findall(r"`(-[-\w]+)", cell) for cell in row[:2])
     command = main.get_command(click.Context(main), "submit")
     assert command is not None
@@ -181,7 +181,7 @@ def test_a_flag_of_submit_is_there_if_the_page_says_so(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", rows("The other commands"), ids=lambda row: str(row[0]))
 def test_a_flag_of_another_command_is_there_if_the_page_says_so(row: list[str]) -> None:
-    """The same words in the same places, or what to use instead."""
+    """The page says that the flag is the same, or what to use instead."""
     words = re.findall(r"`([^`]+)`", row[0])
     command, flags = words[0].split(), [word for word in words[1:] if word.startswith("-")]
     if row[1].startswith("not here"):

@@ -1,4 +1,4 @@
-"""docs/tutorials/from-kubectl.md on this machine: its file and its session train real digits, with the operator too."""
+"""Run the manifest and session of docs/tutorials/from-kubectl.md on this machine; run the manifest in Airflow, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """A machine that lends two cards it has not, with a directory for the image and the page's file at hand."""
+    """A machine that pretends to have two GPUs, with a directory for the image and the page's manifest as a file."""
     monkeypatch.setenv("PTJOB_LOCAL_IMAGES", IMAGES)
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "2")
     monkeypatch.chdir(tmp_path)
@@ -40,7 +40,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 def test_every_line_of_the_session_does_what_the_guides_line_does(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file is unchanged; what the switch changed in which container is said. kubectl has nothing to ask here."""
+    """The manifest is unchanged; the log says what the switch changed in each role. Lines of kubectl are not run."""
     said = {}
     for program, *words in OPERATORS.session():
         if program == "ptjob":
@@ -63,7 +63,7 @@ def test_every_line_of_the_session_does_what_the_guides_line_does(
 
 
 def test_without_the_switch_nothing_is_changed_and_the_failure_points_at_it(machine: Machine) -> None:
-    """NCCL finds no card; the advice is what the page says."""
+    """NCCL finds no GPU; the page gives the same advice."""
     rendered = machine.ptjob("render", "-f", OPERATORS.file)
     failed = machine.ptjob("run", "-f", OPERATORS.file, "--restart-policy", "Never")
 
@@ -77,7 +77,7 @@ def test_without_the_switch_nothing_is_changed_and_the_failure_points_at_it(mach
 
 
 def test_the_same_file_is_a_task_of_airflow(tmp_path: Path) -> None:
-    """`manifest=` takes its path; the task's log says what the switch changed, and the cards that are not there."""
+    """`manifest=` takes its path; the task's log says what the switch changed, and that no GPU is available."""
     home = make_home(
         tmp_path / "home",
         AIRFLOW__PTJOB__LOCAL_IMAGES=IMAGES,

@@ -1,4 +1,4 @@
-"""docs/tutorials/from-t9k.md on this machine: the job as a PyTorchJob trains real digits with torchrun."""
+"""Run the session of docs/tutorials/from-t9k.md on this machine: the PyTorchJob trains real digits with torchrun."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """A machine without cards, on which jobs that want some run on the CPU; with the examples at hand."""
+    """A machine without GPUs, which runs jobs that request some on the CPU, in a directory with the examples."""
     monkeypatch.setenv("PTJOB_LOCAL_IMAGES", json.dumps({T9K.image: str(DIGITS)}))
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "ignore")
     monkeypatch.chdir(tmp_path)
@@ -36,7 +36,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two processes instead of four; no card, so the switch is behind `run`. The job goes, the claim's files stay."""
+    """With two processes instead of four, and with the switch because there is no GPU. Files in the claim stay."""
     said = {}
     for _, *words in T9K.session(HEADING, {"4": "2"}):
         switch = ["--backend-without-gpu", "gloo"] if words[0] == "run" else []
@@ -59,7 +59,7 @@ def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(
 
 
 def test_queue_and_priority_of_the_file_are_sent(machine: Machine) -> None:
-    """As they stand there; a queue that is named on the command line leaves the priority."""
+    """A queue on the command line does not change the priority."""
     Path(T9K.file).write_text(T9K.manifest())
 
     sent, other = (machine.ptjob("render", "-f", T9K.file, *words) for words in ((), ("--queue", "vision")))

@@ -1,4 +1,4 @@
-"""docs/tutorials/from-a-function.md and notebook.md on this machine: files are saved, lines and cells are run."""
+"""Run the files, commands and cells of docs/tutorials/from-a-function.md and notebook.md on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def kernel(cells):
             print("Out:", eval(compile(ast.Expression(last.value), file, "eval"), space))
 asyncio.run(kernel(sys.stdin.read().split("# next cell\\n")))
 """
-"""Runs cells as IPython does: with an event loop that runs, and the value of a last expression shown."""
+"""Run cells as IPython does: in a running event loop, printing the value of a last expression."""
 
 LOADED = """
 import sys
@@ -43,7 +43,7 @@ before = set(sys.modules)
 import nightly_fit
 print(*set(sys.modules) - before)
 """
-"""Modules that the file loads although one with `@task` alone has not."""
+"""Print the modules that the file loads in addition to those of a file with `@task` alone."""
 
 RUNS_JOBS = re.compile(
     r"ptjob_provider\.(airflow\.(compat_triggers|hooks|outcome|supervisor|task_|triggers)"
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Return somebody with the files of the first page."""
+    """Return a reader with the files of the first page."""
     reader = Reader(tmp_path_factory.mktemp("function"))
     reader.save(FUNCTION)
     return reader
@@ -76,14 +76,13 @@ def test_the_function_trains_with_two_processes(reader: Reader) -> None:
 
 
 def test_the_function_is_a_nightly_dag(reader: Reader) -> None:
-    """The same file as on a cluster."""
     shown = reader.run("bash", "-ec", lines_below(FUNCTION, "Every night"))
 
     assert re.search(r"model pvc://models/\S+/fit\.pt, loss 0\.0\d+", shown), shown
 
 
 def test_parsing_the_dag_loads_what_checks_its_arguments_and_nothing_else(reader: Reader) -> None:
-    """No package that Airflow has not loaded, and nothing of ours that runs jobs: DAG files are parsed all day."""
+    """It loads no packages besides Airflow's, and none of our modules that run jobs: DAG files are parsed all day."""
     loaded = set(reader.run(sys.executable, "-c", LOADED).splitlines()[-1].split())
 
     assert {"nightly_fit", "ptjob_provider.airflow.decorators", "ptjob_provider.core.spec.job"} <= loaded
@@ -93,7 +92,7 @@ def test_parsing_the_dag_loads_what_checks_its_arguments_and_nothing_else(reader
 
 
 def test_a_notebooks_cells_train(tmp_path: Path) -> None:
-    """One after the other; the failure is told as the page shows it."""
+    """A failure is shown as on the page."""
     (failure,) = re.findall(r"^failed: master-0 \(rank 0\)( .*)$", NOTEBOOK, re.MULTILINE)
 
     shown = Reader(tmp_path).run(sys.executable, "-c", KERNEL, given="# next cell\n".join(blocks(NOTEBOOK, "python")))

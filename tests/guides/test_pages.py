@@ -1,4 +1,4 @@
-"""The pages: each is found from where one starts, and each link leads somewhere."""
+"""Tests of the documentation's Markdown: links, code blocks, examples and paths."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("docke
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 NAMED = re.compile(r"((?:\w[\w.-]*/)+(?:[\w.-]+\.(?:py|md|yaml|mod)|Dockerfile)?(?!\w)|\w+\.py)((?:::\w+)*)")
-"""A file or a folder, `core/spec/`, with what is in it, `core/run/follow.py::follow`."""
+"""A file or a directory such as `core/spec/`, or a name in a file such as `core/run/follow.py::follow`."""
 
 GENERATED = {"cli", "causes", "component", "examples", "fields", "operators", "options", "result"}
-"""Pages of the reference that are written from the code (`test_site.py` follows links to them)."""
+"""Pages of the reference that are generated from the code (`test_site.py` checks links to them)."""
 
 BLOCK = re.compile(r"(?:^( *)```.*?^\1```$)|(?:(?<=\n\n)(?: {4}.*\n)+)", re.DOTALL | re.MULTILINE)
-"""A block of code: fenced, or indented behind an empty line. What a program prints is a block of text."""
+"""A code block: fenced, or indented after an empty line. Output of programs is in `text` blocks."""
 
 MARKER = re.compile(r"<!-- (?:tested: (\S+)|not tested: (\S.*)) -->\s*\Z")
-"""Which test runs the block that follows, or why none does."""
+"""The test that runs the next block, or the reason why none does."""
 
 ROOTS = (ROOT / "ptjob_provider", ROOT)
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a link may name of a page, as GitHub makes it of the headings."""
+    """Return the anchors of a page, as GitHub derives them from the headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @each_row("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file of this repository, and to a heading where one is named; or to a page that the site generates."""
+    """To a file of this repository, with the heading if the link has one, or to a page that the site generates."""
     for name, anchor in LINK.findall(page.read_text()):
         target = (page.parent / name).resolve() if name else page
         if target.parent == DOCS / "reference" and target.stem in GENERATED:
@@ -54,7 +54,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @each_row("page", sorted(DOCS.rglob("*.md")))
 def test_every_block_of_code_says_which_test_runs_it_or_why_none_does(page: Path) -> None:
-    """In a comment before it; the test is there."""
+    """In a comment before the block; the test's file has to exist."""
     text = page.read_text()
     starts = [block.start() for block in BLOCK.finditer(text) if is_code(text, block)]
     marks = [MARKER.search(text, 0, start) for start in starts]
@@ -64,7 +64,7 @@ def test_every_block_of_code_says_which_test_runs_it_or_why_none_does(page: Path
 
 
 def is_code(text: str, block: re.Match[str]) -> bool:
-    """Return whether a block is neither text nor a diagram, nor goes on with an item of a list."""
+    """Return whether a block is code: not text, not a diagram, and not the continuation of a list item."""
     fence = block[0].lstrip()
     before = [line for line in text[: block.start()].splitlines() if line and not line.startswith(" ")]
     if fence.startswith("```"):
@@ -73,38 +73,38 @@ def is_code(text: str, block: re.Match[str]) -> bool:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """Return the blocks of a page in a language."""
+    """Return the code blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def test_the_installations_template_of_the_page_is_one() -> None:
-    """Each of its fields is one that an installation may set."""
+    """Every field is allowed in an installation's template."""
     (shown,) = blocks("how-to/kubernetes-backend.md", "yaml")
 
     assert job_template(yaml.safe_load(shown), field="job_template").service_account_name == "trainer"
 
 
 def test_the_entries_of_the_page_on_retries_are_read() -> None:
-    """By the operator, when the DAG is parsed."""
+    """The operator reads them when the DAG is parsed."""
     (shown,) = blocks("explanation/failures.md", "python")
-    operator: PyTorchJobOperator = eval(shown, {"PyTorchJobOperator": PyTorchJobOperator})  # noqa: S307 - as it stands
+    operator: PyTorchJobOperator = eval(shown, {"PyTorchJobOperator": PyTorchJobOperator})  # noqa: S307 - our own page
 
     assert operator.retries == 3
 
 
 def test_the_dag_of_the_page_on_arriving_data_is_one() -> None:
-    """With a watcher of the store."""
+    """It has a watcher for the store."""
     (shown,) = blocks("how-to/data-arrival.md", "python")
     made: dict[str, Any] = {}
 
-    exec(shown, made)  # noqa: S102 - the page's own text
+    exec(shown, made)  # noqa: S102 - as above
 
     (watcher,) = made["incoming"].watchers
     assert isinstance(watcher.trigger, DataArrivalTrigger)
 
 
 def test_all_that_the_architecture_names_is_there() -> None:
-    """Each path, below the package or the repository, and each name that stands behind it, in that file."""
+    """Every path exists below the package or the repository, and every name exists in its file."""
     named = [(found[1], found[2].split("::")[1:]) for found in NAMED.finditer(ARCHITECTURE.read_text())]
     files = {name: next((root / name for root in ROOTS if (root / name).exists()), None) for name, _ in named}
     texts = {name: file.read_text() for name, file in files.items() if file is not None and file.is_file()}
@@ -115,7 +115,7 @@ def test_all_that_the_architecture_names_is_there() -> None:
 
 
 def test_the_architecture_has_a_sentence_for_each_folder() -> None:
-    """And none for a folder that is not there any more."""
+    """It has none for folders that no longer exist."""
     packages = (ROOT / "ptjob_provider").glob("**/__init__.py")
     folders = {f"{file.parent.relative_to(ROOT / 'ptjob_provider')}/" for file in packages}
     table = ARCHITECTURE.read_text().partition("## Folders")[2].partition("\n## ")[0]
@@ -124,7 +124,7 @@ def test_the_architecture_has_a_sentence_for_each_folder() -> None:
 
 
 def test_the_page_of_pipelines_names_what_a_steps_environment_may_set() -> None:
-    """Every option that is read where a job is made, but those of one machine, which are told of below."""
+    """Every option that affects a job; options of the local back-end are described elsewhere on the page."""
     read = re.findall(
         r"self\.(?:text|_document)\(\"(\w+)\"\)", (ROOT / "ptjob_provider/core/run/options.py").read_text()
     )

@@ -1,4 +1,4 @@
-"""docs/reference/from-the-guides.md and the security page: every row is there once, and its tests are there."""
+"""Tests of docs/reference/from-the-guides.md and the security page: the tests and paths that they name exist."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ NAMED = {row[0]: re.findall(r"`([^`]+)`", row[4]) for row in TABLE}
 
 
 def is_there(test: str) -> bool:
-    """Return whether a file below `tests/` has this test, named as `folder/test_file.py::test_name`."""
+    """Return whether `folder/test_file.py::test_name` below `tests/` exists."""
     file, _, name = test.rpartition("::")
     text = (ROOT / "tests" / file).read_text()
     return bool(re.search(rf"^ *(async )?def {name.partition('[')[0]}\(", text, re.MULTILINE))
 
 
 def test_a_row_names_tests_that_are_there() -> None:
-    """By file and name."""
     assert [test for tests in NAMED.values() for test in tests if not is_there(test)] == []
 
 
 def test_every_promise_of_the_security_page_has_code_and_tests_that_are_there() -> None:
-    """Each promise has a test at least, by file and name."""
     promises = (
         (DOCS / "explanation" / "security.md").read_text().rpartition("\n|---|---|---|\n")[2].strip().splitlines()
     )

@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built strictly, each link leads somewhere, and no page loads from elsewhere."""
+"""Tests of the documentation site: a strict build, working links, and no resources from other servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "sourc
 
 @dataclass
 class Built(HTMLParser):
-    """What a page of the site links to, loads and shows as code, and the ids that links may name."""
+    """Links, loaded resources, code and anchors of a page."""
 
     links: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Built(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag's address and its id."""
+        """Collect the links, resources and anchors of a tag."""
         given = {name: value for name, value in attrs if value}
         self.is_code = tag == "code"
         self.ids |= {given[name] for name in ("id", "name") if name in given}
@@ -49,18 +49,17 @@ class Built(HTMLParser):
             self.loaded.append(given[LOADED[tag]])
 
     def handle_data(self, data: str) -> None:
-        """Note what stands in code."""
+        """Collect the text of code."""
         if self.is_code:
             self.codes.add(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave the code."""
         self.is_code = False
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder with the built site; a warning of MkDocs ends the build."""
+    """Build the site and return its folder; a warning of MkDocs fails the build."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -71,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(site: Path) -> Mapping[str, Built]:
-    """Return each page of the site by its path."""
+    """Return the parsed pages of the site by path."""
     pages = {}
     for file in site.rglob("*.html"):
         page = Built()
@@ -81,7 +80,7 @@ def built(site: Path) -> Mapping[str, Built]:
 
 
 def test_every_link_of_the_site_leads_to_a_page_and_a_heading(site: Path, built: Mapping[str, Built]) -> None:
-    """Also on generated pages and in the navigation."""
+    """This includes generated pages and the navigation."""
     broken = []
     for name, page in built.items():
         for link in page.links:
@@ -97,7 +96,7 @@ def test_every_link_of_the_site_leads_to_a_page_and_a_heading(site: Path, built:
 
 
 def test_no_page_loads_anything_from_another_server(site: Path, built: Mapping[str, Built]) -> None:
-    """No font, script, style or picture; links to other servers are for readers."""
+    """No font, script, style or image; links to other servers are allowed."""
     loaded = {address for page in built.values() for address in page.loaded}
     styles = [file.read_text() for file in site.rglob("*.css")]
 
@@ -106,12 +105,12 @@ def test_no_page_loads_anything_from_another_server(site: Path, built: Mapping[s
 
 
 def test_no_page_needs_the_script_that_draws_diagrams(site: Path) -> None:
-    """Material would load it from another server where a page has a diagram as text."""
+    """Material would load it from another server for a diagram in text form."""
     assert [file.name for file in site.rglob("*.html") if 'class="mermaid"' in file.read_text()] == []
 
 
 def test_the_reference_has_every_argument_and_every_command(built: Mapping[str, Built]) -> None:
-    """Of the operator, as a field of the job or in its table, and of `ptjob`."""
+    """Arguments of the operator are in its table or are fields of the job."""
     arguments = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
     table = {code for code in built["reference/operators.html"].codes if code in arguments}
     commands = {name for section in SECTIONS.values() for name in section}

@@ -1,4 +1,4 @@
-"""docs/tutorials/first-model.md and nightly-dag.md on this machine: their files are saved, their lines are run."""
+"""Run the files and commands of docs/tutorials/first-model.md and nightly-dag.md on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Return somebody with the files of both pages."""
+    """Return a reader with the files of both pages."""
     reader = Reader(tmp_path_factory.mktemp("first"))
     reader.save(FIRST)
     reader.save(NIGHTLY)
@@ -27,12 +27,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 @pytest.fixture(scope="module")
 def first_run(reader: Reader) -> str:
-    """Return what a reader of the first page sees until the end of its run."""
+    """Return the output of the first page's commands, up to the end of its run."""
     return reader.run("bash", "-ec", lines_below(FIRST, "Run it", "Look at it"))
 
 
 def settings(reader: Reader) -> dict[str, str]:
-    """Return the variables that the first page exports, with the second one's name of the image."""
+    """Return the variables that the first page exports, with the image name of the second page added."""
     return {
         "AIRFLOW_HOME": str(reader.folder / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(reader.folder),
@@ -43,7 +43,7 @@ def settings(reader: Reader) -> dict[str, str]:
 
 
 def test_the_first_model_is_trained_and_shown_as_the_page_says(first_run: str) -> None:
-    """The loss falls, and the model is in the claim's folder."""
+    """The loss falls, and the claim's directory has the model."""
     losses = [float(loss) for loss in re.findall(r"step \d+: loss (\d+\.\d+)", first_run)]
     assert losses[0] > 0.1 > losses[5]
     assert "pvc://models/first/model.pt" in first_run
@@ -52,7 +52,7 @@ def test_the_first_model_is_trained_and_shown_as_the_page_says(first_run: str) -
 
 @pytest.mark.usefixtures("first_run")
 def test_the_nightly_dag_trains_and_reports(reader: Reader) -> None:
-    """The same file as on a cluster; the image is the first page's folder."""
+    """The file is the same as on a cluster; the image is the first page's directory."""
     shown = reader.run("python", "nightly.py", **settings(reader))
 
     ((run, loss),) = re.findall(r"model pvc://models/(\S+)/model\.pt, loss (\d+\.\d+)", shown)
@@ -62,7 +62,7 @@ def test_the_nightly_dag_trains_and_reports(reader: Reader) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_the_failure_is_told_as_the_page_shows_it(reader: Reader) -> None:
-    """With the replica that failed first, the exception and the advice."""
+    """It names the replica that failed first, the exception and the advice."""
     (shown,) = re.findall(r"^failed: master-0 \(rank 0\)( .*)$", FIRST, re.MULTILINE)
 
     seen = reader.run("bash", "-ec", lines_below(FIRST, "See a failure"), fails=True, **settings(reader))
