@@ -1,4 +1,4 @@
-"""What README shows works where the wheel is installed."""
+"""Tests of README's examples with the installed wheel."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def block(language: str) -> str:
-    """Return the first block of that language."""
+    """Return README's first code block in a language."""
     found = re.search(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found is not None
     return found[1]
 
 
 def test_the_shortest_dag_is_a_dag(installed_wheel: Installed, tmp_path: Path) -> None:
-    """Copied from README into a file, it is parsed and has its task."""
     (tmp_path / "shortest.py").write_text(block("python").replace("):\n    PyTorch", ") as dag:\n    PyTorch"))
 
     said = json.loads(installed_wheel.run("python", "-c", SHOW, cwd=tmp_path).splitlines()[-1])
@@ -42,7 +41,7 @@ def test_the_shortest_dag_is_a_dag(installed_wheel: Installed, tmp_path: Path) -
 
 
 def test_the_lines_that_install_the_package_pin_this_version() -> None:
-    """In an Airflow that is there, and in an image."""
+    """The lines for an existing Airflow and for an image."""
     pinned = re.findall(r"ptjob-provider\[airflow\]==(\S+?)\"", (ROOT / "README.md").read_text())
 
     assert len(pinned) == 2
@@ -50,7 +49,7 @@ def test_the_lines_that_install_the_package_pin_this_version() -> None:
 
 
 def test_the_commands_of_make_are_those_that_are_told() -> None:
-    """README and CONTRIBUTING name no word that the Makefile does not have."""
+    """README and CONTRIBUTING name only targets that the Makefile has."""
     texts = [(ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")]
     told = {word for text in texts for word in re.findall(r"(?:^ {4}|`)make ([a-z]+)", text, re.MULTILINE)}
     words = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""A release's files: each is what its checksum and the provenance say, and no other can be built from that commit."""
+"""Tests of a release's files: checksums, provenance, SBOMs, and a reproducible build."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a release's files, committed or not, beside what `make release` puts there: pages and a pipeline."""
+    """Build a release from the working tree, next to the files that `make release` adds: pages and a pipeline."""
     environment = {**os.environ, "PYTHON": sys.executable}
     if subprocess.run([str(ROOT / "scripts" / "environment.sh"), "release"], env=environment, check=False).returncode:
         raise InfrastructureFailed("the environment that builds a release was not made")
@@ -46,7 +46,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tree that is in the sdist."""
+    """Return the unpacked tree of the sdist."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(release / f"{SDIST}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
@@ -54,23 +54,20 @@ def unpacked(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names(release: Path) -> set[str]:
-    """Return every file of the release."""
     return {file.relative_to(release).as_posix() for file in release.rglob("*") if file.is_file()}
 
 
 def digest(file: Path) -> str:
-    """Return a file's SHA-256."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def read(release: Path, name: str) -> dict[str, Any]:
-    """Return one of the JSON documents."""
     found: dict[str, Any] = json.loads((release / name).read_text())
     return found
 
 
 def test_every_file_is_checked_by_sha256sum(release: Path) -> None:
-    """All but the list itself, in the format that everybody's tool reads."""
+    """Every file except the list itself, in the format of `sha256sum`."""
     listed = {line.split("  ", 1)[1] for line in (release / "SHA256SUMS").read_text().splitlines()}
 
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=release, check=True)
@@ -80,7 +77,7 @@ def test_every_file_is_checked_by_sha256sum(release: Path) -> None:
 
 
 def test_the_provenance_is_of_these_files_and_this_commit(release: Path) -> None:
-    """By digest, as an in-toto statement; what is not signed says so by its name."""
+    """The digests are in an in-toto statement; the file's name says that it is not signed."""
     statement = read(release, "provenance.unsigned.json")
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     built = names(release) - {"SHA256SUMS", "provenance.unsigned.json"}
@@ -99,7 +96,7 @@ def test_the_provenance_is_of_these_files_and_this_commit(release: Path) -> None
 
 
 def test_whoever_has_the_sdist_builds_the_same_wheel(release: Path, unpacked: Path, tmp_path: Path) -> None:
-    """Bit by bit, on another day and in another folder, with the epoch that the provenance names."""
+    """It is identical bit by bit, on another day and in another directory, with the epoch that the provenance names."""
     definition = read(release, "provenance.unsigned.json")["predicate"]["buildDefinition"]
     env = {**os.environ, "SOURCE_DATE_EPOCH": definition["internalParameters"]["SOURCE_DATE_EPOCH"]}
     for file in unpacked.rglob("*.py"):
@@ -113,7 +110,7 @@ def test_whoever_has_the_sdist_builds_the_same_wheel(release: Path, unpacked: Pa
 
 @pytest.mark.parametrize(("extra", "framework"), [("airflow", "apache-airflow"), ("kfp", "kfp")])
 def test_an_sbom_has_what_is_installed_in_the_tested_versions(release: Path, extra: str, framework: str) -> None:
-    """What the package asks for, what that brings, and nothing that only tests or builds need."""
+    """It lists the package's requirements with their dependencies, and nothing that only tests or builds need."""
     sbom = read(release, f"sbom-{extra}.cdx.json")
     tested = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints" / f"{extra}.txt").read_text(), re.MULTILINE))
     found = {re.sub(r"[-_.]+", "-", each["name"]).lower(): each["version"] for each in sbom["components"]}
@@ -129,7 +126,7 @@ def test_an_sbom_has_what_is_installed_in_the_tested_versions(release: Path, ext
 
 
 def test_the_images_are_built_of_what_the_sdist_has(release: Path, unpacked: Path) -> None:
-    """Every Dockerfile of the repository, labelled with the commit."""
+    """Every Dockerfile of the repository is used, and the images have the commit as a label."""
     script = (release / "build-images.sh").read_text()
     lines = [shlex.split(line) for line in script.splitlines() if line.startswith('"${BUILDER')]
     contexts = [unpacked / line[-1] for line in lines]
@@ -146,7 +143,7 @@ def test_the_images_are_built_of_what_the_sdist_has(release: Path, unpacked: Pat
 
 
 def test_no_document_names_the_machine_that_built_it(release: Path) -> None:
-    """Neither its folders nor where its packages came from."""
+    """Neither its directories nor the source of its packages."""
     texts = [file.read_text() for file in release.rglob("*") if file.suffix in {".json", ".sh", ""} and file.is_file()]
     here = {str(ROOT), str(release.parent), "/ptjob-release-", "file://"}
 
@@ -154,7 +151,7 @@ def test_no_document_names_the_machine_that_built_it(release: Path) -> None:
 
 
 def test_a_citation_names_this_version() -> None:
-    """And has what the format requires."""
+    """It also has the fields that the format requires."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 
     assert citation["version"] == __version__
@@ -162,7 +159,7 @@ def test_a_citation_names_this_version() -> None:
 
 
 def test_a_tree_with_changes_is_refused(tmp_path: Path) -> None:
-    """The file is named, and nothing is built."""
+    """The message names the changed file, and nothing is built."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     (clone / "scripts" / "release.py").write_text((ROOT / "scripts" / "release.py").read_text())

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works where this tree has never been."""
+"""Tests of the wheel: its contents, and that it works without this tree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_wheel_holds_the_package_its_types_marker_and_its_licence_and_nothing_else(wheel: Path) -> None:
-    """Neither tests nor the demonstration are installed on anybody's machine."""
+    """Tests and the demonstration are not installed."""
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names} == {"ptjob_provider", "ptjob_provider-0.1.0.dist-info"}
@@ -37,7 +37,7 @@ def test_the_wheel_holds_the_package_its_types_marker_and_its_licence_and_nothin
 
 
 def test_airflow_finds_the_provider_with_what_it_brings(installed_wheel: Installed) -> None:
-    """Airflow reads the entry point, its schema accepts what it says, and every module that it names is there."""
+    """Airflow reads the entry point, accepts its schema, and can import every module that it names."""
     printed = installed_wheel.run("python", "-c", PROVIDER).splitlines()[-1]
     provider = json.loads(printed)
 
@@ -62,14 +62,14 @@ def test_airflow_knows_the_options_with_their_defaults(installed_wheel: Installe
 
 
 def test_airflow_and_the_command_line_look_in_the_same_place(installed_wheel: Installed) -> None:
-    """Whoever configured nothing finds the jobs of Airflow's tasks with `ptjob list`."""
+    """Without configuration, `ptjob list` finds the jobs of Airflow's tasks."""
     root = installed_wheel.run("python", "-c", ROOT, env={"AIRFLOW__PTJOB__BACKEND": "local"}).splitlines()[-1]
 
     assert installed_wheel.run("python", "-c", DEFAULT).splitlines()[-1] == root
 
 
 def test_the_command_line_works_without_airflow(wheel: Path, tmp_path: Path) -> None:
-    """The package without extras is whole: `ptjob` needs neither Airflow nor PyTorch."""
+    """The package without extras is complete: `ptjob` needs neither Airflow nor PyTorch."""
     bare = install(str(wheel), tmp_path / "venv")
 
     assert bare.run("ptjob", "--version") == "ptjob, version 0.1.0\n"
