@@ -1,4 +1,4 @@
-"""The Airflow image, built by its own Dockerfile on a stand-in for `apache/airflow`, which no registry serves here."""
+"""Tests of the Airflow image, built with its Dockerfile on a stand-in: `apache/airflow` is not available here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def buildah(tell: Callable[[str], None]) -> Iterator[Buildah]:
-    """Have buildah with the store of the test images, and the training base in it."""
+    """Set up buildah with the store of the test images, and the training base image in it."""
     skip_because(boot.not_root() or debian.unmet())
     layout = Layout.of(os.environ)
     with Buildah.of(layout, tell) as tool:
@@ -49,7 +49,7 @@ def buildah(tell: Callable[[str], None]) -> Iterator[Buildah]:
 
 @pytest.fixture(scope="module")
 def container(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[str]:
-    """Build the stand-in and, on it, the image; return a container of it."""
+    """Build the stand-in and the image based on it; return a container of the image."""
     context = tmp_path_factory.mktemp("stand-in")
     shutil.copy(STAND_IN / "Dockerfile", context)
     shutil.copy(ROOT / "constraints" / "airflow.txt", context / "constraints.txt")
@@ -63,21 +63,21 @@ def container(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory, tell: 
 
 
 def inside(buildah: Buildah, container: str, *words: str, user: str = "50000:0") -> str:
-    """Run a program in the image as a user and return what it printed."""
+    """Run a program in the image as a user and return its output."""
     settings = [f"--env={setting}" for setting in SETTINGS]
     return buildah("run", "--isolation=chroot", f"--user={user}", *settings, container, "--", *words)
 
 
 @pytest.mark.parametrize("user", ["50000:0", "123456:0"])
 def test_airflow_has_the_provider_whoever_runs_it(buildah: Buildah, container: str, user: str) -> None:
-    """Airflow's user and any other of group 0 find the provider in `airflow providers list`."""
+    """Airflow's user and any other user of group 0 find the provider with `airflow providers list`."""
     providers = json.loads(inside(buildah, container, "airflow", "providers", "list", "-o", "json", user=user))
 
     assert "ptjob-provider" in {provider["package_name"] for provider in providers}
 
 
 def test_the_package_is_the_trees(buildah: Buildah, container: str) -> None:
-    """What is installed is what lies here now, file by file: no step of an older build was taken again."""
+    """Every file is compared, so a stale build step is noticed."""
     installed = json.loads(inside(buildah, container, "python", "-c", HASHES))
 
     package = ROOT / "ptjob_provider"
@@ -87,12 +87,11 @@ def test_the_package_is_the_trees(buildah: Buildah, container: str) -> None:
 
 
 def test_airflow_is_still_the_bases(buildah: Buildah, container: str) -> None:
-    """Installing the provider neither upgraded nor downgraded Airflow."""
     assert inside(buildah, container, "airflow", "version").splitlines()[-1] == VERSION
 
 
 def test_the_image_says_who_it_is_and_who_runs_it(buildah: Buildah) -> None:
-    """Labels and user are in the image's configuration, where registries and Kubernetes read them."""
+    """Registries and Kubernetes read labels and user from the image's configuration."""
     config = json.loads(buildah("inspect", "--type=image", IMAGE))["OCIv1"]["config"]
 
     assert config["User"] == "50000:0"

@@ -1,4 +1,4 @@
-"""The Dockerfiles as texts: what a registry shows of an image is said, and whom it runs as."""
+"""Tests of the text of the Dockerfiles: labels, users, volumes and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGES = {name: ROOT / "docker" / name / "Dockerfile" for name in ("airflow", "d
 
 
 def steps(name: str) -> list[tuple[str, str]]:
-    """Return an image's instructions, each with what follows it."""
+    """Return the instructions of a Dockerfile with their arguments."""
     with IMAGES[name].open("rb") as file:
         structure = DockerfileParser(fileobj=file, env_replace=False).structure
     return [(step["instruction"], step["value"]) for step in structure]
@@ -23,7 +23,7 @@ def steps(name: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_registry_can_say_what_an_image_is(name: str) -> None:
-    """All labels are there; the version is the package's unless a release says otherwise."""
+    """All labels are set; by default the version is the package's."""
     labels = next(value for word, value in steps(name) if word == "LABEL")
     arguments = [value for word, value in steps(name) if word == "ARG"]
 
@@ -33,7 +33,7 @@ def test_a_registry_can_say_what_an_image_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["step", "sync"])
 def test_our_pods_run_as_a_user_that_kubernetes_can_judge_and_write_nowhere_else(name: str) -> None:
-    """Kubeflow Pipelines has what it runs write below /tmp first of all."""
+    """The runtime of Kubeflow Pipelines writes to /tmp."""
     told = dict(steps(name))
 
     assert told["USER"].split(":")[0].isdecimal()
@@ -42,7 +42,7 @@ def test_our_pods_run_as_a_user_that_kubernetes_can_judge_and_write_nowhere_else
 
 @pytest.mark.parametrize("name", ["digits", "step", "sync"])
 def test_the_images_of_compiled_pipelines_are_those_that_are_built(name: str) -> None:
-    """Whoever builds them as the files say has what the pipelines name, in this version."""
+    """The documented build commands give the image names that pipelines use, in this version."""
     (built,) = [line for line in IMAGES[name].read_text().splitlines() if "docker build" in line]
 
     image = f"-t ghcr.io/ptjob-provider/{name}:{__version__} "
