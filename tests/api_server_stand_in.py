@@ -1,4 +1,4 @@
-"""A stand-in for an API server that answers badly on demand, which a real one cannot be made to do."""
+"""Stand-in for an API server that fails on demand, which a real one cannot be made to do."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 STATUS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout", 403: "Forbidden"}
 SILENT = 0
-"""Instead of a code: the request is read and never answered."""
+"""Used as a code: the request is read and never answered."""
 RESET = -1
-"""The connection is closed instead of answering."""
+"""Used as a code: the connection is closed without an answer."""
 
 _ROUNDS = 10
-"""Of the loop, more than asyncio takes to open what was accepted, or to close what is to be closed."""
+"""Iterations of the event loop; asyncio needs fewer to open an accepted connection or to close one."""
 
 
 @dataclass
 class StandInApiServer:
-    """Answers each request with the next code of its script, 200 and an empty list when that is over.
+    """Answers each request with the next code of its script; at the end of the script with 200 and an empty list.
 
     Attributes:
-        script: codes, or a code with a body (of JSON, or a text) or with seconds for `Retry-After`.
-        requests: the request lines that came, `came_at` the second of the loop's clock for each.
-        bodies: what came with them; None where nothing did.
+        script: Codes, or pairs of a code and a body (JSON or text) or seconds for `Retry-After`.
+        requests: Request lines that arrived; `came_at` has the loop time of each.
+        bodies: Body of each request, or None.
     """
 
     script: list[Any] = field(default_factory=list)
@@ -42,7 +42,7 @@ class StandInApiServer:
     answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     def config(self, **settings: Any) -> ClusterConfig:
-        """Return how a client reaches it."""
+        """Return the configuration of a client for this server."""
         cluster = {"name": "c", "cluster": {"server": self.url}}
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
         document = {
@@ -56,14 +56,14 @@ class StandInApiServer:
         return ClusterConfig(kube_config=json.dumps(document), **settings)
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a connection; it is closed afterwards, also if that never begins."""
+        """Answer the only request of a connection and close it, even if the request never begins."""
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
         task.add_done_callback(lambda _: writer.close())
 
     async def end(self) -> None:
-        """Close what is open, and what was accepted and is not open yet."""
+        """Close all connections, including accepted ones that are not open yet."""
         for _ in range(_ROUNDS):
             await asyncio.sleep(0)
         ending = tuple(self.answering)
@@ -94,7 +94,7 @@ class StandInApiServer:
 
 @contextlib.asynccontextmanager
 async def stand_in_api_server(*script: Any) -> AsyncIterator[StandInApiServer]:
-    """Run it on loopback."""
+    """Run the server on the loopback address."""
     stand_in = StandInApiServer(script=list(script))
     server = await asyncio.start_server(stand_in.connected, "127.0.0.1", 0)
     stand_in.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

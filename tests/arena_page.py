@@ -18,7 +18,7 @@ PAGE = (DOCS / "tutorials" / "from-arena.md").read_text()
 ADDRESS = "https://code.example/mnist-pytorch.git"
 IMAGE = "mnist:1"
 WORKING_DIR = "/root"
-"""In the guides' images, and Arena's default: both guides name their program below it."""
+"""The working directory in the guides' images and Arena's default: both guides name their program below it."""
 
 ENGLISH, CHINESE = "The guide in English", "The guide in Chinese"
 
@@ -68,8 +68,7 @@ arena logs --help
 arena logs pytorch-dist -t 5
 """,
 }
-"""Every line of the guides that a person gives to Arena, in their order; the one for private repositories is the
-submit's with two variables more."""
+"""Every line of Arena in the guides, in order; for private repositories, `submit` has two more variables."""
 
 EDITED: Mapping[str, str] = {
     "arena": "ptjob",
@@ -83,17 +82,19 @@ EDITED: Mapping[str, str] = {
     "pytorch-local-git": "pytorch-dist-git",
     "$job_name": "pytorch-dist",
 }
-"""Each word of the guides that is another one on the page: the program, images and address, and two names: the English
-guide once calls its job by a name that it has nowhere else, the Chinese one leaves a name to the reader."""
+"""Words of the guides that differ on the page: the program, images, the address and two job names.
+
+The English guide once uses a job name that occurs nowhere else; the Chinese one leaves a name to the reader.
+"""
 
 TEMPLATE = '{"backend_without_gpu": "gloo"}'
-"""What an installation without GPUs says once, as PTJOB_JOB_TEMPLATE: the Chinese guide's line asks for NCCL."""
+"""PTJOB_JOB_TEMPLATE of an installation without GPUs: the Chinese guide's line asks for NCCL."""
 
 
 def session(guide: str, **replaced: str) -> list[list[str]]:
-    """Return the words of each line that the page has for a guide, as a shell gives them to a program.
+    """Return the words of each line that the page has for a guide, split as by a shell.
 
-    The working directory is the one that the page sets; image and address are a test's.
+    The working directory is the page's; image and address are the test's.
     """
     part = PAGE.partition(f"### {guide}\n")[2].partition("\n##")[0]
     lines = [shlex.split(line) for line in part.splitlines() if line.startswith("    ")]
@@ -105,7 +106,7 @@ def session(guide: str, **replaced: str) -> list[list[str]]:
 
 
 def task_fields(**replaced: str) -> dict[str, Any]:
-    """Return what the page's task of Airflow is given, with the address of a test."""
+    """Return the arguments of the page's Airflow task, with some replaced by the test's."""
     (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (call,) = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call)]
     fields = {each.arg or "": ast.literal_eval(each.value) for each in call.keywords}
@@ -113,9 +114,9 @@ def task_fields(**replaced: str) -> dict[str, Any]:
 
 
 def serve_code(folder: Path, *, stays_until: str = "") -> Path:
-    """Make the guides' repository, whose `mnist.py` trains handwritten digits; return the folder to serve.
+    """Create the guides' repository, whose `mnist.py` trains on handwritten digits; return the folder to serve.
 
-    Its rank 0 stays for some seconds, or until there is a file of this name.
+    Rank 0 waits for some seconds at the end, or until the file `stays_until` exists.
     """
     programs = [Path(__file__).parent / "guides" / "mnist.py", *DIGITS.glob("*.py")]
     served = folder / "served"
@@ -126,7 +127,7 @@ def serve_code(folder: Path, *, stays_until: str = "") -> Path:
 
 
 def trained(rank: int, log: str, *, workers: int, epochs: int) -> float:
-    """Return the accuracy that a rank has told, having held its log against what the guides show of theirs."""
+    """Check a rank's log against the output in the guides, and return the accuracy in it."""
     lines = log.splitlines()
     assert lines[0] == f"WORLD_SIZE: {workers}, CURRENT_RANK: {rank}"
     assert "backend='gloo'" in lines[1]
@@ -139,7 +140,7 @@ def trained(rank: int, log: str, *, workers: int, epochs: int) -> float:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Return the cells of the table below a heading, without its head."""
+    """Return the cells of the table below a heading, without the header row."""
     part = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
     found = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
     return [[cell.strip(" |") for cell in row] for row in found]

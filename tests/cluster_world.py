@@ -1,4 +1,4 @@
-"""The Kubernetes back-end under test: a namespace of the tests' cluster, and what a manifest needs there."""
+"""The Kubernetes back-end under test: a namespace of the tests' cluster, and the claims that a manifest needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 GRACE = 2
-"""Seconds between SIGTERM and SIGKILL: a program that is PID 1 ignores the first, and 30 s would be waited for."""
+"""Seconds between SIGTERM and SIGKILL: a program with PID 1 ignores SIGTERM, and the default is 30 seconds."""
 
 PATIENCE = 240.0
 
@@ -26,12 +26,12 @@ RESTRICTED: dict[str, Any] = {
 
 
 def config_of(kubeconfig: Path) -> ClusterConfig:
-    """Return how a test reaches its cluster."""
+    """Return the client configuration for the tests' cluster."""
     return ClusterConfig(kube_config_path=str(kubeconfig))
 
 
 class Tenant:
-    """One namespace of the cluster, whose jobs find their claims."""
+    """A namespace of the cluster, with claims for its jobs."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Tenant:
         self._claims: set[str] = set()
 
     def prepare(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Have the claims that the manifest mounts; return it with a short grace."""
+        """Create the claims that the manifest mounts; return the manifest with a short grace period."""
         ready = copy.deepcopy(manifest)
         for role in ready["spec"]["pytorchReplicaSpecs"].values():
             pod = role["template"]["spec"]
@@ -50,7 +50,6 @@ class Tenant:
         return ready
 
     def claim(self, name: str, *, mode: str = "ReadWriteOnce") -> None:
-        """Have a claim."""
         if name in self._claims:
             return
         self._cluster.kubectl.apply(
@@ -64,7 +63,7 @@ class Tenant:
         self._claims.add(name)
 
     def annotate(self, name: str, notes: Mapping[str, str | None]) -> None:
-        """Note something on a claim, which is made if it is not there; None takes a note away."""
+        """Set annotations of a claim, creating the claim if necessary; None removes an annotation."""
         self.claim(name)
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items()]
         self._cluster.kubectl("annotate", "--overwrite", "pvc", name, "--namespace", self.namespace, *words)

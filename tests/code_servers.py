@@ -1,6 +1,6 @@
-"""Servers that give training code away: git over HTTP and ssh, and rsync; the distribution's own, on one address.
+"""Servers for training code: git over HTTP and ssh, and rsync. They are the distribution's programs.
 
-They run as whoever runs the tests, know one user, and end with the context that started them.
+They run as the current user, have one account, and stop when their context ends.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _BACKEND = "/usr/lib/git-core/git-http-backend"
 
 
 def ensure_programs() -> None:
-    """Have the servers on this machine; where they cannot be, the test is skipped and says why."""
-    from cluster import boot, debian  # noqa: PLC0415 - the server itself, which runs this file, has the library alone
+    """Install the servers; skip the test with the reason if that is impossible."""
+    from cluster import boot, debian  # noqa: PLC0415 - the HTTP server, which runs this file, has no packages
     from cluster.fixtures import skip_because  # noqa: PLC0415 - as above
 
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -47,7 +47,7 @@ def ensure_programs() -> None:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Return what git printed, run by somebody who has no configuration."""
+    """Run git without the user's configuration and return its output."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
     who += ["-c", "init.defaultBranch=main", "-c", "safe.directory=*"]
@@ -57,11 +57,11 @@ def git(folder: Path, *words: str) -> str:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository with two commits on `main`, the first one tagged, another branch, and a sub-module.
+    """A repository with two commits on `main`, the first one tagged, another branch, and a submodule.
 
     Attributes:
-        path: of the bare one that is served.
-        revisions: the commits, by what they are called in tests.
+        path: Path of the bare repository that is served.
+        revisions: Commits by their name in tests.
     """
 
     path: Path
@@ -69,17 +69,17 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """The folder that it is checked out to."""
+        """The directory that it is checked out to."""
         return self.path.stem
 
 
 @dataclass(frozen=True)
 class Served:
-    """A repository that may be cloned.
+    """A repository that can be cloned.
 
     Attributes:
-        address: of it.
-        revision: its only commit.
+        address: URL of the repository.
+        revision: Its only commit.
     """
 
     address: str
@@ -96,7 +96,7 @@ def digits(folder: Path, net: Net) -> Iterator[Served]:
 
 
 def repository(folder: Path, program: str = "print('v2')\n") -> Repository:
-    """Make the repository; its default branch is not `master`."""
+    """Create the repository; its default branch is not `master`."""
     part = _bare(folder, "part", {"part.py": "PART = 1\n"})
     work = folder / "work"
     work.mkdir()
@@ -114,7 +114,7 @@ def repository(folder: Path, program: str = "print('v2')\n") -> Repository:
 
 
 def plain_repository(folder: Path, name: str, files: Mapping[str, str]) -> Path:
-    """Make a repository with one commit, and return the bare one that is served."""
+    """Create a repository with one commit, and return the bare repository to serve."""
     work = folder / f"{name}-work"
     work.mkdir()
     git(work, "init", "--quiet")
@@ -125,7 +125,7 @@ def plain_repository(folder: Path, name: str, files: Mapping[str, str]) -> Path:
 
 def _bare(folder: Path, name: str, files: Mapping[str, str]) -> Path:
     bare = plain_repository(folder, name, files)
-    # A sub-module is named relative to its superproject, here as on every server.
+    # The submodule's URL is relative to the superproject, as on a real server.
     shutil.copytree(bare, folder / "x" / f"{name}.git")
     return bare
 
@@ -138,16 +138,16 @@ def _commit(work: Path, files: Mapping[str, str]) -> str:
     return git(work, "rev-parse", "HEAD")
 
 
-# --- where they listen
+# --- addresses
 
 
 @dataclass(frozen=True)
 class Net:
-    """An address that servers listen at.
+    """An address that servers listen on.
 
     Attributes:
-        address: of this machine or of a cluster.
-        enter: words before a command that starts it where that address is.
+        address: Address of this machine or of a cluster's node.
+        enter: Prefix of a command that starts it in the network of that address.
     """
 
     address: str = "127.0.0.1"
@@ -155,25 +155,25 @@ class Net:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """Return the one that a cluster's pods reach: its node's, where this machine's programs only run as guests."""
+        """Return the address of a cluster's node, which pods can reach; servers run in the node's network namespace."""
         return cls(cluster.layout.node_address, ("nsenter", "--target", str(cluster.machine.first_pid), "--net"))
 
     def free_port(self) -> int:
-        """Return a port that nobody listens at, and none of those that jobs of this machine draw and bind later."""
+        """Return a free port outside the range that jobs on this machine use."""
         while True:
             port = random.randrange(12000, 20000)  # noqa: S311 - no secret
             if not self.answers(port):
                 return port
 
     def answers(self, port: int) -> bool:
-        """Tell whether somebody listens there."""
+        """Return whether a server accepts connections on the port."""
         with contextlib.suppress(OSError), socket.create_connection((self.address, port), timeout=1):
             return True
         return False
 
     @contextlib.contextmanager
     def running(self, command: list[str], port: int, log: Path) -> Iterator[None]:
-        """Have a server until the context ends."""
+        """Run a server until the context ends."""
         words = [*self.enter, *command]
         with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output) as process:
             until = time.monotonic() + 20
@@ -195,7 +195,7 @@ HERE = Net()
 
 @contextlib.contextmanager
 def http(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[str]:
-    """Serve the folder's repositories by git's own back-end; yields the address of the folder."""
+    """Serve the repositories in the folder with git's own back-end; yield the URL of the folder."""
     port = net.free_port()
     command = [sys.executable, "-I", __file__, str(folder), net.address, str(port), "private" if private else "open"]
     with net.running(command, port, folder / f"http-{port}.log"):
@@ -204,7 +204,7 @@ def http(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[st
 
 @contextlib.contextmanager
 def dumb_http(folder: Path, net: Net = HERE) -> Iterator[str]:
-    """Serve the folder's repositories as the files they are: git's dumb transport; yields the address of the folder."""
+    """Serve the repositories in the folder as plain files (git's dumb transport); yield the URL of the folder."""
     for bare in folder.glob("*.git"):
         git(bare, "update-server-info")
     port = net.free_port()
@@ -224,7 +224,7 @@ class _GitHandler(BaseHTTPRequestHandler):
         self._serve()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _serve(self) -> None:
         credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
@@ -251,7 +251,7 @@ class _GitHandler(BaseHTTPRequestHandler):
             "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
         }
-        # It fails, having answered, where what is asked for is not there.
+        # The program answers and then fails if the requested path does not exist.
         done = subprocess.run([_BACKEND], env=environ, input=body, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
@@ -268,13 +268,13 @@ class _GitHandler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True)
 class Ssh:
-    """An ssh server of this user.
+    """An ssh server of the current user.
 
     Attributes:
-        port: where it listens.
-        key: what it lets in, as a text.
-        known_hosts: what it shows who it is.
-        user: whom it lets in.
+        port: Port of the server.
+        key: Private key that it accepts.
+        known_hosts: Line for `known_hosts` with its host key.
+        user: User that can log in.
     """
 
     address: str
@@ -284,13 +284,13 @@ class Ssh:
     user: str
 
     def url(self, path: Path) -> str:
-        """Return the address of a folder."""
+        """Return the URL of a folder."""
         return f"ssh://{self.user}@{self.address}:{self.port}{path}"
 
 
 @contextlib.contextmanager
 def ssh(folder: Path, net: Net = HERE, port: int = 0) -> Iterator[Ssh]:
-    """Let in whoever has the key; at any free port, as rsync's `host:path` has no place for one, if none is said."""
+    """Run an ssh server that accepts one key, on a free port by default; rsync's `host:path` cannot name a port."""
     folder.mkdir()
     folder.chmod(0o755)
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -323,7 +323,7 @@ def ssh(folder: Path, net: Net = HERE, port: int = 0) -> Iterator[Ssh]:
 
 @contextlib.contextmanager
 def rsync(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[str]:
-    """Serve the folder as the module `code`; yields `rsync://address:port/code`."""
+    """Serve the folder as the module `code`; yield `rsync://address:port/code`."""
     address, port = net.address, net.free_port()
     place = folder.parent / f"rsyncd-{port}"
     place.mkdir()

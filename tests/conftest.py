@@ -1,4 +1,4 @@
-"""What more than one folder of tests uses."""
+"""Fixtures and plugins for all folders of tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["cluster.fixtures", "quarantine", "skipped_waits", "timings"]
 
-settings.register_profile("on any machine", deadline=None)  # a busy one takes what it takes
+settings.register_profile("on any machine", deadline=None)  # a busy machine may need any time
 settings.load_profile("on any machine")
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from this tree with the pinned back-end."""
+    """Build the wheel from this tree with the pinned build back-end."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
     (built,) = folder.glob("*.whl")
@@ -31,5 +31,5 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Install the wheel as a user of Airflow would, into an environment of its own that has never seen this tree."""
+    """Install the wheel as a user of Airflow does, in a new environment that does not refer to this tree."""
     return install(f"{wheel}[airflow,demo]", tmp_path_factory.mktemp("wheel") / "venv")

@@ -1,4 +1,4 @@
-"""What a training writes for TensorBoard, and what TensorBoard then draws."""
+"""A program that writes curves for TensorBoard, and a reader of TensorBoard's tags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ writer.close()
 
 
 def tags(address: str, *, timeout: float) -> dict[str, dict[str, object]]:
-    """Return what TensorBoard knows of scalars, as its page asks for it, once it has read its folder."""
+    """Return TensorBoard's scalar tags when it has read its folder."""
     found: dict[str, dict[str, object]] = {}
 
     def has_read() -> bool:

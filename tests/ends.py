@@ -1,4 +1,4 @@
-"""Ends and waits of a job of two replicas, as the recorder keeps them, and what is said of them."""
+"""Terminations and waits of a job with two replicas, as the pod history has them, and diagnoses of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for what a real back-end cannot be made to do on demand; each says in its name that it is one."""
+"""Stand-ins for behavior that a real back-end cannot produce on demand; their names say that they are stand-ins."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class ScriptedBackend:
-    """Keeps jobs in memory and does what a test's script says: lose answers, keep pods, show worlds, hold a log back.
+    """Back-end in memory that follows a script: it can lose responses, keep pods, show observations and hold back logs.
 
     Attributes:
-        submits: for each create in turn what happens: "ok" (the default), "lost" (created, no answer), "refused".
-        served: the kinds that it knows.
-        kinds_read: the kind of each job that was asked for, in order.
-        pods_stay: how often `pods_gone` says no after a delete.
-        worlds: what `watch` yields, one after the other; then it waits for ever.
-        seconds_to_first_world: how long it takes to find out what there is.
-        lines: what rank 0 has written; the log ends after them unless `log_hangs`.
-        lines_of: what other replicas have written; that of one that is not named is rank 0's.
-        seconds_between_lines: how slowly it writes.
-        told: why the job waits, for who asks.
-        uses: what its replicas were measured to use.
-        report: what is found at the declared outputs, or the error that looking gives.
-        refusals: by verb, the errors that the next requests end with.
+        submits: Result of each create in turn: "ok" (the default), "lost" (created, no response), "refused".
+        served: Kinds that it serves.
+        kinds_read: Kind of each job that was read, in order.
+        pods_stay: Number of times that `pods_gone` returns False after a delete.
+        worlds: Observations that `watch` yields in turn; then it waits forever.
+        seconds_to_first_world: Delay before the first observation.
+        lines: Lines of rank 0; the log ends after them unless `log_hangs`.
+        lines_of: Lines of other replicas; a replica that is not in it has the lines of rank 0.
+        seconds_between_lines: Delay between lines.
+        told: Events that say why the job waits.
+        uses: Measured peak usage of the replicas.
+        report: Report on the declared outputs, or the error that the inspection raises.
+        refusals: Errors of the next requests, by verb.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class ScriptedBackend:
     async def submit(
         self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
     ) -> JobRef:
-        """Create under the script's next word; an answer that is lost is lost before the Secret is made."""
+        """Create with the next result of the script; a lost response is lost before the Secret is created."""
         if manifest["kind"] not in self.served:
             raise KindNotServed(f"kind: {manifest['kind']} is not served")
         what = self.submits.pop(0) if self.submits else "ok"
@@ -94,11 +94,10 @@ class ScriptedBackend:
         return JobRef.of(job)
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
-        """Remember it."""
         self.secrets[ref.name] = secret
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:
-        """Have a TensorBoard beside every job that asks for one."""
+        """Record the call and return the script's URL."""
         self.tensorboards_ensured.append(ref)
         return self.tensorboard_url
 
@@ -114,7 +113,7 @@ class ScriptedBackend:
         return found
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
-        """Return every job of the namespace that carries the labels."""
+        """Return all jobs of the namespace with the labels."""
         self._refuse("list")
         wanted = labels.items()
         return [
@@ -124,7 +123,7 @@ class ScriptedBackend:
         ]
 
     async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
-        """Show the scripted worlds, then nothing more; who asks again sees the last one at once."""
+        """Yield the scripted observations, then nothing more; a later call yields the last one at once."""
         self._refuse("watch")
         await asyncio.sleep(self.seconds_to_first_world)
         for world in self.worlds[self.shown :] or self.worlds[-1:]:
@@ -136,7 +135,7 @@ class ScriptedBackend:
         await asyncio.Event().wait()
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
-        """Return what the script says, and count who asks."""
+        """Return the script's events, and count the calls."""
         self._refuse("reasons")
         self.asked_why += 1
         return self.told
@@ -156,7 +155,7 @@ class ScriptedBackend:
             await self._until_end()
 
     def end(self, world: Observation) -> None:
-        """Show this world to whoever watches, and end the logs that hang."""
+        """Show this observation to all watches, and end the logs that hang."""
         self.worlds = [world]
         for waiting in self.waiting:
             waiting.set()
@@ -170,14 +169,13 @@ class ScriptedBackend:
         await self.waiting[-1].wait()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
-        """Remember the change."""
         self._refuse("patch")
         if self.patch_error:
             raise self.patch_error
         self.patches.append(change)
 
     async def delete(self, ref: JobRef) -> None:
-        """Remove the job if the uid is its."""
+        """Delete the job if it has this uid."""
         self._refuse("delete")
         self.deleted.append(ref)
         key = (ref.namespace, ref.name)
@@ -185,26 +183,25 @@ class ScriptedBackend:
             del self.jobs[key]
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Say no as often as the script wants."""
+        """Return False as often as the script says."""
         self._refuse("pods_gone")
         self.pods_stay -= 1
         return self.pods_stay < 0
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
-        """Return what the script says."""
         return self.uses
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
-        """Return or raise what the script says."""
+        """Return or raise the script's report."""
         if isinstance(self.report, Exception):
             raise self.report
         return self.report
 
 
 class BackendWithTakenNames(ScriptedBackend):
-    """The first names that are asked for are somebody else's, as after a collision of hashes."""
+    """The first names are taken by another owner's jobs, as after a hash collision."""
 
     def __init__(self, whose: Owner, taken: int) -> None:
         super().__init__()
@@ -214,7 +211,7 @@ class BackendWithTakenNames(ScriptedBackend):
     async def submit(
         self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
     ) -> JobRef:
-        """Have the other's job there first, as long as there are names to take."""
+        """Create the other owner's job first, while there are names left to take."""
         if self.taken:
             self.taken -= 1
             theirs = {OWNER_ANNOTATION: owner_annotation(self.whose, 1)}
@@ -223,43 +220,40 @@ class BackendWithTakenNames(ScriptedBackend):
 
 
 class MemoryStore:
-    """An attempt store that lives as long as the test."""
+    """An attempt store in memory."""
 
     def __init__(self, record: AttemptRecord | None = None) -> None:
         self.record = record
         self.history: list[AttemptRecord] = []
 
     def load(self) -> AttemptRecord | None:
-        """Return what was saved last."""
         return self.record
 
     def save(self, record: AttemptRecord) -> None:
-        """Keep it, and remember the order of saves."""
+        """Save the record and keep the history of saves."""
         self.record = record
         self.history.append(record)
 
 
 class ListSink:
-    """Collects what a task's log would show."""
+    """Collects the lines and notices of a task's log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.notices: list[str] = []
 
     def line(self, line: LogLine) -> None:
-        """Keep a line of rank 0."""
         self.lines.append(line.text)
 
     def notice(self, text: str) -> None:
-        """Keep a sentence about the job."""
         self.notices.append(text)
 
     async def room(self) -> None:
-        """Take any number of lines."""
+        """Accept any number of lines."""
 
 
 def finished(job: Manifest, condition: str = "Succeeded") -> dict[str, Any]:
-    """Return the job as it is after its end."""
+    """Return the job as it is after it has ended."""
     done = {
         "type": condition,
         "status": "True",

@@ -1,6 +1,6 @@
-"""A gateway in front of a real S3 server that refuses, breaks, cuts off and does not answer, as it is told; it counts.
+"""A proxy for a real S3 server that refuses, breaks, truncates or ignores requests on demand, and counts them.
 
-Requests pass unchanged, with the host that the client has signed.
+Requests are forwarded unchanged, with the host that the client has signed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Messag
 
 
 class FaultyS3:
-    """The gateway; what `harm` says happens to every request that lists, until it says something else.
+    """The proxy; `harm` selects the fault of every list request until it is changed.
 
     Attributes:
         harm: "", "403", "500", "503", "silence", "reset", "cut xml", "cut body", "fewer" or "endless".
-        requests: how many requests came, by method and what was asked.
+        requests: Number of requests by method, with "list" for list requests.
     """
 
     def __init__(self, store: S3Server) -> None:
@@ -42,11 +42,11 @@ class FaultyS3:
 
     @property
     def endpoint(self) -> str:
-        """Where it answers."""
+        """The URL of the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request on, or do what was told."""
+        """Forward a request, or apply the fault to it."""
         is_listing = request.method == "GET" and "list-type" in request.query
         self.requests["list" if is_listing else request.method.lower()] += 1
         if not is_listing or not self.harm:
@@ -88,12 +88,12 @@ class FaultyS3:
         return web.Response()
 
     async def _cut_xml(self, request: web.Request) -> web.Response:
-        """Half of the document, and a length that fits: the connection is whole, the listing is not."""
+        """Half of the document with a matching length: the response is complete, the listing is not."""
         status, headers, body = await self._ask(request)
         return web.Response(status=status, headers=headers, body=body[: len(body) // 2])
 
     async def _cut_body(self, request: web.Request) -> web.StreamResponse:
-        """Half of what the length promises."""
+        """Half of the promised length."""
         status, headers, body = await self._ask(request)
         response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(body))})
         await response.prepare(request)
@@ -103,20 +103,20 @@ class FaultyS3:
         return response
 
     async def _fewer(self, request: web.Request) -> web.Response:
-        """A document that is whole and has lost entries on the way: it counts more keys than it has."""
+        """A complete document without one of its entries: it counts more keys than it has."""
         status, headers, body = await self._ask(request)
         first, _, rest = body.partition(b"<Contents>")
         _, _, rest = rest.partition(b"</Contents>")
         return web.Response(status=status, headers=headers, body=first + rest)
 
     async def _endless(self, request: web.Request) -> web.Response:
-        """Says that there is more, and not where."""
+        """The listing says that there is more, without a token for the next page."""
         status, headers, body = await self._ask(request)
         said = body.replace(b"<IsTruncated>false<", b"<IsTruncated>true<")
         return web.Response(status=status, headers=headers, body=said)
 
     async def serve(self, ready: threading.Event, stop: asyncio.Event) -> None:
-        """Serve until told to stop."""
+        """Serve until `stop` is set."""
         timeout = aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as self._session:
             application = web.Application(client_max_size=100_000_000)
@@ -132,7 +132,7 @@ class FaultyS3:
 
 @contextlib.contextmanager
 def before(store: S3Server) -> Iterator[FaultyS3]:
-    """Have a gateway before this store, in a thread of its own."""
+    """Run a proxy for this store in a separate thread."""
     gateway, ready = FaultyS3(store), threading.Event()
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Functions that are run as trainings by every way there is: each has to return what it returns when it is called."""
+"""Functions that every way to run a training has to run: each has to return the same value as a direct call."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A function with its arguments, and what it returns, as JSON."""
+    """A function with its arguments and its return value as JSON."""
 
     what: str
     function: Callable[..., Any]
@@ -200,7 +200,7 @@ class Case:
 
 
 def cases(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Save the functions, each as a file, and load them; the test's end forgets them."""
+    """Save each function in a file and load it; the modules are removed at the end of the test."""
     monkeypatch.syspath_prepend(folder)
     (folder / "siblings").mkdir()
     (folder / "siblings" / "__init__.py").write_text("FACTOR = 3\n")
@@ -215,7 +215,7 @@ def _case(folder: Path, number: int, what: str, monkeypatch: pytest.MonkeyPatch)
     (folder / f"{name}.py").write_text(dedent(FUNCTIONS[what]), encoding="utf-8")
     called = _loaded(folder, name, monkeypatch)
     returned = called.train(*getattr(called, "ARGS", []), **getattr(called, "KWARGS", {}))
-    module = _loaded(folder, name, monkeypatch)  # a call may have changed what the source has
+    module = _loaded(folder, name, monkeypatch)  # the call may have changed values of the module
     return Case(
         what=what,
         function=module.train,
@@ -237,7 +237,7 @@ def _loaded(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def returned_by(container: dict[str, Any], folder: Path) -> Any:
-    """Run a container's program as a process, without torchrun, and return what its function returned."""
+    """Run a container's program as a process, without torchrun, and return the function's return value."""
     words = [*container["command"], *container.get("args", ())]
     start = words.index("python")
     message = folder / "termination-log"
@@ -251,7 +251,7 @@ def returned_by(container: dict[str, Any], folder: Path) -> Any:
 
 
 def check(found: Iterable[tuple[Case, Any]]) -> None:
-    """Fail once with every function that returned something else."""
+    """Fail with a list of all functions that returned something else."""
     wrong = [
         f"{case.what}: {value!r:.500} instead of {case.expected!r}" for case, value in found if value != case.expected
     ]

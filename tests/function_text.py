@@ -1,4 +1,4 @@
-"""A function of a text, for tests of its source: nothing of the text runs, so that it may import what is not here."""
+"""Make a function from source text for tests of its source: the text is not run, so it may import missing packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def from_text(text: str, name: str, *, file: str, **options: Any) -> FunctionSource:
-    """Return the source of the last function of this name in a text that stands for a file."""
+    """Return the source of the last function with this name in a text that represents a file."""
     linecache.cache[file] = (len(text), None, io.StringIO(text).readlines(), file)
     *_, code = (each for each in _codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name)
     closure = tuple(CellType() for _ in code.co_freevars)

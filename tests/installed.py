@@ -1,4 +1,4 @@
-"""The built wheel in an environment of its own: what a user has after `pip install`."""
+"""The built wheel in a new environment: what a user has after `pip install`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """A virtual environment with the wheel; nothing in it points to this tree."""
+    """A virtual environment with the wheel; nothing in it refers to this tree."""
 
     folder: Path
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The Python interpreter of the environment."""
         return self.folder / "bin" / "python"
 
     def run(
         self, *command: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 300
     ) -> str:
-        """Run a program of the environment (`python`, `ptjob`, `airflow`) outside the tree and return what it printed.
+        """Run a program of the environment (`python`, `ptjob`, `airflow`) outside the tree and return its output.
 
-        A failure raises with everything that it said.
+        A failure raises an error with all output.
         """
         argv = [str(self.folder / "bin" / command[0]), *command[1:]]
         done = subprocess.run(
@@ -45,7 +45,7 @@ class Installed:
         return done.stdout
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
-        """Return the environment of a shell that has activated it, without any setting of ours."""
+        """Return the environment of a shell that has activated it, without our settings."""
         hidden = ("AIRFLOW", "PTJOB_", "PYTHON", "COV")
         outside = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         path = f"{self.folder / 'bin'}{os.pathsep}{outside.get('PATH', os.defpath)}"
@@ -53,7 +53,7 @@ class Installed:
 
 
 def install(requirement: str, folder: Path, *, constraints: str = "airflow") -> Installed:
-    """Make a fresh environment of the versions of `constraints/` with the wheel in it: two seconds from uv's cache."""
+    """Install the wheel and the versions in `constraints/` in a new environment: two seconds from uv's cache."""
     command = [str(ROOT / "scripts" / "environment.sh"), "wheel", constraints, str(folder), requirement]
     done = subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""The local back-end under test: what it inherits, and which processes a job of it has."""
+"""The local back-end under test: its inherited environment, and the processes of a job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def environment() -> dict[str, str]:
-    """Return what containers and supervisors inherit; under coverage they are measured, too."""
+    """Return the environment that containers and supervisors inherit; it passes coverage measurement on."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return {**base_environment(os.environ), **measured}
 
 
 def processes_of(ref: JobRef) -> list[psutil.Process]:
-    """Return the living processes of a job, wherever they went."""
+    """Return all living processes of a job, wherever they are."""
     return marked(f"{ref.uid}/")

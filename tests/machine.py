@@ -1,4 +1,4 @@
-"""A root of local jobs, and `ptjob` on it."""
+"""A root directory of local jobs, and `ptjob` commands on it."""
 
 from __future__ import annotations
 
@@ -29,39 +29,38 @@ IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20"
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A root of local jobs, and the command line on it."""
+    """A root directory of local jobs and the command line for it."""
 
     root: Path
 
     @property
     def backend(self) -> LocalBackend:
-        """The back-end of this root."""
         return LocalBackend(LocalConfig(root=self.root))
 
     def submit(self, name: str, program: str, **fields: object) -> str:
-        """Start a job of two replicas and return its name."""
+        """Start a job with two replicas and return its name."""
         return asyncio.run(self._submit(name, program, fields)).name
 
     def wait_for_line(self, name: str, text: str) -> None:
-        """Return when both replicas of the job have written this."""
+        """Wait until both replicas of the job have written the text."""
         for rank in ("0", "1"):
             while text not in self.ptjob("logs", name, "-i", rank).stdout:
                 time.sleep(0.05)
 
     def finish(self, name: str) -> None:
-        """Return when the job has ended."""
+        """Wait until the job has ended."""
         asyncio.run(self._finish(name))
 
     def ptjob(self, *arguments: str) -> Result:
-        """Run a command line."""
+        """Run a `ptjob` command in this process."""
         return CliRunner().invoke(main, ["--root", str(self.root), *arguments])
 
     def command(self, *words: str) -> list[str]:
-        """Return a command line for a process of its own."""
+        """Return the command line to run `ptjob` in a separate process."""
         return [sys.executable, "-c", PROGRAM, "--root", str(self.root), *words]
 
     def at_terminal(self, *words: str, env: Mapping[str, str] | None = None) -> str:
-        """Return what a terminal is sent: a real one, a pseudo-terminal of this machine."""
+        """Run `ptjob` in a pseudo-terminal and return its output."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(self.command(*words), env=env, stdin=theirs, stdout=theirs):
             os.close(theirs)
@@ -69,7 +68,7 @@ class Machine:
             try:
                 while part := os.read(ours, 4096):
                     sent += part
-            except OSError:  # the other end is closed: that is how a terminal of Linux ends
+            except OSError:  # the process has closed the terminal; Linux reports that as an error
                 pass
         os.close(ours)
         return sent.decode()
@@ -87,7 +86,6 @@ class Machine:
                 return
 
     def clear(self) -> None:
-        """Delete every job."""
         asyncio.run(self._clear())
 
     async def _clear(self) -> None:

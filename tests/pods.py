@@ -1,4 +1,4 @@
-"""Pods and events as the API server has them, as small as a test needs them, and a look at them."""
+"""Minimal pods and events as the API server returns them, and a helper that observes them."""
 
 from __future__ import annotations
 

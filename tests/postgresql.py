@@ -1,6 +1,6 @@
-"""A PostgreSQL server of one's own: on loopback, in a folder of its own, and gone with all its data afterwards.
+"""A PostgreSQL server for tests: on the loopback address, in its own folder, deleted with its data afterwards.
 
-Its one database has Airflow's tables: they are made once, and each server begins with a copy of those files.
+Its only database has Airflow's tables: they are created once, and each server starts with a copy of the files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 PACKAGE = "postgresql"
 CONSTRAINTS = ROOT / "constraints" / "airflow.txt"
 SERVICE_USER = "postgres"
-"""Whom the package makes. The server refuses to run as root."""
+"""User that the package creates. The server refuses to run as root."""
 
 OWNER = "airflow"
-"""The server's administrator, and the name of the one database."""
+"""Name of the server's administrator and of its only database."""
 
 SETTINGS = {
-    "fsync": "off",  # nothing outlives the test
+    "fsync": "off",  # the data need not survive a crash
     "listen_addresses": "127.0.0.1",
     "max_connections": "300",
     "unix_socket_directories": "",
@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 def programs() -> Path | None:
-    """Return the folder of the newest server's programs, None if there is none."""
+    """Return the folder of the newest installed server's programs, or None."""
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     named = shutil.which("initdb")
     if packaged:
@@ -55,7 +55,7 @@ def programs() -> Path | None:
 
 
 def unmet() -> str:
-    """Return in one line why this machine can have no server, or an empty text."""
+    """Return one line that says why this machine cannot run a server, or ""."""
     if programs():
         return ""
     if os.geteuid() != 0:
@@ -65,10 +65,10 @@ def unmet() -> str:
 
 @contextlib.contextmanager
 def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
-    """Have a server with one database, in which Airflow's tables are empty; return its address for SQLAlchemy.
+    """Run a server with one database that has Airflow's empty tables; yield its address for SQLAlchemy.
 
     Raises:
-        ClusterFailed: it could not be installed or did not start; with the end of what it said.
+        ClusterFailed: The server could not be installed or did not start; with the end of its output.
     """
     with debian.alone():
         found = programs()
@@ -86,7 +86,7 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
 
 
 def _migrated(found: Path, tell: Callable[[str], None]) -> Path:
-    """Return the folder of a stopped server whose database `airflow db migrate` has made, kept between runs."""
+    """Return the folder of a stopped server after `airflow db migrate`; it is cached between runs."""
     made_by = f"{found} {sys.version} {version('apache-airflow-core')}".encode()
     what = hashlib.sha256(made_by + CONSTRAINTS.read_bytes()).hexdigest()[:16]
     cache = Layout.of(os.environ).cache
@@ -100,7 +100,7 @@ def _migrated(found: Path, tell: Callable[[str], None]) -> Path:
                     with server.running() as process:
                         server.make_database(process)
                         server.migrate()
-                        process.send_signal(signal.SIGINT)  # writes all to its files
+                        process.send_signal(signal.SIGINT)  # writes all data to files
                         process.wait(60)
                 unfinished = kept.with_suffix(".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -120,11 +120,11 @@ def _server(found: Path, folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
-    """Have one where this machine can; elsewhere an empty text, and Airflow keeps what it knows in a file.
+    """Run a server if this machine can; otherwise yield "", and Airflow uses SQLite.
 
-    Airflow 3.3.2 on SQLite holds itself up now and then: what a button does is logged from the event loop of its API
-    server, which waits there for a thread that has written and needs the loop to commit. The lock's time-out ends it,
-    and the button's request with 500 (twice in 120 tasks that were marked).
+    Airflow 3.3.2 with SQLite sometimes blocks itself: its API server logs a click from its event loop, and waits there
+    for a thread that has written and needs the loop to commit. The lock's timeout ends this and the request fails with
+    500 (twice in 120 tasks that were marked).
     """
     if reason := unmet():
         tell(f"Airflow is on SQLite: {reason}")
@@ -136,7 +136,7 @@ def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Server:
-    """One server: its programs, the folder that is its own, and the port that is reserved until it has ended."""
+    """A server: its programs, its folder, and a port that is reserved until the server has ended."""
 
     programs: Path
     folder: Path
@@ -144,21 +144,21 @@ class Server:
 
     @property
     def password(self) -> str:
-        """Its administrator's, which is kept beside its files."""
+        """The administrator's password, which is stored next to the data."""
         return (self.folder / "password").read_text()
 
     @property
     def port(self) -> int:
-        """Where it listens; others draw their ports while its files are made."""
+        """The port of the server; it is reserved while the data is created."""
         return self.reservation.port
 
     @property
     def address(self) -> str:
-        """Where its database is, for SQLAlchemy."""
+        """The database's address for SQLAlchemy."""
         return f"postgresql+psycopg2://{OWNER}:{self.password}@127.0.0.1:{self.port}/{OWNER}"
 
     def make(self) -> None:
-        """Make its files."""
+        """Create the data directory."""
         secret = write(self.folder / "password", secrets.token_hex(16))
         if os.geteuid() == 0:
             for path in (self.folder, secret):
@@ -167,18 +167,18 @@ class Server:
         run(self._as_user("initdb", f"--pgdata={self.folder / 'data'}", *how), timeout=120, env=self._env())
 
     def copy(self, template: Path) -> None:
-        """Begin with the files of a server that is stopped."""
+        """Copy the files of a stopped server."""
         run(["cp", "-a", f"{template}/.", str(self.folder)], timeout=120)
 
     def migrate(self) -> None:
-        """Make Airflow's tables."""
+        """Create Airflow's tables."""
         with tempfile.TemporaryDirectory(prefix="ptjob-migrate-") as home:
             options = {"AIRFLOW_HOME": home, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.address}
             run([sys.executable, "-m", "airflow", "db", "migrate"], timeout=300, env={**self._env(), **options})
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Have it started; nothing of it runs afterwards."""
+        """Run the server until the context ends, including its child processes."""
         process = self.start()
         try:
             yield process
@@ -186,7 +186,6 @@ class Server:
             _stop(process)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start it."""
         settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": str(self.port)}.items()]
         argv = self._as_user("postgres", "-D", str(self.folder / "data"), *settings)
         with (self.folder / "log").open("ab") as log:
@@ -195,14 +194,14 @@ class Server:
             )
 
     def make_database(self, process: subprocess.Popen[bytes]) -> None:
-        """Return once it answers and has its database; raises as `wait`."""
+        """Wait until the server answers and create the database; raise the same errors as `wait`."""
         self._until(process, "createdb", OWNER)
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Return once it answers.
+        """Wait until the server answers.
 
         Raises:
-            ClusterFailed: it ended, or did not answer in time.
+            ClusterFailed: The server ended or did not answer in time.
         """
         self._until(process, "psql", "--command=SELECT 1", OWNER)
 
@@ -231,7 +230,7 @@ class Server:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server without a last checkpoint; nothing of it runs afterwards."""
+    """Stop the server without a final checkpoint, with all its processes."""
     if process.poll() is not None:
         return
     members = session_processes(process.pid)

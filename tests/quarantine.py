@@ -1,7 +1,7 @@
-"""Runs the tests of `tests/quarantine.toml` without letting them decide: a failure there is reported as expected.
+"""Pytest plugin for the tests in `tests/quarantine.toml`: their failures are reported as expected.
 
-At most three tests, each with a reason, an owner and a day within a week on which it ends; never one that proves a
-promise (`tests/promises.md`). `scripts/check.py` is red where that does not hold.
+At most three tests, each with a reason, an owner and an end date within a week; never the test of a promise
+(`tests/promises.md`). `scripts/check.py` fails otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ FILE = Path(__file__).with_suffix(".toml")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests in quarantine."""
     entries = {entry["test"]: entry for entry in tomllib.loads(FILE.read_text()).get("quarantined", [])}
     for item in items:
         if entry := entries.get(item.nodeid):

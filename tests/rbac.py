@@ -1,4 +1,4 @@
-"""The Roles of `deploy/`, as the tests give them to a service account: whole, or with one verb taken away."""
+"""The Roles in `deploy/`, as the tests give them to a service account: complete, or without one verb."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 BASE = "deploy/base"
 COMPONENTS = "deploy/components"
 FOLDERS = [BASE, *sorted(f"{COMPONENTS}/{folder.name}" for folder in (ROOT / COMPONENTS).iterdir())]
-"""The base and each component: what the advice about a missing right names."""
+"""The base and each component, as the advice about a missing permission names them."""
 
 
 def objects_in(folder: str) -> list[dict[str, Any]]:
@@ -31,7 +31,6 @@ def rules_of(*components: str) -> list[dict[str, Any]]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """Return the rules of the base."""
     return rules_in(BASE)
 
 
@@ -46,7 +45,7 @@ def runtime_rules() -> list[dict[str, Any]]:
 
 
 def optional_rules() -> list[dict[str, Any]]:
-    """Return the rules that no job needs: for Arena, for files of claims, for usage."""
+    """Return the rules that jobs do not need: for Arena, for files in claims, for usage."""
     return [rule for name in ("arena", "data", "usage") for rule in rules_in(f"{COMPONENTS}/{name}")]
 
 
@@ -56,17 +55,17 @@ def cluster_rules() -> list[dict[str, Any]]:
 
 
 def tensorboard_rules() -> list[dict[str, Any]]:
-    """Return the rules that a TensorBoard takes."""
+    """Return the rules that a TensorBoard needs."""
     return rules_in(f"{COMPONENTS}/tensorboard")
 
 
 def verbs() -> list[tuple[str, str]]:
-    """Return every (resource, verb) of it."""
+    """Return each resource and verb in the rules of the base."""
     return [(rule["resources"][0], verb) for rule in rules() for verb in rule["verbs"]]
 
 
 def rules_without(resource: str, verb: str, *, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return these rules with one verb of one resource taken away."""
+    """Return the rules without one verb of one resource."""
     kept = [
         {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"], each) != ([resource], verb)]}
         for rule in of

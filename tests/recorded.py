@@ -1,4 +1,4 @@
-"""Recorded objects from `tests/data`, and the comparison of a rendered manifest with what it was made from."""
+"""Recorded objects from `tests/data`, and the comparison of a rendered manifest with its source."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OUR_VARIABLES = {"PTJOB_ATTEMPT", "PTJOB_MODEL_PATH", "PTJOB_TFEVENTS_DIR", "PTJ
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return a copy of one recorded object."""
+    """Return a copy of a recorded object."""
     return copy.deepcopy(_read(name))
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    """Read by PyYAML's own loader, the fast one where it is built."""
+    """Read a file with PyYAML's fast loader if it is built."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = yaml.load((DATA / f"{name}.yaml").read_text(), Loader=loader)  # noqa: S506 - both are safe
     assert isinstance(found, dict)
@@ -41,7 +41,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def without_additions(rendered: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the rendered manifest without what may be added to a manifest; equal to it if nothing else was done."""
+    """Return the rendered manifest without the allowed additions; it equals the given one if nothing else changed."""
     found = copy.deepcopy(rendered)
     for name in ("name", "namespace"):
         _restore(found["metadata"], given["metadata"], name)

@@ -1,4 +1,4 @@
-"""Rendering recorded and described jobs, and looking at one part of what came out."""
+"""Helpers that render recorded and described jobs, and return a part of the manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def render(
 
 
 def over(story: str, **values: Any) -> dict[str, Any]:
-    """Render a recorded manifest with typed fields over it."""
+    """Render a recorded manifest with fields of the operator on top."""
     return render(manifest=recorded(story), name="digits", **values).manifest
 
 
@@ -51,6 +51,6 @@ def variables(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
 
 
 def mounted(manifest: dict[str, Any], role: str = "Master") -> dict[str, dict[str, Any]]:
-    """Return the volume at each path of the training container."""
+    """Return the volume at each mount path of the training container."""
     volumes = {volume["name"]: volume for volume in pod(manifest, role).get("volumes", [])}
     return {mount["mountPath"]: volumes[mount["name"]] for mount in container(manifest, role).get("volumeMounts", [])}

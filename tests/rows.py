@@ -1,4 +1,4 @@
-"""A table as one test: `each_row` in place of `pytest.mark.parametrize`, where no row leaves anything to the next."""
+"""A table in one test: `each_row` instead of `pytest.mark.parametrize`, for rows that do not affect each other."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _MOST = 600
-"""Characters of a row, and of why it is wrong."""
+"""Maximum number of characters of a row, and of its error."""
 
 
 def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a test try every row of a table, and fail once with all rows that are wrong.
+    """Run a test for every row of a table, and fail once with all wrong rows.
 
-    An AssertionError of the test is a wrong row; whatever else it raises ends it, with the row as a note. Decorators of
-    this kind may stand above each other, and the test may ask for fixtures besides, which all rows share.
+    An AssertionError marks a row as wrong; any other exception ends the test, with the row as a note. These decorators
+    can be stacked, and the test can use fixtures, which all rows share.
     """
     words = (names,) if isinstance(names, str) else names
     table = [_named(words, row) for row in rows]
@@ -53,7 +53,7 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
 
 
 def _named(names: tuple[str, ...], row: Any) -> dict[str, Any]:
-    """Return a row's values by their names; pytest.param(…) is a row, too."""
+    """Return the values of a row by name; pytest.param(…) is also a row."""
     values = row.values if hasattr(row, "marks") else row if len(names) > 1 else (row,)
     return dict(zip(names, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""A real S3 server for tests: versitygw over a temporary directory, built from its Go module."""
+"""A real S3 server for tests: versitygw on a temporary directory, built from its Go module."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ HEALTH = "/health"
 
 
 def built() -> Path | None:
-    """Return the program, None if it was not built yet."""
+    """Return the path of the program, or None if it has not been built yet."""
     program = Binaries(Layout.of(os.environ).binaries).folder(S3_SERVER) / "versitygw"
     return program if program.exists() else None
 
 
 def unmet() -> str:
-    """Return in one line why this machine cannot run the server, or an empty text."""
+    """Return one line that says why this machine cannot run the server, or ""."""
     return "" if built() else binaries.go_unmet()
 
 
 @contextlib.contextmanager
 def running(tell: Callable[[str], None] = lambda _: None) -> Iterator[S3Server]:
-    """Run an empty server; it and its data are gone afterwards.
+    """Run an empty server, which is deleted with its data at the end of the context.
 
     Raises:
-        ClusterFailed: it could not be built or did not start; with the end of what it said.
+        ClusterFailed: The server could not be built or did not start; with the end of its output.
     """
     layout = Layout.of(os.environ)
     if built() is None:
@@ -70,9 +70,9 @@ def running(tell: Callable[[str], None] = lambda _: None) -> Iterator[S3Server]:
 
 @dataclass(frozen=True)
 class S3Server:
-    """One server, with one user who may do everything; nobody else may do anything.
+    """A server with one user, who has all permissions; other users have none.
 
-    Buckets are directories and keys are paths of files: `a` and `a/b` cannot both be objects.
+    Buckets are directories and keys are file paths: `a` and `a/b` cannot both be objects.
     """
 
     folder: Path
@@ -81,26 +81,26 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        """Where it answers."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def files(self) -> Any:
-        """What writes to it: fsspec's file system, which is not the one under test."""
+        """A file system that writes to the server: fsspec's, which is not the one under test."""
         return fsspec.filesystem(
             "s3", key=OWNER, secret=self.password, endpoint_url=self.endpoint, use_listings_cache=False
         )
 
     def connection(self, endpoint: str = "") -> str:
-        """Return it as an Airflow connection (JSON, as AIRFLOW_CONN_… takes it), through another address if given."""
+        """Return an Airflow connection to the server (JSON, as in AIRFLOW_CONN_…), through another URL if given."""
         extra = {"endpoint_url": endpoint or self.endpoint, "region_name": "us-east-1"}
         return json.dumps({"conn_type": "aws", "login": OWNER, "password": self.password, "extra": extra})
 
     def start(self, program: Path) -> subprocess.Popen[bytes]:
-        """Start it.
+        """Start the server.
 
-        `--disableotmp`: an object that is overwritten is renamed into place. Otherwise versitygw links the new one
-        beside it first, and a listing may show that name.
+        `--disableotmp`: an overwritten object is renamed into place. Otherwise versitygw first links the new file
+        beside it, and a listing may show that name.
         """
         data = self.folder / "data"
         data.mkdir()
@@ -114,10 +114,10 @@ class S3Server:
             )
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Return once it answers.
+        """Wait until the server answers.
 
         Raises:
-            ClusterFailed: it ended, or did not answer in time.
+            ClusterFailed: The server ended or did not answer in time.
         """
 
         def answers() -> bool:

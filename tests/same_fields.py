@@ -1,7 +1,7 @@
-"""One value for every field of a training job, other than its default: as a DAG's or a pipeline's author writes it.
+"""One non-default value for every field of a training job, as authors of DAGs and pipelines write it.
 
-The operator and the component have to make the same job of each; they live in environments of their own, so each is
-held against what the core makes of it.
+The operator and the component have to create the same job from each. They have separate environments, so each is
+compared with the job that the core creates.
 """
 
 from __future__ import annotations
@@ -97,15 +97,15 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def arguments(field: str) -> dict[str, Any]:
-    """Return the arguments with which a field has a value of its own."""
+    """Return the arguments that set a field to its non-default value."""
     return {name: value for name, value in {**BASE, **FIELDS[field]}.items() if value is not None}
 
 
 def rendered(job: TrainingJob) -> Manifest:
-    """Return the job's object."""
+    """Return the job's manifest."""
     return kinds.requested_kind(job).render(job, owner=OWNER, attempt=1).manifest
 
 
 def expected(field: str) -> Manifest:
-    """Return the object that the core makes of the field's arguments."""
+    """Return the manifest that the core creates from the field's arguments."""
     return rendered(TrainingJob.parse(**arguments(field)))

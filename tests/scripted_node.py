@@ -1,6 +1,6 @@
-"""A stand-in for a node whose kubelet does at a chosen moment what a real one does when it likes: rotate, fail, lag.
+"""Stand-in for a node whose kubelet rotates, fails or lags at chosen moments.
 
-It serves a log as the real one does: from whole seconds, the newest file only, of the present run or the one before.
+It serves logs as a real one does: from whole seconds, only the newest file, of the current run or the previous one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ JOB = {
 
 
 def at(second: float) -> str:
-    """Return an instant of the test's minute."""
+    """Return a timestamp in the minute of the test."""
     return f"2026-11-20T10:00:{second:012.9f}Z"
 
 
 @dataclass(kw_only=True)
 class ScriptedRun:
-    """One run of the container: when it began, what its newest file holds, and whether it is over.
+    """One run of the container: its start, the content of its newest log file, and whether it has ended.
 
     Attributes:
-        began: second.
-        lines: (second, text); a text without a line end is an unfinished line.
-        ended: whether it is over.
+        began: Second of the start.
+        lines: Pairs of second and text; a text without a line end is an incomplete line.
+        ended: True if the run has ended.
     """
 
     began: int
@@ -53,23 +53,23 @@ class ScriptedRun:
 
 @dataclass(kw_only=True)
 class ScriptedNode:
-    """Both the client and the world of a log's reader.
+    """Replaces both the client and the informer of a log reader.
 
     Attributes:
-        runs: of the pod's container, oldest first; the node keeps the last two.
-        uid: of the pod; None: it is gone.
-        told: how many runs the pod's status tells of; it may be behind.
-        changes: what the status tells of by and by, one after the other; all of it at last.
-        is_late: whether nothing is told of the pod before it is asked for.
-        has_ended: whether the job has succeeded; one whose pod is gone has.
-        is_gone: whether the job was deleted.
-        shows_runs: whether the pod was seen to run.
-        forgets: whether the node has only the last run any more, and the status tells of no other.
-        removes: the same, before the status says so.
-        refusals: for each request in turn: what is raised, or served instead of the log.
-        breaks: for each request in turn: after how many bytes its answer breaks, if it does.
-        asked: the queries that came.
-        then: for each request in turn: what happens once it has been answered.
+        runs: Runs of the pod's container, oldest first; the node keeps the logs of the last two.
+        uid: UID of the pod. None: the pod is gone.
+        told: Number of runs in the pod's status, which may be behind. 0: all.
+        changes: Changes that `change` applies in turn; after the last one the status has all runs.
+        is_late: True if the pod is unknown until `refresh_pods`.
+        has_ended: True if the job has succeeded; a job without a pod has, too.
+        is_gone: True if the job was deleted.
+        shows_runs: True if the pod's status has the container.
+        forgets: True if the node and the status have only the last run.
+        removes: True if the node has only the last run, and the status still has the one before.
+        refusals: For each request in turn, the exception to raise or the response to serve instead of the log.
+        breaks: For each request in turn, the number of bytes after which the response breaks, if it does.
+        asked: Queries of all requests.
+        then: For each request in turn, a function that is called after the response.
     """
 
     runs: list[ScriptedRun]
@@ -88,11 +88,11 @@ class ScriptedNode:
     changes: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
     log_streams: LogStreams = field(default_factory=lambda: LogStreams(1))
 
-    # --- the client
+    # --- client
 
     @contextlib.asynccontextmanager
     async def stream(self, _path: str, *, silence: float, **query: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Serve a log from the second that is asked for."""
+        """Serve a log from the requested second."""
         assert silence > 0
         self.asked.append(query)
         refusal = self.refusals.pop(0) if self.refusals else None
@@ -114,10 +114,10 @@ class ScriptedNode:
             f"{at(second)} {text}".encode() for second, text in run.lines if nanoseconds(at(second)) >= since
         )
 
-    # --- the world
+    # --- informer
 
     async def pod(self, _name: str) -> Manifest | None:
-        """Return the pod as its status tells."""
+        """Return the pod with its reported status."""
         if self.uid is None or self.is_late:
             return None
         known = self.runs[: self.told or None]
@@ -132,7 +132,7 @@ class ScriptedNode:
         }
 
     def last_state(self, uid: str) -> Manifest | None:
-        """Return what the world saw of a pod whose log the node has partly removed; else nobody saw it end."""
+        """Return the last observed state of a pod whose log is partly removed, or None if its end was not observed."""
         is_known = self.forgets or self.removes
         known = self.runs[: self.told or None]
         last = {"lastState": _state(known[-2], is_over=True)} if len(known) > 1 else {}
@@ -140,19 +140,19 @@ class ScriptedNode:
         return {"metadata": {"uid": uid}, "status": {"containerStatuses": [status]}} if is_known else None
 
     async def job(self) -> Manifest | None:
-        """Return a job that runs, or has succeeded with its pod gone."""
+        """Return the job: running, or succeeded if its pod is gone."""
         if self.is_gone:
             return None
         is_over = self.uid is None or self.has_ended
         return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
 
     async def refresh_pods(self) -> None:
-        """Tell of all there is; of a pod that is gone there is nothing to be told."""
+        """Make the status complete, unless the pod is gone."""
         self.is_late = False
         self.told = 0 if self.uid is not None else self.told
 
-    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - as the world has it
-        """Tell a moment later of what comes next; of nothing once the time has passed."""
+    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - same signature as the informer's
+        """Apply the next change at once; without one, complete the status after the timeout."""
         await asyncio.sleep(0 if self.changes else timeout)
         if self.changes:
             self.changes.pop(0)(self)

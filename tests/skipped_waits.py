@@ -1,8 +1,7 @@
-"""An event loop on which waiting takes no time: of tests marked `skips_waits`, whose servers are tasks of the loop.
+"""Event loop for tests marked `skips_waits`, on which waiting takes no time; their servers are tasks of the loop.
 
-When nothing is ready but a timer, the loop's clock jumps to that timer. What comes from elsewhere (a process, a server
-in a thread) would find its time-outs gone, so such tests keep the usual loop. Code that reads `time.monotonic` does not
-see the jumps.
+When only a timer is pending, the loop's clock jumps to that timer. Tests that wait for something outside the loop (a
+process, or a server in a thread) would time out at once, so they use the usual loop. `time.monotonic` does not jump.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     import pytest
 
 _GRACE = 0.005
-"""Seconds in which the kernel passes on what was written to a socket of this process."""
+"""Seconds for the kernel to deliver data that was written to a socket of this process."""
 
 
 class _Skipping(selectors.DefaultSelector):
-    """Waits for sockets only, never for a time."""
+    """Selector that waits for sockets, but skips time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,18 +37,18 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """The usual loop with a clock that jumps; it stands still while a thread works for it."""
+    """The usual loop with a clock that jumps, except while a thread works for the loop."""
 
     def __init__(self) -> None:
         self._skipping = _Skipping()
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        """Return the usual clock and what was skipped."""
+        """Return the time of the usual clock plus the skipped time."""
         return super().time() + self._skipping.skipped
 
     def run_in_executor(self, *args: Any) -> asyncio.Future[Any]:
-        """Have the clock wait for the thread."""
+        """Stop the jumps until the thread has finished."""
         self._skipping.threads += 1
         future = super().run_in_executor(*args)
         future.add_done_callback(self._thread_ended)
@@ -60,7 +59,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Give marked tests this loop, and the usual one to all others."""
+    """Use the skipping loop for marked tests and the usual loop for all others."""
     if item.get_closest_marker("skips_waits"):
         return {"skips waits": SkippingLoop}
     return {"usual": asyncio.new_event_loop}

@@ -1,4 +1,4 @@
-"""A stand-in for an API server that serves watches of jobs and pods, refuses them, and is set back, as a test says."""
+"""Stand-in for an API server that serves watches of jobs and pods, refuses them, or goes back to an older state."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FORBIDDEN = PermissionDenied('read pods in team: pods is forbidden: User "ptjob"
 
 
 class StandInCluster:
-    """Takes the place of a `Client`.
+    """Replaces a `Client`.
 
     Attributes:
-        refused: what is refused, by verb and plural, such as ("watch", "pods").
-        opened: how many watches were asked for.
-        is_mute: a watch from a version that is not known yet is not refused, but says nothing.
-        lists_on: the end of a list of pods is told when this is set.
+        refused: Errors by verb and plural, such as ("watch", "pods").
+        opened: Number of watches that were requested.
+        is_mute: True if a watch from an unknown future version is silent instead of refused.
+        lists_on: The end of a pod list is sent only when this is set.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class StandInCluster:
         self._watches: list[tuple[str, asyncio.Queue[bytes | None]]] = []
 
     def serve(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Be the client of every board, and be asked again without long pauses."""
+        """Replace the client of every informer, and shorten the pauses between retries."""
 
         @asynccontextmanager
         async def shared_client(_: object) -> AsyncIterator[StandInCluster]:
@@ -56,10 +56,10 @@ class StandInCluster:
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.shared_client", shared_client)
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01, 0.01))
 
-    # --- what happens in it
+    # --- changes of state
 
     def put(self, plural: str, found: Manifest) -> Manifest:
-        """Create or change an object."""
+        """Create or update an object."""
         name, objects = found["metadata"]["name"], self._objects[plural]
         self._version += 1
         after = copy.deepcopy(found)
@@ -69,39 +69,37 @@ class StandInCluster:
         return after
 
     def remove(self, plural: str, name: str) -> None:
-        """Delete an object."""
         self._version += 1
         gone = self._objects[plural].pop(name)
         gone["metadata"]["resourceVersion"] = str(self._version)
         self._tell(plural, "DELETED", gone)
 
     def backup(self) -> Any:
-        """Return the state as etcd has it."""
+        """Return the state as in etcd."""
         return copy.deepcopy((self._version, self._objects))
 
     def restore(self, backup: Any) -> None:
-        """Be as at the time of the backup; the history of then is lost, and every watch ends."""
+        """Return to the state of the backup, without history, and end every watch."""
         self._version, self._objects = copy.deepcopy(backup)
         self._history = []
         self.cut()
 
     def fall_behind(self, backup: Any) -> None:
-        """Have forgotten every version, and tell the state of the backup to whoever lists anew, until it catches up.
+        """Forget all versions, and serve the state of the backup to new lists until `catch_up`.
 
-        A question about one object is answered as it is, as a real server does.
+        Reads of a single object return the current state, as on a real server.
         """
         self._behind = copy.deepcopy(backup)
         self.cut()
 
     def catch_up(self) -> None:
-        """Tell what has come since, and know everything from now on."""
+        """Send the changes since the backup, and serve the current state from now on."""
         version, _ = self._behind
         self._behind = None
         for plural, events in self._watches:
             self._tell_since(version, plural, events)
 
     def cut(self) -> None:
-        """End every watch."""
         for _, events in self._watches:
             events.put_nowait(None)
         self._watches = []
@@ -120,16 +118,15 @@ class StandInCluster:
                 events.put_nowait(_event(kind, found))
 
     async def until_opened(self, number: int) -> None:
-        """Wait until so many watches were asked for."""
+        """Wait until this number of watches was requested."""
         async with asyncio.timeout(30):
-            while self.opened < number:  # noqa: ASYNC110 - nobody is told
+            while self.opened < number:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
 
-    # --- what is asked of it
+    # --- requests
 
     @asynccontextmanager
     async def stream(self, path: str, **query: Any) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Open a watch."""
         self.opened += 1
         plural = path.rpartition("/")[2]
         self._check("watch", plural)
@@ -163,7 +160,6 @@ class StandInCluster:
             self._tell_since(int(since), plural, events)
 
     async def object(self, path: str) -> Manifest:
-        """Return one object."""
         plural, name = path.split("/")[-2:]
         self._check("get", plural)
         if name not in self._objects[plural]:
@@ -171,11 +167,11 @@ class StandInCluster:
         return copy.deepcopy(self._objects[plural][name])
 
     async def get(self, path: str, **_: str) -> Manifest:
-        """Return a list, as far as its version is wanted."""
+        """Return an empty list with the current version."""
         return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": []}
 
     async def items(self, path: str, **_: str) -> list[Manifest]:
-        """Return all objects of a kind; of events there are none."""
+        """Return all objects of a kind; there are no events."""
         plural = path.rpartition("/")[2]
         self._check("list", plural)
         return copy.deepcopy([*self._objects.get(plural, {}).values()])
@@ -194,7 +190,7 @@ def _event(kind: str, found: Manifest) -> bytes:
 
 
 def job(name: str = "digits", *conditions: str) -> Manifest:
-    """Return a job of ours of one pod."""
+    """Return one of our jobs, with one pod."""
     said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T12:00:00Z"}
     role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
     return {
@@ -214,7 +210,6 @@ def job(name: str = "digits", *conditions: str) -> Manifest:
 
 
 def pod(name: str = "digits", phase: str = "Running", *, code: int = 0) -> Manifest:
-    """Return the job's pod."""
     times = {"startedAt": "2026-11-20T12:00:10Z"}
     ended = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": "2026-11-20T12:01:00Z", **times}}
     state = {"running": times} if phase == "Running" else ended
@@ -244,12 +239,11 @@ def pod(name: str = "digits", phase: str = "Running", *, code: int = 0) -> Manif
 
 
 def ref_of(found: Manifest) -> JobRef:
-    """Return the reference of an object."""
     return JobRef.of(found)
 
 
 async def until(watch: AsyncGenerator[Observation, None], holds: Callable[[Observation], bool]) -> Observation:
-    """Return the first observation of which it holds."""
+    """Return the first observation for which the condition holds."""
     async with asyncio.timeout(30):
         async for seen in watch:
             if holds(seen):

@@ -1,4 +1,4 @@
-"""Recorded stories: what was seen of one job, look by look, and what is said about it."""
+"""Recorded stories: successive observations of one job, and the messages about it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 STORIES = sorted(path.stem for path in DATA.glob("*.yaml") if "\nseen:" in path.read_text())
-"""Names of the files that hold a job and how it was seen, look by look."""
+"""Names of the files with a job and its observations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How the job was seen at one moment."""
+    """One observation of the job."""
 
     at: datetime
     job: Manifest
@@ -46,7 +46,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """A story up to its last look; `waits` is what the task's log said of it meanwhile."""
+    """A story up to its last observation; `waits` are the messages in the task's log about waiting."""
 
     ref: JobRef
     status: JobStatus
@@ -59,7 +59,7 @@ class Story:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What is said at the end: why it failed, or why it has to be ended; None if it succeeded or may go on."""
+        """The final diagnosis: why the job failed or has to be ended; None if it succeeded or may continue."""
         if self.is_deleted:
             return deleted(self.record, ranks=self.ranks)
         if self.status.phase is JobPhase.SUCCEEDED:
@@ -71,12 +71,12 @@ class Story:
 
 @cache
 def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
-    """Fold a story into a record.
+    """Build the pod history of a story.
 
     Args:
-        name: of its file.
-        twice: look at each world twice.
-        stored: put the record into text and back after each look, and look again.
+        name: Name of its file.
+        twice: Observe everything twice.
+        stored: Serialize and parse the history before each observation, and observe everything twice.
     """
     told = recorded(name)
     job, record = told["job"], history.PodHistory()
@@ -84,7 +84,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     limits = Limits(**told.get("limits", {}))
     waiting, waits = WaitingNotice(), []
     for look in worlds(told):
-        if waiting.is_due(look.at):  # what the reason before has lasted until now
+        if waiting.is_due(look.at):  # how long the previous reason lasted
             waits.append(waiting.report(outlook(record, limits=limits)))
         for _ in range(2 if twice or stored else 1):
             record = history.from_text(history.to_text(record)) if stored else record
@@ -106,7 +106,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
 
 
 def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
-    """Yield a story's looks; an event stays once it was told, the job's status where a look says nothing of it."""
+    """Yield the observations of a story; events accumulate, and the job's status stays until it changes."""
     events: dict[str, dict[str, Any]] = {}
     status = told["job"].get("status", {})
     for look in told["seen"]:
@@ -123,7 +123,7 @@ def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
 
 
 def tell(name: str) -> str:
-    """Return what a person reads: each change of what the job waits for, then the verdict."""
+    """Return the messages for a person: each change of the reason for waiting, then the diagnosis."""
     story = read(name)
     found = story.diagnosis
     lines = [f"waits: {wait}" for wait in story.waits]

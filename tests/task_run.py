@@ -1,4 +1,4 @@
-"""One task of one run on the real stack: its states, its log as lines, its job, and the buttons that a person has."""
+"""One task of one run on the real stack: its state, log, job, and the buttons of Airflow's UI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskRun:
-    """One task instance; attempts are Airflow's try numbers."""
+    """A task instance; attempts are Airflow's try numbers."""
 
     stack: Stack
     dag_id: str
@@ -31,16 +31,15 @@ class TaskRun:
 
     @property
     def now(self) -> dict[str, Any]:
-        """What Airflow says of it."""
+        """The task instance in Airflow's API."""
         return self.stack.api.task(self.dag_id, self.run_id, self.task_id, self.map_index)
 
     @property
     def state(self) -> str | None:
-        """Its state."""
         return self.now["state"]
 
     def wait(self, *states: str, timeout: float = 240) -> str:
-        """Return its state once it is one of these, final ones by default."""
+        """Wait until the task has one of the states, by default a final one, and return it."""
         try:
             return self.stack.api.wait_for_task(
                 self.dag_id, self.run_id, self.task_id, *states, timeout=timeout, map_index=self.map_index
@@ -49,7 +48,7 @@ class TaskRun:
             raise AssertionError(f"{self.dag_id}: {error}\n{self.text(self.now['try_number'])}") from error
 
     def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 180) -> None:
-        """Return once a line of the log begins with the text."""
+        """Wait until a line of the log starts with the text."""
         until(
             lambda: any(line.startswith(text) for line in self.lines(attempt)),
             timeout=timeout,
@@ -57,49 +56,48 @@ class TaskRun:
         )
 
     def records(self, attempt: int = 1) -> list[dict[str, Any]]:
-        """Return the records of the log over REST."""
+        """Return the log records from the REST API."""
         return self.stack.api.log(self.dag_id, self.run_id, self.task_id, attempt, self.map_index)
 
     def lines(self, attempt: int = 1) -> list[str]:
-        """Return the lines of the log over REST; the pieces of a long one are put together."""
+        """Return the log lines from the REST API, with the pieces of long lines joined."""
         return joined([line for record in self.records(attempt) for line in str(record.get("event", "")).split("\n")])
 
     def text(self, attempt: int = 1) -> str:
-        """Return the log as one text, with the errors' own."""
+        """Return the log as one string, including the messages of exceptions."""
         return "\n".join([*self.lines(attempt), *self.errors(attempt)])
 
     def errors(self, attempt: int = 1) -> list[str]:
-        """Return the texts of the exceptions that the log has, the last raised first."""
+        """Return the messages of the exceptions in the log, the last raised first."""
         details = [detail for record in self.records(attempt) for detail in record.get("error_detail") or ()]
         return [str(detail["exc_value"]) for detail in details]
 
     def xcom(self, key: str = "return_value") -> Any:
-        """Return one of its XComs."""
         return self.stack.api.xcom(self.dag_id, self.run_id, self.task_id, key, self.map_index)
 
     @property
     def ref(self) -> JobRef:
-        """Its job, as it told before it waited."""
+        """The task's job, from its XComs."""
         fields = {key: self.xcom(f"job_{key}") for key in ("name", "namespace", "uid")}
         return JobRef(kind="PyTorchJob", **fields)
 
     def mark(self, state: str) -> None:
-        """Mark it, as the button does."""
+        """Set the state as the UI's button does."""
         self.stack.api.set_task_state(self.dag_id, self.run_id, self.task_id, state, self.map_index)
 
     def clear(self) -> None:
-        """Clear it, as the button does."""
+        """Clear the task as the UI's button does."""
         self.stack.api.clear(self.dag_id, self.run_id, self.task_id)
 
     def process(self) -> psutil.Process:
-        """Return the process that runs it in a worker."""
+        """Return the worker's process that runs the task."""
         wanted = f"airflow worker -- {self.now['id']}"
         workers = self.stack["scheduler"].processes()
         return next(process for process in workers if title(process).startswith(wanted))
 
 
 def joined(lines: list[str]) -> list[str]:
-    """Put the pieces of long lines together."""
+    """Join the pieces of long lines."""
     found: list[str] = []
     goes_on = False
     for line in lines:
@@ -113,21 +111,21 @@ def joined(lines: list[str]) -> list[str]:
 
 
 def title(process: psutil.Process) -> str:
-    """Return what a process calls itself; nothing if it has ended."""
+    """Return the title of a process, or "" if it has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline())
     return ""
 
 
 def runs(ref: JobRef) -> bool:
-    """Whether a process of the job is alive, wherever it went."""
+    """Return whether any process of the job is alive."""
     return bool(marked(f"{ref.uid}/"))
 
 
 def until(
     probe: Callable[[], Any], *, timeout: float = 120, what: str | Callable[[], str] = "it", interval: float = 0.1
 ) -> float:
-    """Return the seconds it took until the probe's answer was true."""
+    """Wait until the probe returns true, and return the elapsed seconds."""
     began = time.monotonic()
     while not probe():
         if time.monotonic() - began > timeout:

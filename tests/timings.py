@@ -1,7 +1,7 @@
-"""Writes how each test ended, and what it and each slow fixture took, to the file that PTJOB_TIMES names (JSON lines).
+"""Pytest plugin that writes the outcome and duration of tests and slow fixtures to the file PTJOB_TIMES (JSON lines).
 
-A line with `began` is written before each test: where a time-out or a crash ended pytest itself, the last one names
-the test that did it.
+A line with `began` is written before each test: if a timeout or crash ends pytest itself, the last such line names
+the test.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 WORTH_A_LINE = 0.5
-"""Seconds; of fixtures that take less nothing is written."""
+"""Seconds; faster fixtures are not written."""
 
 
 class Timings:
-    """The plugin; `conftest.py` registers it where the file is named."""
+    """The plugin; it is registered if PTJOB_TIMES is set."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -34,7 +34,7 @@ class Timings:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Write when the test begins, and what it took with its fixtures."""
+        """Write the start of a test, and its duration including fixtures."""
         self._write(began=item.nodeid)
         self._outcome = "passed"
         with self._measured(0.0, test=item.nodeid):
@@ -42,19 +42,19 @@ class Timings:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-        """Write which test could not begin because of what stands around it; `scripts/steps.py` repeats it once."""
+        """Write that a test could not start because of its infrastructure; `scripts/steps.py` then repeats it once."""
         if call.when == "setup" and call.excinfo is not None and call.excinfo.errisinstance(InfrastructureFailed):
             self._write(broken=item.nodeid, why=str(call.excinfo.value))
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the outcome of a test from that of its phases."""
+        """Derive a test's outcome from its phases."""
         if report.outcome != "passed":
             self._outcome = report.outcome
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Write what a fixture took until it was there, with the fixtures that it asked for."""
+        """Write the duration of a fixture's setup, including the fixtures that it uses."""
         with self._measured(WORTH_A_LINE, fixture=f"{fixturedef.baseid}::{fixturedef.argname}"):
             return (yield)
 
@@ -75,12 +75,12 @@ class Timings:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure where the file is named."""
+    """Register the plugin if PTJOB_TIMES is set."""
     if file := os.environ.get("PTJOB_TIMES"):
         config.pluginmanager.register(Timings(Path(file)))
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process and of those it has waited for."""
+    """Return the CPU seconds of this process and its finished child processes."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)

@@ -1,4 +1,4 @@
-"""Where a text can be found in an Airflow home: files, and the tables of its database."""
+"""Search for a text in an Airflow home: in its files, and in the tables of its database."""
 
 from __future__ import annotations
 
@@ -14,27 +14,25 @@ if TYPE_CHECKING:
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
-    """Return the files below the folder that contain the text; one that is removed meanwhile contains none."""
+    """Return the files below the folder that contain the text; files that are deleted meanwhile are skipped."""
     walked = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)  # folders may go, too
     return [path for path in walked if path.is_file() and text.encode() in _content(path)]
 
 
 def tables_with(database_url: str, text: str) -> list[str]:
-    """Return the tables of Airflow's database that contain the text in any column."""
     with _opened(database_url) as connection:
         tables = sa.inspect(connection).get_table_names()
         return [table for table in tables if text in str(_rows(connection, table))]
 
 
 def rows_of(database_url: str, table: str) -> list[tuple[Any, ...]]:
-    """Return all rows of one table."""
     with _opened(database_url) as connection:
         return _rows(connection, table)
 
 
 def _rows(connection: sa.Connection, table: str) -> list[tuple[Any, ...]]:
-    """Return them as they are kept; PostgreSQL's driver gives bytes as views of memory, whose text says nothing."""
-    found = connection.execute(sa.text(f'select * from "{table}"'))  # noqa: S608 - Airflow's own names
+    """Return all rows as stored; the memory views of PostgreSQL's driver become bytes, which show their content."""
+    found = connection.execute(sa.text(f'select * from "{table}"'))  # noqa: S608 - Airflow's own table names
     return [tuple(bytes(value) if isinstance(value, memoryview) else value for value in row) for row in found]
 
 

@@ -1,4 +1,4 @@
-"""training-operator's own example PyTorchJobs, from the Go module that the tests' operator is built from."""
+"""The example PyTorchJobs of training-operator, from the Go module that the tests' operator is built from."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def skip_without_go() -> None:
-    """Skip the module or test that calls this where there is no Go; where a cluster is required, that is an error."""
+    """Skip the calling module or test if Go is not available; if a cluster is required, fail instead."""
     skip_because(binaries.go_unmet())
 
 
 def pytorchjobs() -> dict[Path, dict[str, Any]]:
-    """Return every PyTorchJob of the examples by its file, read by PyYAML's own loader."""
+    """Return every PyTorchJob of the examples by file, parsed by PyYAML."""
     folder = binaries.module_folder(binaries.TRAINING_OPERATOR, OPERATOR_MODULE)
     files = sorted(folder.glob("examples/pytorch*/**/*.yaml"))
     documents = [(file, list(yaml.safe_load_all(file.read_text()))) for file in files]

@@ -1,4 +1,4 @@
-"""A back-end under the contract, and what its tests do again and again: build a job, wait for something, read a log."""
+"""A back-end under the contract, with helpers to build a job, wait for an observation and read a log."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 PATIENCE = 120.0
-"""Seconds after which a test says what it waited for in vain."""
+"""Seconds after which a test stops waiting and fails."""
 
 OVER = {"Succeeded", "Failed"}
-"""The phases of a pod that has ended."""
+"""Phases of an ended pod."""
 
 STATE: dict[str, Any] = {
     "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
     "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
 }
-"""A claim at /state, in which a test releases what it holds."""
+"""A claim at /state, in which a test releases held programs."""
 
 
 @dataclass(kw_only=True)
 class World:
-    """One back-end, and the jobs that a test submitted to it.
+    """A back-end, and the jobs that a test has submitted to it.
 
     Attributes:
-        backend: under test.
-        image: has Python, a shell and the usual programs.
-        namespace: for the test's jobs.
-        patience: seconds after which a test says what it waited for in vain.
-        soon: seconds within which a stopped job's processes are gone.
-        first_kept_run: of three runs of one container, the first whose log can still be read after the last.
-        prepare: makes what a manifest needs, such as its claims, and adapts it to the back-end's clocks.
-        claim: says where the files of a claim that is mounted are on this machine.
-        annotate: notes something on a claim as its writers do, and has the claim; None takes a note away. A world of
-            tests that note nothing has none.
-        refs: what was submitted.
+        backend: Back-end under test.
+        image: Image with Python, a shell and the usual programs.
+        namespace: Namespace of the test's jobs.
+        patience: Seconds after which a test stops waiting and fails.
+        soon: Seconds within which the processes of a stopped job are gone.
+        first_kept_run: Of three runs of a container, the first one whose log can still be read after the last.
+        prepare: Creates the requirements of a manifest, such as claims, and adapts it to the back-end's timing.
+        claim: Returns the local path of a mounted claim's files.
+        annotate: Sets annotations of a claim, creating it if necessary; None as a value removes one. Not set in worlds
+            whose tests annotate nothing.
+        refs: Submitted jobs.
     """
 
     backend: Backend
@@ -63,7 +63,7 @@ class World:
     refs: list[JobRef] = field(default_factory=list)
 
     async def submit(self, manifest: Manifest) -> JobRef:
-        """Submit a job that is deleted at the end of the test."""
+        """Submit a job, which is deleted at the end of the test."""
         ref = await self.backend.submit(self.prepare(manifest))
         self.refs.append(ref)
         return ref
@@ -71,12 +71,12 @@ class World:
     async def run(
         self, manifest: Manifest, *, is_held: bool = False, until: Callable[[Observation], bool] | None = None
     ) -> tuple[JobRef, list[Observation]]:
-        """Submit a job and return all that was observed until it ended; one that is held goes on once it is watched."""
+        """Submit a job and return all observations until it ended; a held job is released once it runs."""
         ref, until = await self.submit(manifest), until or has_ended
         return ref, await self.observe(ref, self.releasing(until) if is_held else until)
 
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
-        """Return the observations up to the first one of which `until` holds."""
+        """Return the observations up to the first one for which `until` is true."""
         seen: list[Observation] = []
         async with asyncio.timeout(self.patience), aclosing(self.backend.watch(ref)) as watch:
             async for observation in watch:
@@ -86,13 +86,13 @@ class World:
         raise AssertionError(f"the watch ended before what was waited for: {seen[-1]}")
 
     def release(self, name: str = "go") -> None:
-        """Let programs go on that wait for this file below /state."""
+        """Release the programs that wait for this file below /state."""
         (self.claim("state") / name).touch()
 
     async def lines(
         self, ref: JobRef, replica: str, since: LogCursor | None = None, *, release_at: str | None = None
     ) -> list[LogLine]:
-        """Follow a replica's log to its end; the program may be held until a line of this text has come."""
+        """Follow a replica's log to its end; with `release_at`, release the program when that line has arrived."""
         found = []
         async with asyncio.timeout(self.patience), aclosing(self.backend.logs(ref, replica, since=since)) as lines:
             async for line in lines:
@@ -102,11 +102,11 @@ class World:
         return found
 
     async def text(self, ref: JobRef, replica: str) -> list[str]:
-        """Return what a replica wrote, as far as it can be read."""
+        """Return a replica's log without notices."""
         return [line.text for line in await self.lines(ref, replica) if not line.notice]
 
     async def line(self, ref: JobRef, replica: str, text: str) -> LogLine:
-        """Return the first line that has this text in it, as soon as it can be read."""
+        """Return the first line that contains the text, as soon as it can be read."""
         async with asyncio.timeout(self.patience), aclosing(self.backend.logs(ref, replica)) as lines:
             async for line in lines:
                 if text in line.text:
@@ -114,7 +114,7 @@ class World:
         raise AssertionError(f"{replica} never wrote {text!r}")
 
     async def gone(self, ref: JobRef) -> float:
-        """Return the seconds after which nothing of the job runs any more."""
+        """Wait until nothing of the job runs, and return the elapsed seconds."""
         began = time.monotonic()
         async with asyncio.timeout(self.patience):
             while not await self.backend.pods_gone(ref):  # noqa: ASYNC110 - the port has no event for it
@@ -122,7 +122,7 @@ class World:
         return time.monotonic() - began
 
     async def clear(self) -> None:
-        """Delete what the test submitted."""
+        """Delete the test's jobs, and wait until they are gone."""
         for ref in self.refs:
             await self.backend.delete(ref)
         for ref in self.refs:
@@ -131,7 +131,7 @@ class World:
     def releasing(
         self, until: Callable[[Observation], bool], *, when: Callable[[Observation], bool] | None = None
     ) -> Callable[[Observation], bool]:
-        """Return the same question, which releases the job when it is first seen to run, or in another state."""
+        """Return the same condition, which also releases the job when it is first observed to run, or by `when`."""
         releases = iter([self.release])
 
         def asked(observation: Observation) -> bool:
@@ -154,7 +154,7 @@ class World:
         spec: Mapping[str, Any] | None = None,
         **run_policy: Any,
     ) -> Manifest:
-        """Build a PyTorchJob; a text is a Python program, a list a command."""
+        """Build a PyTorchJob; a string is a Python program, a list is a command."""
         programs = {"Master": (master, 1), "Worker": (worker, workers)}
         replicas = {
             role: replica(program, count=count, image=self.image, policy=policy, container=container, pod=pod)
@@ -178,7 +178,7 @@ def replica(
     container: Mapping[str, Any] | None = None,
     pod: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Build one role."""
+    """Build the spec of one role."""
     command = ["python", "-c", textwrap.dedent(program)] if isinstance(program, str) else program
     first = {"name": "pytorch", "image": image, "command": command, "terminationMessagePolicy": "FallbackToLogsOnError"}
     template = {"spec": {"containers": [{**first, **(container or {})}], **(pod or {})}}
@@ -186,13 +186,13 @@ def replica(
 
 
 def held(program: str = "", *, until: str = "go") -> str:
-    """Return a Python program that begins when its test releases it; its job has STATE."""
+    """Return a Python program that waits until its test releases it; its job needs STATE."""
     waits = f"import pathlib, time\nwhile not pathlib.Path('/state/{until}').exists(): time.sleep(0.05)\n"
     return waits + textwrap.dedent(program)
 
 
 def differences(found: Sequence[str], expected: Sequence[str]) -> list[tuple[int, str | None, str | None]]:
-    """Return the first five places at which two long logs differ: number, what is there, what should be."""
+    """Return the first five differences between two long logs: index, actual and expected line."""
     pairs = enumerate(zip_longest(found, expected))
     return list(islice(((number, *pair) for number, pair in pairs if pair[0] != pair[1]), 5))
 
@@ -204,17 +204,17 @@ def condition(job: Manifest | None, kind: str) -> Manifest | None:
 
 
 def types(job: Manifest | None) -> list[tuple[str, str]]:
-    """Return the job's conditions in their order, as type and status."""
+    """Return the type and status of the job's conditions in order."""
     return [(one["type"], one["status"]) for one in (job or {}).get("status", {}).get("conditions", ())]
 
 
 def has_ended(observation: Observation) -> bool:
-    """Whether the job has an end."""
+    """Return whether the job has ended."""
     return observation.job is not None and kinds.read_status(observation.job).phase.is_terminal
 
 
 def has_ended_with(*pods: str) -> Callable[[Observation], bool]:
-    """Hold when the job has an end and these pods, too: news of both comes over two connections."""
+    """Return a condition for the end of the job and these pods; they are reported by separate watches."""
 
     def asked(observation: Observation) -> bool:
         over = {each["metadata"]["name"] for each in observation.pods if each["status"]["phase"] in OVER}
@@ -224,7 +224,7 @@ def has_ended_with(*pods: str) -> Callable[[Observation], bool]:
 
 
 def is_running(observation: Observation, *, replicas: int = 1) -> bool:
-    """Whether the training containers of so many replicas run."""
+    """Return whether this number of training containers runs."""
     states = [
         container["state"] for pod in observation.pods for container in pod["status"].get("containerStatuses", ())
     ]
@@ -232,7 +232,7 @@ def is_running(observation: Observation, *, replicas: int = 1) -> bool:
 
 
 def terminations(seen: list[Observation], pod: str) -> list[Manifest]:
-    """Return the ends of a pod's training container, each once, in the order in which they were observed."""
+    """Return the terminations of a pod's training container, without duplicates, in the order of observation."""
     found: dict[str, Manifest] = {}
     for observation in seen:
         for each in observation.pods:
