@@ -1,4 +1,4 @@
-"""What several files of this folder use on the cluster."""
+"""Fixtures that several files of this folder use on the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lab(trained: Cluster, namespace: str) -> Lab:
-    """Return a namespace where TrainJobs are run."""
+    """Return a namespace in which TrainJobs run."""
     return Lab(trained, namespace)
 
 
@@ -30,5 +30,5 @@ def backend(cluster: Cluster) -> KubernetesBackend:
 
 @pytest.fixture
 def terminal(cluster: Cluster, namespace: str) -> Terminal:
-    """Return the terminal of a person who may do what the documented Role says."""
+    """Return the terminal of a person who has the documented Role."""
     return person(cluster, namespace, rules())

@@ -1,4 +1,4 @@
-"""What the API server itself says a PyTorchJob may hold, and which of its fields a manifest sets.
+"""The API server's schema of a PyTorchJob, and which of its fields a manifest sets.
 
 A field is a path of steps: the names of properties, `[]` for an item of a list and `{}` for a value of a map.
 """
@@ -19,7 +19,7 @@ ITEM, VALUE = "[]", "{}"
 
 _KIND = "org.kubeflow.v1.PyTorchJob"
 _UNREACHABLE = {"apiVersion", "kind", "status"}
-"""Two have one value only, and the third is the operator's."""
+"""`apiVersion` and `kind` have only one value, and the operator writes `status`."""
 _SERVER_SET = {
     *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation"),
     *("managedFields", "resourceVersion", "selfLink", "uid"),
@@ -28,7 +28,7 @@ _ZERO: Mapping[str, Any] = {"object": {}, "array": [], "string": "", "integer": 
 
 
 async def pytorchjob_schema(client: Client) -> dict[str, Any]:
-    """Return the schema of the reachable fields: all that a user may write and the API server keeps."""
+    """Return the schema of the reachable fields: those that a user may write and the API server keeps."""
     schemas = (await client.get(DOCUMENT))["components"]["schemas"]
     whole = _resolved(schemas[_KIND], schemas)
     kept = {name: part for name, part in whole["properties"].items() if name not in _UNREACHABLE}
@@ -55,7 +55,7 @@ def part_of(schema: Mapping[str, Any], path: Field) -> dict[str, Any]:
 
 
 def set_fields(value: Any, schema: Mapping[str, Any], path: Field = ()) -> Iterator[Field]:
-    """Yield every field whose value in a manifest says something else than leaving it out."""
+    """Yield every field whose value in a manifest differs from leaving it out."""
     for name, part in (schema.get("properties") or {}).items():
         given = value.get(name)
         if given is not None and given != part.get("default", _ZERO.get(part.get("type", ""))):
@@ -71,7 +71,7 @@ def _inside(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _resolved(schema: Any, schemas: Mapping[str, Any]) -> Any:
-    """Return the schema with every reference written out; what refers to itself is not part of a PyTorchJob."""
+    """Return the schema with its references resolved; a recursive one is not part of a PyTorchJob."""
     if isinstance(schema, list):
         return [_resolved(each, schemas) for each in schema]
     if not isinstance(schema, dict):

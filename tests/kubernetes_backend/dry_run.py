@@ -1,4 +1,4 @@
-"""The API server's verdict on a manifest, with every admission step and nothing kept, and what it made of it."""
+"""Dry runs of a manifest: every admission step, nothing stored, and what the API server would store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def dry_run(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as the API server would keep it; an unknown field is refused, as it is when a job is submitted.
+    """Return the object as the API server would store it; an unknown field is an error, as in a submission.
 
     Raises:
         InvalidSpec: the schema, the API server or the operator's webhook refuses it.
@@ -23,7 +23,7 @@ async def dry_run(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost(sent: object, found: object, path: str = "") -> Iterator[str]:
-    """Yield each path whose value did not arrive as it was sent; an addition is no loss, and null says nothing."""
+    """Yield each path whose value changed on the way; additions do not count, and null equals a missing value."""
     if isinstance(sent, dict) and isinstance(found, dict):
         for name, part in sent.items():
             if part is not None:

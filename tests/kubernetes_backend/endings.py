@@ -1,4 +1,4 @@
-"""Jobs that somebody or something else ends, that come back, or that never end."""
+"""Jobs that are ended from outside, that restart, or that never end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RAISES = shell("echo Traceback; exit 1")
 FAILS_ONCE = "if [ -e /state/tried ]; then echo epoch 2; sleep 8; exit 0; fi; touch /state/tried; echo epoch 1; exit 1"
 LOW = "story-low"
 LARGE = "14Gi"
-"""More than half of the node's memory: two pods that ask for it do not fit."""
+"""More than half of the node's memory: two pods that request it do not fit."""
 
 
 def _worker_runs(world: World) -> bool:
@@ -182,7 +182,7 @@ ENDINGS: dict[str, Failure] = {
         "The worker's restarts reach the backoff limit; the operator deletes the pods before it says so.",
         RAISES,
         job={"restart_policy": "OnFailure", "backoff_limit": 2},
-        limits={"crash_loop_limit": 100},  # it restarts everything if its write of that conflicts (common/job.go)
+        limits={"crash_loop_limit": 100},  # it restarts everything if writing that causes a conflict (common/job.go)
     ),
     "job-backoff-unseen": worker(
         "The backoff limit was reached while nobody looked.",

@@ -1,4 +1,4 @@
-"""One way to fail: the job, what has to be there before, what is done to it, and when its story is told."""
+"""One way to fail: the job, the objects it needs, the actions on it, and when its recording ends."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 ALPINE = "docker.io/library/alpine:3.10"
 DIGITS = "ghcr.io/ptjob-provider/digits:test"
 TRAINS = 'trap "exit 143" TERM; echo epoch 1; sleep 3600 & wait'
-"""A shell's stand-in for a training that goes on; it ends at once when it is told to."""
+"""A shell script that stands in for a long training; it ends at once on SIGTERM."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """Something that is done to the job, once, as soon as its world is so."""
+    """An action on the job, run once, as soon as the world meets a condition."""
 
     when: Callable[[World], bool]
     do: Callable[[Kubectl, str], object]
 
 
 def deletes(kind: str, name: str) -> Callable[[Kubectl, str], object]:
-    """Return what deletes an object without waiting for its end."""
+    """Return a function that deletes an object without waiting for its end."""
     return lambda kubectl, namespace: kubectl("delete", kind, name, "--namespace", namespace, "--wait=false")
 
 
@@ -41,19 +41,19 @@ class Failure:
     Attributes:
         about: what happens, in a sentence.
         job: `TrainingJob`'s fields.
-        pod: more fields of the failing pod (the worker's, the master's where there is no worker), which have no field.
+        pod: fields of the failing pod (the worker's, else the master's) that `TrainingJob` does not have.
         container: the same of its training container.
         run_policy: the same of the job's run policy.
-        before: objects that are in the namespace before the job.
-        ready: called after they were made, before the job is created.
-        undo: called at the end, for what does not go with the namespace.
-        acts: what is done to the job.
-        until: whether the story is over.
-        lasts: seconds that are still recorded after that.
-        limits: `Limits` that differ from the defaults, so that nobody has to wait 20 minutes.
-        only_the_end: nobody looked before the job had ended.
-        crowd: stories of the same name here are not recorded at the same time.
-        timeout: seconds after which the recording is given up.
+        before: objects that exist in the namespace before the job.
+        ready: called after these are created, before the job is.
+        undo: called at the end, for what is not deleted with the namespace.
+        acts: actions on the job.
+        until: returns whether the recording may end.
+        lasts: seconds of recording after that.
+        limits: `Limits` that differ from the defaults, so that a recording does not take 20 minutes.
+        only_the_end: the job is first observed after its end.
+        crowd: stories with the same name here are not recorded at the same time.
+        timeout: seconds after which the recording fails.
     """
 
     about: str
@@ -74,11 +74,11 @@ class Failure:
 
     @property
     def kind(self) -> kinds.Kind:
-        """The kind of the job; only a PyTorchJob's pods can be given what has no field."""
+        """The job's kind; only a PyTorchJob's pods can be given fields that `TrainingJob` does not have."""
         return kinds.named(self.job.get("kind", "PyTorchJob"))
 
     def prepare(self, kubectl: Kubectl, namespace: str) -> None:
-        """Have in a namespace what has to be there before the job."""
+        """Create the objects that the job needs in a namespace."""
         before = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in self.before]
         if before:
             kubectl.apply(*before)
@@ -86,7 +86,7 @@ class Failure:
             self.ready(kubectl, namespace)
 
     def training_job(self, namespace: str) -> TrainingJob:
-        """Return the job as somebody asks for it."""
+        """Return the job as a user requests it."""
         asked = TrainingJob.parse(**{"name": JOB, "image": ALPINE, "namespace": namespace, **self.job})
         if self.kind.KIND != "PyTorchJob":
             return asked
@@ -106,12 +106,12 @@ class Failure:
 
 
 def shell(script: str) -> dict[str, Any]:
-    """Return a role that runs a shell's script."""
+    """Return a role that runs a shell script."""
     return {"command": ["sh", "-c", script]}
 
 
 def python(script: str, start: str = "python") -> dict[str, Any]:
-    """Return a role that runs a Python program in a file of its own, as trainings are."""
+    """Return a role that runs a Python program from a file, as trainings do."""
     return {
         "image": DIGITS,
         "command": ["sh", "-c", f"cat > /tmp/train.py <<'END'\n{script}END\nexec {start} /tmp/train.py"],
@@ -119,16 +119,16 @@ def python(script: str, start: str = "python") -> dict[str, Any]:
 
 
 def worker(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
-    """Return the story of a job whose master trains and whose one worker fails."""
+    """Return a job whose master trains and whose one worker fails."""
     job = {"workers": 2, "shared_memory": False, "master": shell(TRAINS), "worker": role, **more.pop("job", {})}
     return Failure(about=about, job=job, **more)
 
 
 def alone(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
-    """Return the story of a job that has one replica."""
+    """Return a job with one replica."""
     return Failure(about=about, job={"workers": 1, "shared_memory": False, **role, **more.pop("job", {})}, **more)
 
 
 def together(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
-    """Return the story of a job whose two replicas run the same program."""
+    """Return a job whose two replicas run the same program."""
     return Failure(about=about, job={"workers": 2, "shared_memory": False, **role, **more.pop("job", {})}, **more)

@@ -1,4 +1,4 @@
-"""All the ways to fail that are recorded, by the names of their files in `tests/data`."""
+"""All failures that are recorded, by the names of their files in `tests/data`."""
 
 from __future__ import annotations
 

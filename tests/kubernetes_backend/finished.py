@@ -1,4 +1,4 @@
-"""Finished jobs on the tests' cluster, what they left in their claim, and looking at it as the back-end does."""
+"""Finished jobs on the tests' cluster, the files in their claim, and probes of their outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MODEL = ResolvedOutput(
 )
 TFEVENTS = ResolvedOutput(uri="pvc://data/out/tb", claim="data", path="out/tb", container_path="/data/tb")
 PATIENT = ProbeOptions(timeout=PATIENCE)
-"""For looks that end by themselves: on a busy machine a pod may take a minute to start."""
+"""For probes that end by themselves: on a busy machine a pod may take a minute to start."""
 
 
 def claim(namespace: str) -> Manifest:
@@ -50,7 +50,7 @@ def claim(namespace: str) -> Manifest:
 
 
 def job(namespace: str, image: str, *command: str, container: Manifest | None = None, **pod: Any) -> Manifest:
-    """Return a job of one replica that sees the folder `out` of the claim as /data."""
+    """Return a job with one replica that has the folder `out` of the claim at /data."""
     trainer = {
         "name": "pytorch",
         "image": image,
@@ -71,7 +71,7 @@ def job(namespace: str, image: str, *command: str, container: Manifest | None = 
 
 
 def prepared_volume(cluster: Cluster, namespace: str) -> Path:
-    """Have the claim bound, and the folder that jobs see open to every user; return that folder."""
+    """Bind the claim, open the folder that jobs mount to every user, and return that folder."""
     cluster.kubectl.apply(claim(namespace))
     root = wait_until("the claim to be bound", lambda: bound_volume(cluster, namespace), timeout=PATIENCE)
     out = root / "out"
@@ -104,7 +104,6 @@ def succeeded(cluster: Cluster, wanted: Manifest) -> Manifest:
 async def followed(
     cluster: Cluster, namespace: str, name: str, *, limits: Limits | None = None, **fields: Any
 ) -> tuple[JobOutcome, ListSink]:
-    """Submit a job with the documented rights, and follow it to its end."""
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
     owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()
     job = TrainingJob.parse(name=name, namespace=namespace, **fields)
@@ -127,7 +126,7 @@ def look(
     tfevents: ResolvedOutput | None = None,
     options: ProbeOptions = PATIENT,
 ) -> OutputReport:
-    """Look at the outputs as the back-end does, and see that no pod of it is left."""
+    """Inspect the outputs as the back-end does, and check that no probe pod is left."""
     outputs = ResolvedOutputs(model=MODEL, tfevents=tfevents)
     try:
         return asyncio.run(inspected(cluster, finished, outputs, options))

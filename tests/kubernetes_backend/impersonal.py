@@ -1,8 +1,8 @@
-"""What was seen of a job, without what belongs to one machine, one cluster and one day.
+"""Recorded observations of a job, without data of one machine, one cluster and one day.
 
-Uids, container ids and addresses are numbered in the order of their appearance, instants are moved so that every job
-was created at the same one, and the names of folders and namespaces are a common cluster's. All differences stay.
-Fields without a value are left out, and an event is told by the first look that has it, or has it changed.
+Uids, container ids and addresses are numbered in the order of their appearance. Times are shifted so that every job has
+the same creation time, and folders and namespaces get common names. Different values stay different. Fields without a
+value are left out, and an event is in the first look that has it or has a change of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG_INSTANT = re.compile(r"\b([EWI])(\d{4} \d\d:\d\d:\d\d)(?=\.\d)")
 
 
 def impersonal(looks: Sequence[dict[str, Any]], *, namespace: str) -> dict[str, Any]:
-    """Return the job as it was last, and how it was `seen`, look by look."""
+    """Return the job's last state, and in `seen` each look at it."""
     created = datetime.fromisoformat(looks[0]["job"]["metadata"]["creationTimestamp"])
     disguise = _Disguise(namespace=namespace, shift=CREATED_AT - created)
     seen = [disguise.look(look) for look in looks]
@@ -48,7 +48,7 @@ def impersonal(looks: Sequence[dict[str, Any]], *, namespace: str) -> dict[str, 
 
 
 class _Disguise:
-    """One story's replacements; the same text always gets the same one."""
+    """The replacements in one story; the same text always gets the same one."""
 
     def __init__(self, *, namespace: str, shift: timedelta) -> None:
         self._namespace = namespace
@@ -57,7 +57,7 @@ class _Disguise:
         self._events: dict[str, dict[str, Any]] = {}
 
     def look(self, look: dict[str, Any]) -> dict[str, Any]:
-        """Return one look; a job that is gone has no status."""
+        """Return one look; a deleted job has no status."""
         at = look["at"] + self._shift
         status = {"deleted": True} if look["deleted"] else {"status": self.object(look["job"]).get("status", {})}
         seen = {"at": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 100_000}Z", **status}
@@ -72,7 +72,6 @@ class _Disguise:
                 yield found
 
     def object(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return one object."""
         changed: dict[str, Any] = _with_texts(_stripped(found), self._text)
         return changed
 
@@ -104,7 +103,7 @@ _NUMBERED: tuple[tuple[re.Pattern[str], Callable[[int], str]], ...] = (
 
 
 def _with_texts(found: Any, change: Callable[[str], str]) -> Any:
-    """Return the value with every text in it changed."""
+    """Return the value with every text in it replaced."""
     if isinstance(found, dict):
         return {key: _with_texts(value, change) for key, value in found.items()}
     if isinstance(found, list):

@@ -1,4 +1,4 @@
-"""Jobs on a node that no kubelet answers for: made for the story, and taken away again."""
+"""Jobs on a node without a kubelet: the node is created for the story, and deleted afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that fail: by an exit code, a signal, an exception, or because another rank did."""
+"""Programs that fail: by an exit code, a signal, an exception, or because of another rank."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Have jobs fail on the real cluster and keep what was seen of them as stories in `tests/data`.
+"""Run jobs that fail on the real cluster and record their observations as stories in `tests/data`.
 
     PYTHONPATH=tests:. python -m kubernetes_backend.recording pod-oomkilled pod-segfault
     PYTHONPATH=tests:. python -m kubernetes_backend.recording          # all of them, about 15 minutes
 
-It knows nothing of the provider's recorder: it watches with kubectl and writes down each change. What it writes is read
-by `tests/story.py`.
+It does not use the provider's recorder: it watches with kubectl and writes down each change. `tests/story.py` reads the
+result.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from kubernetes_backend.failure import Failure
 
 SIDE_BY_SIDE = 4
-"""How many stories are recorded at once on a machine of two cores."""
+"""How many stories are recorded at once on a machine with two cores."""
 ONE_LOOK = 1.0
-"""Changes that follow each other within this many seconds are one look, unless a pod goes or is told to go."""
+"""Changes within this many seconds form one look, unless a pod is deleted or is being deleted."""
 WATCHED = (
     "{jobs}?watch=true",
     "/api/v1/namespaces/{namespace}/pods?watch=true",
@@ -51,13 +51,13 @@ WATCHED = (
 
 @dataclass(kw_only=True)
 class Looks:
-    """The worlds that were seen, each with the instant."""
+    """The observed worlds, each with its time."""
 
     world: World
     looks: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self) -> None:
-        """Keep the present world; in the place of the last look if that was just now and has all its pods still."""
+        """Add the present world; it replaces the last look if that is recent and none of its pods has gone."""
         began = now = datetime.now(UTC)
         if self.looks and self._is_same_look(now):
             began = self.looks.pop()["began"]
@@ -73,16 +73,16 @@ class Looks:
 
 
 def _there(pods: Iterable[dict[str, Any]]) -> set[tuple[str, ...]]:
-    """Return which pods there are; of those that leave also whether they have ended."""
+    """Return the pods; for terminating ones, their phase as well."""
     metas = [(pod["metadata"], pod["status"].get("phase", "")) for pod in pods]
     return {(meta["uid"], phase) if "deletionTimestamp" in meta else (meta["uid"],) for meta, phase in metas}
 
 
 async def record(cluster: Cluster, failure: Failure) -> dict[str, Any]:
-    """Let one job fail in a namespace of its own, and return its story.
+    """Run one failing job in a namespace of its own, and return its story.
 
     Raises:
-        TimeoutError: it did not come to the end that was expected.
+        TimeoutError: the job did not reach the expected end.
     """
     async with _namespace(cluster) as namespace:
         looks = Looks(world=World())
@@ -159,7 +159,7 @@ OPERATORS = {
     "PyTorchJob": {"training-operator": (TRAINING_OPERATOR, "kubeflow/training-operator")},
     "TrainJob": {"trainer": (TRAINER, "kubeflow/trainer/v2"), "jobset": (TRAINER, "sigs.k8s.io/jobset")},
 }
-"""What runs the jobs of a kind: the Go module, and who pins it."""
+"""What runs the jobs of a kind: the Go module, and the folder that pins it."""
 
 
 def _versions(kubectl: Kubectl, kind: str) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _versions(kubectl: Kubectl, kind: str) -> dict[str, str]:
 
 
 async def record_all(cluster: Cluster, names: list[str], tell: Callable[[str], None]) -> int:
-    """Record these stories, some at a time; return how many could not be."""
+    """Record these stories, several at a time; return how many failed."""
     free, crowds = asyncio.Semaphore(SIDE_BY_SIDE), defaultdict(asyncio.Lock)
 
     async def one(name: str) -> bool:
@@ -182,7 +182,7 @@ async def record_all(cluster: Cluster, names: list[str], tell: Callable[[str], N
             tell(f"recording {name}")
             try:
                 write(name, failure.about, await record(cluster, failure))
-            except Exception as error:  # noqa: BLE001 - one story that cannot be recorded does not keep the others
+            except Exception as error:  # noqa: BLE001 - one story that cannot be recorded does not stop the others
                 tell(f"{name} could not be recorded: {type(error).__name__}: {error}")
                 return False
             tell(f"recorded {name}")

@@ -1,6 +1,6 @@
-"""A stand-in for a controller that cannot be had: a test's script makes a job's pods and tells of them.
+"""A stand-in for a controller that is not available: a test's script creates a job's pods and reports on them.
 
-Its kind is served by a real API server, and its pods are real ones.
+A real API server serves its kind, and its pods are real.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def crd(kind: str, api_version: str, *, spec: Mapping[str, Any], status: Mapping[str, Any] = ANYTHING) -> Manifest:
-    """Return the definition of a namespaced kind whose spec and status have these schemas."""
+    """Return the definition of a namespaced kind with these schemas for spec and status."""
     group, _, version = api_version.partition("/")
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "properties": {"spec": spec, "status": status}}
@@ -42,7 +42,7 @@ def crd(kind: str, api_version: str, *, spec: Mapping[str, Any], status: Mapping
 
 
 def serve(cluster: Cluster, definition: Manifest) -> Cluster:
-    """Have a kind served, and return the cluster."""
+    """Install a kind, and return the cluster."""
     plural = definition["spec"]["names"]["plural"]
     cluster.kubectl.apply(definition)
     wait_until("the kind", lambda: cluster.kubectl("get", plural, "--all-namespaces") or True, timeout=60)
@@ -50,13 +50,13 @@ def serve(cluster: Cluster, definition: Manifest) -> Cluster:
 
 
 class ScriptedController:
-    """One job's controller, as far as all stand-ins are alike."""
+    """One job's controller: what all stand-ins have in common."""
 
     KIND: ClassVar[str]
-    """Of the job."""
+    """The job's kind."""
 
     LABEL: ClassVar[str]
-    """On the job's pods, with its name."""
+    """The label of the job's pods with the job's name."""
 
     def __init__(self, cluster: Cluster, ref: JobRef) -> None:
         self._kubectl = cluster.kubectl
@@ -65,11 +65,10 @@ class ScriptedController:
         self._its_pods = ("pods", *self._there, "--selector", f"{self.LABEL}={ref.name}")
 
     def job(self) -> Manifest:
-        """Return the job's object."""
         return self._kubectl.get(self.KIND.lower(), self._ref.name, namespace=self._ref.namespace)
 
     def make_pod(self, job: Manifest, name: str, labels: Mapping[str, str], spec: Manifest) -> None:
-        """Make a pod that the job owns, and that is found by its label."""
+        """Create a pod that the job owns and that its label selects."""
         meta = job["metadata"]
         owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
         owners = [{**owner, "controller": True, "blockOwnerDeletion": True}]
@@ -78,20 +77,17 @@ class ScriptedController:
         self._kubectl.apply(pod)
 
     def pods(self) -> list[Manifest]:
-        """Return the job's pods."""
         return list(json.loads(self._kubectl("get", *self._its_pods, "--output", "json"))["items"])
 
     def delete_pods(self) -> None:
-        """Delete the job's pods."""
         self._kubectl("delete", *self._its_pods)
 
     def write(self, status: Mapping[str, Any]) -> None:
-        """Write the job's status."""
         words = ("patch", self.KIND.lower(), self._ref.name, *self._there, "--subresource=status", "--type=merge")
         self._kubectl(*words, "--patch", json.dumps({"status": status}))
 
     def wait_for(self, is_end: Callable[[list[str]], bool]) -> None:
-        """Return when the phases of the job's pods are the end."""
+        """Wait until the phases of the job's pods are those of an end."""
 
         def ended() -> bool:
             return is_end([pod["status"].get("phase") for pod in self.pods()])

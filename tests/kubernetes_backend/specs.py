@@ -1,9 +1,9 @@
-"""PyTorchJobs drawn from the CRD's own schema: every field it has, and values that stay within it.
+"""PyTorchJobs drawn from the CRD's own schema: all its fields, with valid values.
 
-Each manifest is drawn towards one field, so that a few thousand of them come by every field. Where the schema only says
-"a text" but our validation has a rule, the values keep to it most of the time and break it now and then: what is
-accepted here must be accepted there. Rules that only the webhook and the API server have are kept: they refuse a job
-before anything runs. Null must be accepted, too, which says nothing.
+Each manifest is drawn towards one field, so that a few thousand of them cover every field. Where the schema only says
+"string" but our validation has a rule, most values follow it and a few break it: what we accept, the API server must
+accept. Values also follow the rules that only the webhook and the API server have: these refuse a job before anything
+runs. Null must be accepted, too; it equals a missing value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOWHERE = "nowhere"
 
 
 def mostly(*usual: Any, rarely: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    """Return a strategy of the usual values, and now and then of one that somebody refuses."""
+    """Return a strategy of the usual values, and sometimes of one that is invalid."""
     return st.sampled_from([*usual] * (1 + 40 * len(rarely) // len(usual)) + [*rarely])
 
 
@@ -115,7 +115,7 @@ _CONTAINERS = {(each, ITEM) for each in ("containers", "initContainers")}
 
 
 class Specs:
-    """Strategies along one schema."""
+    """Strategies for one schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -123,11 +123,11 @@ class Specs:
         self._names: dict[Field, st.SearchStrategy[str]] = {}
 
     def manifests(self, namespace: str) -> st.SearchStrategy[dict[str, Any]]:
-        """Return what draws manifests for one namespace."""
+        """Return a strategy for manifests in one namespace."""
         return st.builds(lambda found: _completed(found, namespace), self._toward(self._schema, (), self._goals))
 
     def parts(self, path: Field) -> st.SearchStrategy[Any]:
-        """Return what draws values for one field, such as a pod's affinity."""
+        """Return a strategy for one field, such as a pod's affinity."""
         schema = part_of(self._schema, path)
         return self._toward(schema, path, st.sampled_from(list(fields(schema))))
 
@@ -142,14 +142,13 @@ class Specs:
 
 
 class _Drawing:
-    """One value, drawn along the schema; on the way to the goal nothing is left out."""
+    """One value, drawn from the schema; nothing on the path to the goal is left out."""
 
     def __init__(self, draw: Draw, names: dict[Field, st.SearchStrategy[str]]) -> None:
         self._draw = draw
         self._names = names
 
     def value(self, schema: Mapping[str, Any], path: Field, goal: Field) -> Any:
-        """Draw a value of the schema's type."""
         known = _words_at(path)
         if known is not None:
             return self._draw(known)
@@ -182,7 +181,7 @@ class _Drawing:
         return {name: self.value(inner, (*path, VALUE), goal[1:]) for name in keys}
 
     def _array(self, schema: Mapping[str, Any], path: Field, goal: Field) -> list[Any]:
-        is_needed = goal or path[-1] == "containers" or path[0] == "metadata"  # where an empty list is left out
+        is_needed = goal or path[-1] == "containers" or path[0] == "metadata"  # an empty list in metadata is dropped
         size = self._draw(_SIZES[bool(is_needed)])
         items = [self.value(schema["items"], (*path, ITEM), goal[1:]) for _ in range(size)]
         return _without_repeats(items, schema)
@@ -218,13 +217,13 @@ def _is_resource(path: Field) -> bool:
 
 
 def _needed(path: Field, schema: Mapping[str, Any]) -> list[str]:
-    """Return the properties without which nobody would accept the object, or look at the rest of it."""
+    """Return the properties without which the object is refused, or the rest of it is not checked."""
     more = {(): ["spec"], (*ROLES_PATH, VALUE): ["replicas", "template"], TEMPLATE_PATH: ["spec"]}.get(path, [])
     return [*schema.get("required", []), *more, *(["image"] if path[-2:] in _CONTAINERS else [])]
 
 
 def _without_repeats(items: list[Any], schema: Mapping[str, Any]) -> list[Any]:
-    """Return the items of which the API server would keep one per key, each once."""
+    """Return the items without duplicates: one per key, where the API server would keep one per key."""
     if schema.get("x-kubernetes-list-type") not in {"map", "set"}:
         return items
     implied = {
@@ -238,7 +237,7 @@ def _without_repeats(items: list[Any], schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _connect(pod: dict[str, Any]) -> None:
-    """Have a training container, and let every mount name a volume that the pod has."""
+    """Add a training container, and let every mount name a volume of the pod."""
     containers = pod.get("containers") or [{}]
     if all(each.get("name") != "pytorch" for each in containers):
         containers[0]["name"] = "pytorch"

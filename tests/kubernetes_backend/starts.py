@@ -1,4 +1,4 @@
-"""Jobs that do not start, or not all of them: images, programs, secrets, volumes, init containers, room, permission."""
+"""Jobs that do not start, or only in part: images, programs, secrets, volumes, init containers, capacity, rights."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ HARDENED = {
     "runAsUser": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""With this a container may run where PodSecurity is `restricted`."""
+"""A container with this may run where PodSecurity is `restricted`."""
 
 
 def after(seconds: float) -> dict[str, Any]:
-    """Return what ends a story that would go on for ever."""
+    """Return fields that end a recording which would otherwise not end."""
     return {"until": lambda world: world.seconds > seconds, "lasts": 0}
 
 
 def _registry() -> dict[str, Any]:
-    """Return a pod that answers on the node's loopback as a registry that has nothing; the runtime talks HTTP to it."""
+    """Return a pod that serves an empty registry on the node's loopback; the runtime uses HTTP for it."""
     probe = {"tcpSocket": {"host": "127.0.0.1", "port": REGISTRY_PORT}, "periodSeconds": 1}
     container = {"name": "registry", "image": DIGITS, "command": ["python", "-c", REGISTRY], "readinessProbe": probe}
     spec = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container]}
@@ -68,7 +68,7 @@ def _claim(storage_class: str) -> dict[str, Any]:
 
 
 def quota(**hard: str) -> dict[str, Any]:
-    """Return a quota of the namespace."""
+    """Return a ResourceQuota of the namespace."""
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "compute"}, "spec": {"hard": hard}}
 
 

@@ -1,4 +1,4 @@
-"""A story as a file of `tests/data`: plain YAML in which what stays the same is said once."""
+"""A story as a file of `tests/data`: plain YAML in which repeated parts are written once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _LINE = 300
 _WORTH_SHARING = 120
-"""Characters; below that a part is said again rather than referred to."""
+"""In characters; a shorter part is repeated instead of referenced."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such, and on one line what fits there. The signatures are PyYAML's."""
+    """Writes multi-line texts as blocks, and short values on one line. The signatures are PyYAML's."""
 
     def represent_mapping(
         self,
@@ -28,7 +28,7 @@ class _Dumper(yaml.SafeDumper):
         mapping: Any,
         flow_style: bool | None = None,  # noqa: FBT001
     ) -> yaml.MappingNode:
-        """Choose the style by what is inside."""
+        """Choose the style by the content."""
         node = super().represent_mapping(tag, mapping, flow_style)
         node.flow_style = _fits_on_a_line([part for pair in node.value for part in pair])
         return node
@@ -39,7 +39,7 @@ class _Dumper(yaml.SafeDumper):
         sequence: Any,
         flow_style: bool | None = None,  # noqa: FBT001
     ) -> yaml.SequenceNode:
-        """The same; a list of what was said before is a line as well."""
+        """Choose the style by the content; a list of references fits on one line, too."""
         is_said = bool(sequence) and all(id(one) in self.represented_objects for one in sequence)
         node = super().represent_sequence(tag, sequence, flow_style)
         node.flow_style = is_said or _fits_on_a_line(node.value)
@@ -69,7 +69,7 @@ _Dumper.add_representer(str, _text)
 
 
 def _shared(found: Any, known: dict[str, Any]) -> Any:
-    """Return the value with one object for all that is equal and long, so that YAML says it once."""
+    """Return the value with one object for all long parts that are equal, so that YAML writes them once."""
     if isinstance(found, list):
         return [_shared(one, known) for one in found]
     if not isinstance(found, dict):
@@ -114,18 +114,18 @@ _EVENT: Any = {
     "eventTime": None,
     "series": None,
 }
-"""The fields of pods and events that the package reads; a set or None keeps all that is below a name."""
+"""The fields of pods and events that the package reads; a set or None keeps everything below a name."""
 
 _CONDITIONS = {"PodScheduled", "DisruptionTarget"}
 _UNREAD = {
     *("SuccessfulCreateService", "SuccessfulDeleteService", "ExitedWithCode", "Scheduled", "Killing"),
     *("PyTorchJobFailed", "PyTorchJobSucceeded", "PyTorchJobRestarting", "PyTorchJobSuspended"),
 }
-"""The pods' conditions that are read, and the reasons of events that are not."""
+"""The pods' conditions that the package reads, and the event reasons that it does not."""
 
 
 def reduced(story: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the story with what is read of status, pods and events, and only the controllers' labels."""
+    """Return the story with only those parts of status, pods and events that are read, and the controllers' labels."""
     job, looks = dict(story["job"]), [dict(look) for look in story["seen"]]
     for told in (job, *looks):
         if "status" in told:
@@ -169,7 +169,7 @@ def _is_a_controllers(label: str) -> bool:
 
 
 def write(name: str, about: str, story: Mapping[str, Any]) -> None:
-    """Write a story, with what it is about as its first line."""
+    """Write a story; the first line says what it is about."""
     comment = textwrap.fill(about, 118, initial_indent="# ", subsequent_indent="# ")
     body = yaml.dump(_shared(reduced(story), {}), Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
     (DATA / f"{name}.yaml").write_text(f"{comment}\n{body}")

@@ -1,6 +1,6 @@
-"""The schema of T9k's kind, as its API reference lists the fields; what it does not list, a server refuses or drops.
+"""The schema of T9k's kind, as its API reference lists the fields; a server refuses or drops all others.
 
-Only the pods' template is left open: it is core/v1's, which the API server judges when the pods are made.
+Only the pods' template is left open: it is core/v1's, which the API server checks when the pods are created.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _one_of(*words: str) -> dict[str, Any]:
 
 
 _HELD = {"type": STRING, "skipInitContainer": SWITCH, "command": _list(STRING)}
-"""What a role does while its job is debugged, or resumed."""
+"""What a role does while its job is debugged or resumed."""
 
 SPEC = _object(
     replicaSpecs=_list(
@@ -60,7 +60,7 @@ SPEC = _object(
 )
 
 PHASES = ("Creating", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted")
-"""Of a replica."""
+"""The phases of a replica."""
 
 STATUS = _object(
     phase=_one_of("Pending", "Running", "Paused", "Resuming", "Succeeded", "Failed", "Unknown"),

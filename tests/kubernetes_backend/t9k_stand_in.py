@@ -1,4 +1,4 @@
-"""T9k's platform as far as it is public: its CRD, and a scripted stand-in for its controller, which is not."""
+"""The public part of T9k's platform: its CRD, and a scripted stand-in for its controller, which is not public."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CRD = crd("PyTorchTrainingJob", "batch.tensorstack.dev/v1beta1", spec=SPEC, stat
 
 
 def serve(cluster: Cluster) -> Cluster:
-    """Have the kind served, and return the cluster."""
+    """Install the kind, and return the cluster."""
     return scripted_controller.serve(cluster, CRD)
 
 
 class ScriptedT9kController(ScriptedController):
-    """A stand-in for T9k's: makes a job's pods with the names and the label that are documented, and tells of them."""
+    """A stand-in for T9k's controller: creates pods with the documented names and label, and reports on them."""
 
     KIND = "PyTorchTrainingJob"
     LABEL = "tensorstack.dev/owner-name"
@@ -31,7 +31,7 @@ class ScriptedT9kController(ScriptedController):
         self._told: dict[str, Manifest] = {}
 
     def make_pods(self) -> None:
-        """Make the pods of all roles, owned by the job."""
+        """Create the pods of all roles, owned by the job."""
         job = self.job()
         for role in job["spec"]["replicaSpecs"]:
             template = role["template"]
@@ -43,7 +43,7 @@ class ScriptedT9kController(ScriptedController):
         self.tell("Running")
 
     def tell(self, phase: str, *conditions: tuple[str, str], restarts: int = 0) -> None:
-        """Write the job's status: its phase, the conditions that are true, and its replicas, deleted ones as well."""
+        """Write the job's status: its phase, the conditions that are true, and its replicas, including deleted ones."""
         instant = "2026-11-22T00:00:00Z"
         told = [
             {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": instant}
@@ -52,16 +52,16 @@ class ScriptedT9kController(ScriptedController):
         self.write({"phase": phase, "conditions": told, **self._replicas(restarts)})
 
     def wait_for_end(self) -> None:
-        """Return when all pods have ended."""
+        """Wait until all pods have ended."""
         self.wait_for(lambda phases: {*phases} <= {"Succeeded", "Failed"})
 
     def clean_up(self) -> None:
-        """Delete the pods, as after a job's end, and remember how they were."""
+        """Delete the pods, as after a job's end, and keep their last state."""
         self._replicas(0)
         self.delete_pods()
 
     def _replicas(self, restarts: int) -> Manifest:
-        """Return tasks and numbers of the status; a replica whose pod is gone is as it was last, and deleted."""
+        """Return the status's tasks and counts; a replica whose pod is gone keeps its last state, marked as deleted."""
         self._told = {name: {**each, "phase": "Deleted"} for name, each in self._told.items()}
         self._told |= {pod["metadata"]["name"]: _replica(pod) for pod in self.pods()}
         tasks = [
@@ -77,7 +77,7 @@ class ScriptedT9kController(ScriptedController):
         return {"tasks": tasks, "aggregate": numbers, "backoffCount": restarts}
 
     def _started(self, job: Manifest, containers: list[Manifest]) -> list[Manifest]:
-        """Return the containers of a pod; where torchrun is wanted, it starts the first one's arguments."""
+        """Return a pod's containers; if the job uses torchrun, it starts the first container's arguments."""
         torchrun = job["spec"].get("torchrunConfig") or {}
         if not torchrun.get("enabled"):
             return containers
@@ -88,7 +88,7 @@ class ScriptedT9kController(ScriptedController):
 
 
 def _replica(pod: Manifest) -> Manifest:
-    """Return what the status tells of a pod."""
+    """Return the status of a pod's replica."""
     containers = []
     for each in pod["status"].get("containerStatuses") or ():
         ((state, more),) = each["state"].items()

@@ -1,4 +1,4 @@
-"""A person's terminal on the tests' cluster."""
+"""A user's terminal on the tests' cluster."""
 
 from __future__ import annotations
 
@@ -29,26 +29,25 @@ if TYPE_CHECKING:
 
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__1"}
 SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
-"""Words of a command line for a job that takes little and ends soon after it is told to."""
+"""Options for a small job that ends soon after SIGTERM."""
 
 OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "2"})
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """A person's, whose kubeconfig is of the test's namespace."""
+    """A user's terminal; its kubeconfig has the test's namespace."""
 
     kubeconfig: Path
     cluster: Cluster
     namespace: str
 
     def ptjob(self, *arguments: str) -> Result:
-        """Run a command line."""
         environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.kubeconfig.parent)}
         return CliRunner().invoke(main, arguments, env=environment)
 
     def submit(self, name: str, script: str, **fields: object) -> Submission:
-        """Start a job of two pods, which end soon after they are told to."""
+        """Start a job of two pods, which end soon after SIGTERM."""
         small = {"workers": 2, "cpu": "50m", "memory": "32Mi", "termination_grace_period_seconds": 1}
         fields = {**small, **fields}
         command = ["sh", "-c", script]
@@ -64,12 +63,12 @@ class Terminal:
         return KubernetesBackend(config_of(self.cluster.layout.kubeconfig))
 
     def release(self, pod: str) -> None:
-        """Let a replica that speaks go on, once it has said its lines."""
+        """Let a replica continue after its lines; it waits for a file."""
         self.lines_of(pod)
         self.cluster.kubectl("exec", pod, "--namespace", self.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
 
     def lines_of(self, pod: str) -> None:
-        """Return when a replica that speaks has said its lines; its pod says that it runs a moment after its log."""
+        """Wait until a replica has printed its lines; its pod's status says Running a moment after its log."""
         words = ("logs", pod, "--namespace", self.namespace)
         wait_until("its lines", lambda: "line 3" in self.cluster.kubectl(*words), timeout=PATIENCE)
         wait_until(f"{pod} to say that it runs", lambda: self._runs(pod), timeout=PATIENCE)
@@ -79,17 +78,17 @@ class Terminal:
         return bool(found["status"].get("phase") == "Running")
 
     def pods(self) -> list[str]:
-        """Return the names of all pods that have ever been made and are there."""
+        """Return the names of all pods that exist, including ended ones."""
         return sorted(pod["metadata"]["name"] for pod in self.cluster.kubectl.list("pods", namespace=self.namespace))
 
 
 def person(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]]) -> Terminal:
-    """Return the terminal of a person who may do what these rules say."""
+    """Return the terminal of a user with these rules."""
     return Terminal(kubeconfig=service_account(cluster, namespace, rules), cluster=cluster, namespace=namespace)
 
 
 def terminal_of(cluster: Cluster, namespace: str, folder: Path) -> Terminal:
-    """Return a terminal whose kubeconfig is the administrator's, with the namespace in its context."""
+    """Return a terminal with the administrator's kubeconfig, and the namespace in its context."""
     config = yaml.safe_load(cluster.layout.kubeconfig.read_text())
     for context in config["contexts"]:
         context["context"]["namespace"] = namespace

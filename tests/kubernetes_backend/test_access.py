@@ -1,4 +1,4 @@
-"""How the API server is reached: every kind of credential, renewed when it must be; proxies; certificates."""
+"""Tests of access to the API server: each kind of credential and its renewal, proxies, certificates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAST = "2020-01-01T00:00:00Z"
 
 
 class Door:
-    """A kubeconfig of a service account, and what can be changed about it."""
+    """A service account's kubeconfig, and the changes that tests make to it."""
 
     def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
         self.namespace = namespace
@@ -39,7 +39,7 @@ class Door:
         self.token = str(self._document["users"][0]["user"]["token"])
 
     def config(self, *, user: dict[str, Any] | None = None, **server: Any) -> ClusterConfig:
-        """Return how to reach the cluster, as another user or through another door."""
+        """Return the configuration, with another user or other settings of the server."""
         document = json.loads(json.dumps(self._document))
         if user is not None:
             document["users"][0]["user"] = user
@@ -49,7 +49,7 @@ class Door:
         return ClusterConfig(kube_config_path=str(path), attempts=2)
 
     def plugin(self, *, expires: str) -> dict[str, Any]:
-        """Return a user whose exec plugin hands out the token, with this end."""
+        """Return a user whose exec plugin returns the token with this expiry time."""
         status = {"token": self.token, "expirationTimestamp": expires}
         answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
         script = self.folder / "plugin"
@@ -58,38 +58,37 @@ class Door:
         return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "args": ["-"]}}
 
     def count(self) -> int:
-        """Return how often the plugin has run."""
+        """Return how many times the plugin has run."""
         return len(self.runs.read_text().splitlines())
 
 
 @pytest.fixture
 def door(cluster: Cluster, namespace: str, tmp_path: Path) -> Door:
-    """Return a service account's way to the cluster."""
+    """Return a service account's access to the cluster."""
     return Door(cluster, namespace, tmp_path)
 
 
 async def ask(config: ClusterConfig, namespace: str) -> None:
-    """Read the namespace's pods."""
     async with shared_client(config) as client:
         await client.get(paths.pods(namespace))
 
 
 async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door: Door) -> None:
-    """Without a 401 in between, and not for each request: the plugin's clock may be wrong, and the token still do."""
+    """No request gets a 401, nor does the plugin run for each: its clock may be wrong, and the token still valid."""
     config = door.config(user=door.plugin(expires=PAST))
 
     async with shared_client(config) as client:
         for _ in range(5):
             await client.get(paths.pods(door.namespace))
         assert door.count() == 1
-        client._credentials._loaded_at -= 60  # as if the first one had been used for a minute
+        client._credentials._loaded_at -= 60  # as if the first token had been in use for a minute
         await client.get(paths.pods(door.namespace))
 
     assert door.count() == 2
 
 
 async def test_the_message_of_a_failing_plugin_is_in_the_error(door: Door) -> None:
-    """A retry may help: the cloud behind it may have been down."""
+    """A retry may help: the cloud behind the plugin may have been down."""
     failing = door.folder / "failing"
     failing.write_text("#!/bin/sh\necho 'no such profile' >&2; exit 3\n")
     failing.chmod(0o700)
@@ -100,7 +99,7 @@ async def test_the_message_of_a_failing_plugin_is_in_the_error(door: Door) -> No
 
 
 async def test_a_token_file_is_read_again_after_it_was_replaced(door: Door) -> None:
-    """As a kubelet replaces the token of a pod."""
+    """A kubelet replaces a pod's token in this way."""
     file = door.folder / "token"
     file.write_text("worn-out\n")
     config = door.config(user={"tokenFile": str(file)})
@@ -114,7 +113,7 @@ async def test_a_token_file_is_read_again_after_it_was_replaced(door: Door) -> N
 
 
 async def test_a_server_whose_certificate_is_not_trusted_is_not_asked_again(door: Door, cluster: Cluster) -> None:
-    """It says which check failed; with the check turned off, it is trusted."""
+    """The error names the failed check; without verification, the request succeeds."""
     other = cluster.layout.home / "pki" / "front-proxy-ca.crt"
     ca = other if other.exists() else None
     config = door.config(**({"certificate-authority": str(ca)} if ca else {}), **{"certificate-authority-data": ""})
@@ -128,7 +127,6 @@ async def test_a_server_whose_certificate_is_not_trusted_is_not_asked_again(door
 
 
 async def test_a_proxy_of_the_kubeconfig_is_used(door: Door) -> None:
-    """Every connection goes through it."""
     async with _connect_proxy() as (url, served):
         await ask(door.config(**{"proxy-url": url}), door.namespace)
 
@@ -137,7 +135,7 @@ async def test_a_proxy_of_the_kubeconfig_is_used(door: Door) -> None:
 
 @contextlib.asynccontextmanager
 async def _connect_proxy() -> AsyncIterator[tuple[str, list[str]]]:
-    """Run a CONNECT proxy on loopback; it notes where it was asked to connect to."""
+    """Run a CONNECT proxy on loopback; it records the requested addresses."""
     served: list[str] = []
     open_ones: list[asyncio.StreamWriter] = []
 

@@ -1,4 +1,4 @@
-"""Jobs of Arena and ours are one world: its own command line handles ours, and `ptjob` handles its."""
+"""Tests of Arena and `ptjob` on the same jobs: its own command line handles ours, and `ptjob` handles its jobs."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """Somebody with Arena and somebody with `ptjob`, in one namespace.
+    """An Arena user and a `ptjob` user in one namespace.
 
     Attributes:
-        cluster: where.
-        namespace: theirs.
-        kubeconfig: of the person with `ptjob`, who may do what a Role says.
+        cluster: the cluster.
+        namespace: of both.
+        kubeconfig: of the `ptjob` user, who has the rights of a Role.
         program: Arena's.
-        home: of both, where they keep what they remember.
+        home: of both, for the files that they keep.
         options: of our command line, as variables.
     """
 
@@ -65,12 +65,11 @@ class People:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def ptjob(self, *words: str) -> Result:
-        """Run our command line."""
         environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.home), **self.options}
         return CliRunner().invoke(main, ["-n", self.namespace, *words], env=environment)
 
     def arena(self, *words: str) -> str:
-        """Run Arena's, as the cluster's administrator, and return what it says."""
+        """Run Arena's command line as the cluster's administrator, and return its output."""
         environment = bare_environment(
             self.home, KUBECONFIG=str(self.cluster.layout.kubeconfig), PATH=f"{self.home}:{os.defpath}"
         )
@@ -79,11 +78,11 @@ class People:
         return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether such an object exists."""
         return name in [each["metadata"]["name"] for each in self.cluster.kubectl.list(kind, namespace=self.namespace)]
 
     def wait_for_lines(self, pod: str) -> None:
-        """Return when the pod has said its lines."""
+        """Wait until the pod has printed its lines."""
         there = ("--namespace", self.namespace)
         wait_until(
             "its lines",
@@ -94,20 +93,20 @@ class People:
 
 @pytest.fixture(scope="session")
 def arena_program(cluster: Cluster, tell: Callable[[str], None]) -> Path:
-    """Have Arena's program, built once from its Go module."""
+    """Return Arena's program, built once from its Go module."""
     return arena.ensure_built(cluster, tell)
 
 
 @pytest.fixture
 def people(cluster: Cluster, namespace: str, arena_program: Path, tmp_path: Path) -> People:
-    (tmp_path / "arena-kubectl").symlink_to(cluster.kubectl.program)  # under this name its releases bring one
+    (tmp_path / "arena-kubectl").symlink_to(cluster.kubectl.program)  # Arena's releases ship kubectl under this name
     (tmp_path / "charts").symlink_to(arena.charts())
     account = service_account(cluster, namespace, [*rules(), *optional_rules()])
     return People(cluster=cluster, namespace=namespace, kubeconfig=account, program=arena_program, home=tmp_path)
 
 
 def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
-    """`arena list`, `get`, `logs`, `top job`, `delete` and `prune`, as on a job of its own; `ptjob` has made these."""
+    """`arena list`, `get`, `logs`, `top job`, `delete` and `prune`, as on a job of its own; `ptjob` submitted them."""
     short = people.ptjob("run", "--name", "short", "--image", INIT_IMAGE, *SMALL, "true")
     submitted = people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, "--workers", "2", *SMALL, SPEAKS)
     assert short.exit_code == submitted.exit_code == 0, short.output + submitted.output
@@ -140,7 +139,7 @@ def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
 
 
 def test_what_arena_needs_goes_with_the_job(people: People) -> None:
-    """The job owns it: `ptjob delete` and the job's time to live leave nothing behind."""
+    """The job owns the ConfigMap, so `ptjob delete` and the job's time to live delete both."""
     people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
 
     (owner,) = people.cluster.kubectl.get("configmap", "ours-pytorchjob", namespace=people.namespace)["metadata"][
@@ -155,7 +154,7 @@ def test_what_arena_needs_goes_with_the_job(people: People) -> None:
 def test_without_the_right_the_job_is_submitted_and_that_is_said(
     people: People, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The documented Role alone: whoever asks for more words is told what Arena will miss."""
+    """With the documented Role alone, an informational log message says what Arena will miss."""
     service_account(people.cluster, people.namespace, rules())
     caplog.set_level(logging.INFO)
 
@@ -168,12 +167,12 @@ def test_without_the_right_the_job_is_submitted_and_that_is_said(
 
 
 def test_ptjob_handles_arenas_jobs(people: People) -> None:
-    """One that `arena submit` has made is listed with its person, shown, read, followed, adopted and deleted.
+    """A job of `arena submit` is listed with its user, shown, read, followed, adopted and deleted.
 
-    Shown it is with the address of its TensorBoard, of which the job says nothing.
+    `get` shows the address of its TensorBoard, which is not in the job.
 
-    Who only follows it changes nothing of it; who adopts it gives it the time to live of every job. With it goes what
-    Arena keeps of it.
+    Following it changes nothing; adopting it sets the time to live that every job has. Deleting it deletes what Arena
+    stores for it.
     """
     made = people.arena(
         *("submit", "pytorch", "--name=theirs", "--workers=2", f"--image={INIT_IMAGE}"),
@@ -221,10 +220,10 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
 def test_a_session_of_arenas_guide_does_the_same_here(
     people: People, digits_image: str, tmp_path: Path, tell: Callable[[str], None], guide: str
 ) -> None:
-    """The page's lines with an image and a repository of the test train real digits, on cards that are none.
+    """The page's lines train real digits, with an image and a repository of the test, on GPUs that do not exist.
 
-    The claim with the guide's data is there before, as in the guide; NCCL becomes gloo by the installation's template.
-    The documented Roles are enough, with those that are optional.
+    The claim with the guide's data exists before, as in the guide; the installation's template replaces NCCL by gloo.
+    The documented Roles, including the optional ones, are enough.
     """
     code_servers.ensure_programs()
     net = code_servers.Net.of(people.cluster)
@@ -245,7 +244,7 @@ def test_a_session_of_arenas_guide_does_the_same_here(
                 said["follow"] = followed(person, line[1])
             result = person.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
-            said.setdefault(" ".join(line), result.stdout)  # TensorBoard leaves a claim of one node when the job ends
+            said.setdefault(" ".join(line), result.stdout)  # TensorBoard releases a claim of one node when the job ends
 
     job, workers, epochs, least = ("pytorch-dist", 3, 10, 0.9) if guide == CHINESE else ("pytorch-dist-git", 2, 1, 0.5)
     log, worker_log = said[f"logs {job}"], said[f"logs {job} -i {job}-worker-0"]
@@ -268,8 +267,8 @@ def test_a_session_of_arenas_guide_does_the_same_here(
 
 
 def followed(people: People, job: str) -> str:
-    """Follow a job whose rank 0 stays until the cluster knows that the workers have ended; return what it said."""
-    is_over = threading.Event()  # whatever it did
+    """Follow a job whose rank 0 stays until the cluster reports the workers' end; return the output."""
+    is_over = threading.Event()  # however it ended
     with ThreadPoolExecutor(1) as threads:
         releasing = threads.submit(let_rank0_end, people, job, is_over)
         said = people.ptjob("follow", job).stdout
@@ -290,7 +289,7 @@ def let_rank0_end(people: People, job: str, is_over: threading.Event) -> None:
 
 
 def have_data(people: People, image: str, folder: Path) -> None:
-    """Make the guide's claim, on this cluster's one node, and copy the training's images to it."""
+    """Create the guide's claim on this cluster's one node, and copy the training's images to it."""
     deliver = [sys.executable, str(DIGITS / "deliver.py"), "--to", str(folder / "pytorch_data"), "--count", "1437"]
     subprocess.run(deliver, check=True, capture_output=True)
     made = people.ptjob("data", "create", "training-data", "--access-mode", "ReadWriteOnce")
@@ -303,7 +302,7 @@ def have_data(people: People, image: str, folder: Path) -> None:
     ["submit pytorchjob", *("list", "get", "logs", "delete", "prune", "attach", "top job", "top node", "data list")],
 )
 def test_every_flag_that_arena_tells_of_is_on_the_page(arena_program: Path, command: str, tmp_path: Path) -> None:
-    """docs/tutorials/from-arena.md leaves none out; whether it is right about each is tested with the command line."""
+    """docs/tutorials/from-arena.md has every flag; tests of the command line check what it says about each."""
     words = [str(arena_program), *command.split(), "--help"]
     done = subprocess.run(words, env=bare_environment(tmp_path), capture_output=True, text=True, check=True)
 

@@ -1,4 +1,4 @@
-"""`top`, `doctor` and `data` on a cluster: with the optional rights, and with the documented Role alone."""
+"""Tests of `top`, `doctor` and `data` on a cluster: with the optional rights, and with the documented Role alone."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 @pytest.fixture
 def bare(cluster: Cluster, namespace: str) -> Terminal:
-    """A person's who may do what the documented Role says and nothing else."""
+    """Return the terminal of a user who has only the documented Role."""
     return person(cluster, namespace, rules())
 
 
 @pytest.fixture
 def trusted(cluster: Cluster, namespace: str) -> Iterator[Terminal]:
-    """A person's who has the optional components as well."""
+    """Return the terminal of a user who also has the optional components."""
     terminal = person(cluster, namespace, [*rules(), *optional_rules()])
     with rules_everywhere(cluster, namespace, cluster_rules()):
         yield terminal
 
 
 def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
-    """Real ones: the pod of the training-operator, the class that claims get."""
     checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}
 
     assert checks["training-operator"]["is_good"] is True
@@ -49,7 +48,7 @@ def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal)
 
 
 def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
-    """As `arena top node` and `arena top job`: cards that are there, taken, asked for and given."""
+    """As in `arena top node` and `arena top job`: GPUs that exist, are in use, are requested and are allocated."""
     with gpus(trusted.cluster, 4):
         trusted.ptjob("submit", "--name", "one", "--image", INIT_IMAGE, "--gpus", "1", *SMALL, "sleep 600")
         trusted.ptjob("submit", "--name", "many", "--image", INIT_IMAGE, "--gpus", "8", *SMALL, "sleep 600")
@@ -74,7 +73,7 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
 
 
 def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
-    """What is missing is named; the rest of the table is there, and no zero."""
+    """A message names what is missing; the rest of the table is there, and no value is zero."""
     bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
     wait_until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
 
@@ -88,7 +87,7 @@ def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
 
 
 def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image: str, tmp_path: Path) -> None:
-    """By a pod that mounts it and is gone afterwards; what was copied is what a job sees."""
+    """A pod mounts the claim, and is deleted afterwards; a job sees what was copied."""
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "big").write_bytes(bytes(range(256)) * 4096)
     look = ("--image", digits_image)
@@ -119,14 +118,14 @@ def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image:
 def test_files_are_reached_in_a_hardened_namespace_by_a_named_user(
     cluster: Cluster, hardened_namespace: str, digits_image: str
 ) -> None:
-    """Restricted pods, a quota and a limit range: the pod passes them all if it is told as whom to run."""
+    """Restricted pods, a quota and a limit range: the pod passes all of them if `--user` names its user."""
     terminal = person(cluster, hardened_namespace, [*rules(), *optional_rules()])
     terminal.ptjob("data", "create", "datasets", "--size", "1Gi", "--access-mode", "ReadWriteOnce")
 
     refused = terminal.ptjob("data", "ls", "--image", digits_image, "pvc://datasets")
     as_user = ("data", "ls", "--image", digits_image, "--user", "1000", "pvc://datasets")
     closed = terminal.ptjob(*as_user)
-    cluster.volume("datasets", namespace=hardened_namespace).chmod(0o777)  # as a storage with fsGroup has it
+    cluster.volume("datasets", namespace=hardened_namespace).chmod(0o777)  # as storage with fsGroup would set it
     listed = terminal.ptjob(*as_user)
 
     assert refused.exit_code == 1

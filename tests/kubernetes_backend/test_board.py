@@ -1,4 +1,4 @@
-"""One watch for all jobs of a namespace: who comes late, whose job is not ours, what is gone while nobody looks."""
+"""Tests of a namespace's shared watch: late subscribers, jobs without our label, jobs deleted when nobody watches."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PATIENCE = 120.0
 
 @pytest.fixture
 async def server(cluster: Cluster) -> AsyncIterator[ApiServer]:
-    """The API server, for a person's hand in the test."""
+    """Return the API server, for the test's own changes."""
     async with reached(cluster.layout.kubeconfig) as found:
         yield found
 
 
 def foreign(namespace: str, number: int) -> Manifest:
-    """Return a job that carries no label of ours."""
+    """Return a job without our labels."""
     manifest = many_jobs.suspended_job(namespace, number)
     for labelled in (manifest, *(role["template"] for role in manifest["spec"]["pytorchReplicaSpecs"].values())):
         labelled["metadata"]["labels"].pop(MANAGED_LABEL, None)
@@ -44,7 +44,7 @@ def foreign(namespace: str, number: int) -> Manifest:
 
 
 def pod_of(job: Manifest, phase: str = "Succeeded") -> Manifest:
-    """Return a pod of the job as the operator makes it, placed nowhere."""
+    """Return a pod of the job as the operator creates it; a scheduling gate keeps it from any node."""
     meta = job["metadata"]
     owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
     labels = {"training.kubeflow.org/job-name": meta["name"], MANAGED_LABEL: meta["labels"].get(MANAGED_LABEL)}
@@ -62,7 +62,7 @@ def pod_of(job: Manifest, phase: str = "Succeeded") -> Manifest:
 
 
 async def until(backend: KubernetesBackend, job: Manifest, holds: Callable[[Observation], bool]) -> Observation:
-    """Return the first observation of which it holds."""
+    """Return the first observation that meets the condition."""
     async with asyncio.timeout(PATIENCE), aclosing(backend.watch(JobRef.of(job))) as watch:
         async for seen in watch:
             if holds(seen):
@@ -75,14 +75,14 @@ def phase(seen: Observation) -> JobPhase | None:
 
 
 def boards() -> list[Any]:
-    """Return what is watched on this loop."""
+    """Return the watch scopes that are open on this loop."""
     return [(key.name, key.ours) for key in open_keys() if isinstance(key, WatchScope)]
 
 
 async def test_one_job_is_watched_by_its_name_and_many_together(
     backend: KubernetesBackend, server: ApiServer, namespace: str
 ) -> None:
-    """A worker or a person does not list a namespace of ten thousand for one job."""
+    """A worker or a user does not list a namespace of ten thousand jobs for one job."""
     jobs = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(20)])
 
     async with asyncio.timeout(PATIENCE), aclosing(backend.watch(JobRef.of(jobs[0]))) as first:
@@ -100,7 +100,7 @@ async def test_one_job_is_watched_by_its_name_and_many_together(
 async def test_whoever_comes_late_sees_what_the_others_see(
     backend: KubernetesBackend, server: ApiServer, namespace: str
 ) -> None:
-    """Jobs that live, that have ended, and that are gone; with their pods, though nobody had followed them."""
+    """Live, ended and deleted jobs, with their pods, though nobody has followed them before."""
     made = [many_jobs.suspended_job(namespace, n) for n in range(5)]
     first, second, live, ended, gone = await many_jobs.create(server, namespace, made)
     for job in (live, ended):
@@ -109,7 +109,7 @@ async def test_whoever_comes_late_sees_what_the_others_see(
 
     async with aclosing(backend.watch(JobRef.of(first))) as one, aclosing(backend.watch(JobRef.of(second))) as other:
         await anext(one)
-        await anext(other)  # from here on all are watched together
+        await anext(other)  # from here on, one watch covers all jobs
         await server.request("DELETE", many_jobs.path(namespace, gone["metadata"]["name"]))
         seen = {name: await until(backend, job, lambda _: True) for name, job in {"live": live, "ended": ended}.items()}
         last = await until(backend, gone, lambda found: found.job is None)
@@ -122,7 +122,7 @@ async def test_whoever_comes_late_sees_what_the_others_see(
 async def test_jobs_that_are_not_ours_share_a_watch_of_their_own(
     backend: KubernetesBackend, server: ApiServer, namespace: str
 ) -> None:
-    """A sensor follows what somebody else has submitted; it sees pods and changes as the owner does."""
+    """A sensor follows jobs that others have submitted; it sees their pods and changes as their owner does."""
     made = [many_jobs.suspended_job(namespace, 0), *(foreign(namespace, n) for n in range(1, 6))]
     ours, *others = await many_jobs.create(server, namespace, made)
 
@@ -138,7 +138,7 @@ async def test_jobs_that_are_not_ours_share_a_watch_of_their_own(
             ]
             for job in others:
                 await until(backend, job, lambda _: True)
-                watched |= set(boards())  # some time after its last follower one is closed
+                watched |= set(boards())  # a watch is closed some time after its last follower has left
                 await server.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_of(job))
                 await server.set_status(job, many_jobs.conditions("Created", "Succeeded"))
         watched |= set(boards())
@@ -151,7 +151,7 @@ async def test_jobs_that_are_not_ours_share_a_watch_of_their_own(
 async def test_a_job_that_loses_our_label_is_not_taken_for_gone(
     backend: KubernetesBackend, server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch tells that it left the selection, as if it were deleted; it is asked for from then on."""
+    """The watch reports that it left the selection as if it were deleted; from then on, it is read by its name."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._UNLABELLED_INTERVAL", 0.2)
     beside, job = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(2)])
 

@@ -1,4 +1,4 @@
-"""Claims that come and go, and what following them costs the API server."""
+"""Tests of following claims: creation, deletion, and the rights that it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE = "ptjob.dev/arrived"
 
 
 async def following(states: AsyncGenerator[Claim | None, None], note: str | None) -> Claim | None:
-    """Return the first state with this note; with None, the first in which the claim is not there."""
+    """Return the first state with this note; with None, the first in which the claim does not exist."""
     async with asyncio.timeout(PATIENCE):
         async for state in states:
             if state is None and note is None:
@@ -34,7 +34,7 @@ async def following(states: AsyncGenerator[Claim | None, None], note: str | None
 async def test_a_claim_that_is_made_deleted_and_made_again_is_told_apart(
     cluster: Cluster, namespace: str, backend: KubernetesBackend
 ) -> None:
-    """Before it is there, while it is, when it is gone, and the next one of its name: with another uid."""
+    """Before the claim exists, while it does, after its deletion, and the next one of its name, with another uid."""
     async with aclosing(backend.watch_claim(namespace, "data")) as states:
         await following(states, None)
         await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
@@ -50,7 +50,7 @@ async def test_a_claim_that_is_made_deleted_and_made_again_is_told_apart(
 
 
 async def test_a_role_for_one_claim_is_enough_for_one_claim(cluster: Cluster, namespace: str) -> None:
-    """It is asked for by its name: whoever may see no other claim can follow this one."""
+    """The claim is read by its name: an account that may see no other claim can follow this one."""
     await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
     rule = {
         "apiGroups": [""],

@@ -1,4 +1,4 @@
-"""`ptjob` on a cluster: what it tells of real jobs, also of those that others follow, and what it must not do."""
+"""Tests of `ptjob` on a cluster: what it shows of an ended and of a running job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sleep 3
 echo "rank $RANK ends as $PART"
 """
 
-# A command ends while a connection that it does not need any more may still be shaking hands; its process ends with it.
+# A command may end during the TLS handshake of a connection that it no longer needs; its process closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
@@ -34,7 +34,7 @@ def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
 
 
 def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal) -> None:
-    """From the record on its object, as the task told it: which replica, why, and its last lines."""
+    """The record on the job's object has what its task found: the replica, the cause, and its last lines."""
     submission = terminal.submit("bad", FAILS)
     name = submission.ref.name
     terminal.follow(submission)
@@ -56,11 +56,9 @@ def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal)
 
 
 def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
-    """Rank 0's without a choice; `-t` begins late, `-f` goes on; of all, of a last time, with the times of lines.
+    """The log of rank 0 by default; `-t`, `-f`, `--all`, `--since`, `--since-time` and `--timestamps`.
 
-    `-c` reads another container's.
-
-    A worker's own variables are laid over everybody's.
+    `-c` reads another container's log. A worker's own variables override those of all replicas.
     """
     submission = terminal.submit("speaks", SPEAKS, env={"PART": "everybody"}, worker={"env": {"PART": "worker"}})
     name = submission.ref.name

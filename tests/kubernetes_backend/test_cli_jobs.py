@@ -1,4 +1,4 @@
-"""`ptjob submit`, `run`, `suspend` and the rest on a cluster, with the documented Role and nothing more."""
+"""Tests of `ptjob submit`, `run`, `suspend` and others on a cluster, with only the documented Role."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str) -> None:
-    """As an Airflow task does: the log while it runs, the model looked at inside the cluster, the exit code."""
+    """As in an Airflow task: the log while it runs, the model verified inside the cluster, the exit code."""
     terminal.cluster.kubectl.apply(claim(terminal.namespace))
     write = "import os; print('trains'); open(os.environ['PTJOB_MODEL_PATH'], 'w').write('m' * 10)"
 
@@ -32,7 +32,7 @@ def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str
 
 
 def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
-    """What the cluster says of pods that it does not make, and of those that do not start, and nobody has noted."""
+    """The reasons come from the cluster, for pods that it does not create and for pods that do not start."""
     kubectl = ("--namespace", terminal.namespace, "create", "quota", "compute", "--hard=limits.memory=100Mi")
     terminal.cluster.kubectl(*kubectl)
     missing = [{"name": "keys", "secret": {"secretName": "no-such-secret"}}]

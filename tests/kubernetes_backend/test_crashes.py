@@ -1,4 +1,4 @@
-"""What dies while a job is followed - a server, a node's agent, a pod, the follower - and what is said and kept."""
+"""Tests of crashes while a job is followed: of the API server, the kubelet, and a pod."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = [f"line {number}" for number in range(LONG)]
 
 
 async def counting(backend: KubernetesBackend, namespace: str, *, lines: int = LINES) -> Submission:
-    """Submit a job that writes so many numbered lines, two in a second."""
+    """Submit a job that writes this many numbered lines, two per second."""
     command = ["sh", "-c", COUNT.format(lines=lines)]
     job = TrainingJob.parse(name="count", namespace=namespace, image=INIT_IMAGE, command=command)
     return await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
@@ -41,10 +41,10 @@ async def counting(backend: KubernetesBackend, namespace: str, *, lines: int = L
 async def followed(
     backend: KubernetesBackend, submission: Submission, sink: ListSink, *, then: Callable[[], None], after: str
 ) -> JobOutcome:
-    """Follow the job to its end; something happens, in a thread, once a line has come."""
+    """Follow the job to its end; call `then` in a thread once the line has come."""
     async with asyncio.timeout(2 * PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
-        while after not in sink.lines and not following.done():  # noqa: ASYNC110 - the sink tells nobody
+        while after not in sink.lines and not following.done():  # noqa: ASYNC110 - the sink has no event for it
             await asyncio.sleep(0.1)
         await asyncio.to_thread(then)
         return await following
@@ -54,7 +54,7 @@ async def followed(
 async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
     own_cluster: Cluster, own_namespace: str, component: str
 ) -> None:
-    """Watches and the log's stream break; they are opened again where they were."""
+    """Watches and the log stream break, and are reopened where they were."""
     backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
     submission = await counting(backend, own_namespace)
 
@@ -67,9 +67,9 @@ async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
 
 
 async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespace: str) -> None:
-    """Its log went with it while nobody could read it: the last line's time is told, and no line is made up."""
+    """The log is deleted with the pod before it is read: a notice names the last line's time; no line is made up."""
     backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
-    submission = await counting(backend, own_namespace, lines=LONG)  # it outlasts its pod, on a busy machine too
+    submission = await counting(backend, own_namespace, lines=LONG)  # it outlives its pod, on a busy machine too
     delete = ("delete", "pod", submission.rank0, "--namespace", own_namespace, "--force", "--grace-period=0")
 
     def lose() -> None:
@@ -81,7 +81,7 @@ async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespa
     await followed(backend, submission, sink, then=lose, after="line 5")
 
     loss = next(place for place, line in enumerate(sink.lines) if "was lost with it" in line)
-    again = sink.lines[loss + 1 :]  # the operator fails the job, or makes the pod anew if it was quicker to miss it
+    again = sink.lines[loss + 1 :]  # the operator fails the job, or recreates the pod if it missed it sooner
     assert "its pod is gone; what it wrote after" in sink.lines[loss]
     assert sink.lines[:loss] == ALL[:loss]
     assert again == ALL[: len(again)]

@@ -1,4 +1,4 @@
-"""What the cluster serves, as everybody with an account may read it."""
+"""Tests of what the cluster serves, as every account may read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASTER = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"
 
 
 async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster, namespace: str) -> None:
-    """An account that may do nothing at all still learns whether `runPolicy` exists: Arena's CRD has none."""
+    """An account without any rights still learns whether `runPolicy` exists: Arena's CRD does not have it."""
     config = config_of(service_account(cluster, namespace, [], name="nobody"))
 
     async with shared_client(config) as client:
@@ -31,7 +31,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
 
 @pytest.mark.parametrize("version", ["kubeflow.org/v1", "example.org/v1"])
 async def test_a_kind_that_is_not_served_is_named_with_what_to_do(cluster: Cluster, version: str) -> None:
-    """Whether its group is there or not."""
+    """With or without its group on the server."""
     async with shared_client(config_of(cluster.layout.kubeconfig)) as client:
         text = str(await discovery.refusal(client, {"apiVersion": version, "kind": "Unheard"}))
 
@@ -48,7 +48,7 @@ async def test_a_namespace_that_is_not_there_is_a_wrong_request(cluster: Cluster
 
 
 async def test_a_field_that_the_cluster_does_not_know_is_refused_by_name(cluster: Cluster, namespace: str) -> None:
-    """Not dropped: a misspelt limit would otherwise be no limit."""
+    """It is not dropped: a misspelt limit would otherwise be no limit."""
     spec = {"pytorchReplicaSpecs": {"Master": MASTER}, "runPolicy": {"activeDeadlineSecond": 5}}
     job = {**PYTORCHJOB, "metadata": {"name": "misspelt", "namespace": namespace}, "spec": spec}
     backend = KubernetesBackend(config_of(cluster.layout.kubeconfig))

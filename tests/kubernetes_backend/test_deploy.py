@@ -1,4 +1,4 @@
-"""`kubectl apply -k`: the base and the components give an account what they say, as an administrator applies them."""
+"""Tests of `kubectl apply -k`: the base and the components give an account the rights that they list."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 SHARED = ("ptjob-runtimes", "ptjob-cluster-view")
-"""What components have in the whole cluster."""
+"""The objects that components create in the whole cluster."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def fitted(folder: Path, namespace: str, *, components: bool) -> Path:
-    """Return a copy of `deploy/` with another namespace and, if wanted, the `#` taken from every component."""
+    """Return a copy of `deploy/` with another namespace and, if requested, every component enabled."""
     copy = shutil.copytree(ROOT / "deploy", folder / "deploy")
     text = (copy / "kustomization.yaml").read_text().replace("namespace: trainings", f"namespace: {namespace}")
     (copy / "kustomization.yaml").write_text(re.sub("^  # -", "  -", text, flags=re.MULTILINE) if components else text)
@@ -37,7 +37,7 @@ def fitted(folder: Path, namespace: str, *, components: bool) -> Path:
 
 @contextlib.contextmanager
 def applied(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Have what is in the folder in the cluster; what belongs to no namespace goes afterwards."""
+    """Apply the folder; delete its cluster-wide objects afterwards."""
     try:
         cluster.kubectl("apply", "--kustomize", str(folder))
         yield
@@ -46,7 +46,7 @@ def applied(cluster: Cluster, folder: Path) -> Iterator[None]:
 
 
 def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_path: Path, digits_image: str) -> None:
-    """`ptjob doctor` misses nothing that jobs need and names what more there is; a model is written and found."""
+    """`ptjob doctor` has all that jobs need and names optional rights; a job writes a model, and `get` shows it."""
     write = "import os; open(os.environ['PTJOB_MODEL_PATH'], 'w').write('m' * 10)"
     words = ("--image", digits_image, "--data", "data:/data", "--model", "/data/model.pt")
     cluster.kubectl.apply(claim(namespace))
@@ -68,7 +68,7 @@ def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_pa
 
 
 def test_every_component_gives_the_account_its_rights(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """All together have every right that is written there in effect, ClusterRoles' too, and no other."""
+    """All components together grant exactly the rights in their files, including those of ClusterRoles."""
     folders = [folder for folder in FOLDERS if not folder.endswith("/pipelines-step")]
     wanted = [rule for folder in folders for kind in ("Role", "ClusterRole") for rule in rules_in(folder, kind)]
 

@@ -1,4 +1,4 @@
-"""An elastic job on the real operator: what its pods are told, what scales it, and a pod that joins later."""
+"""Tests of an elastic job on the real operator: its environment, its autoscaler, and a pod that joins later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METRICS = [{"type": "Resource", "resource": USE}]
 
 
 def manifest(namespace: str) -> dict[str, Any]:
-    """Return a job that says by which figures it is scaled, for which there is no field."""
+    """Return a job with metrics for its autoscaler, for which there is no typed field."""
     container = {"name": "pytorch", "image": INIT_IMAGE, "command": ["sh", "-c", TRAINS]}
     workers = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     spec = {"elasticPolicy": {"metrics": METRICS}, "pytorchReplicaSpecs": {"Worker": workers}}
@@ -43,7 +43,7 @@ def manifest(namespace: str) -> dict[str, Any]:
 
 
 async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, namespace: str) -> None:
-    """Its range is what the operator's autoscaler keeps to; the pod that joins is counted, and ends with the job."""
+    """The operator's autoscaler keeps to the job's range; the pod that joins is counted, and ends with the job."""
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
     policy = {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2}
     asked = {"elastic_policy": policy, "gpus": 1, "cpu": "50m", "memory": "32Mi", "termination_grace_period_seconds": 1}

@@ -1,6 +1,6 @@
-"""Jobs that fail on the real cluster, followed by the real runner: what is said, and that nothing of them runs on.
+"""Tests of failing jobs on the real cluster: what the follower reports, and that nothing of them runs afterwards.
 
-All of them fail at the same time, once for all tests; how each text reads is seen in `tests/data/golden`.
+All of them fail at the same time, once for all tests; the texts are in `tests/data/golden`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OWNER = Owner(instance="test", ids={"task_id": "train"}, labels={})
 PATIENCE = 600.0
 STOP_PATIENCE = 180.0
 MORE_TIME = 3
-"""Times the limits of the recordings, for six jobs that start at once beside other work."""
+"""Factor for the limits of the recordings: six jobs start at once, beside other work."""
 
 AT_ONCE = 6
 """How many jobs fail at the same time on a machine of two cores."""
@@ -78,19 +78,19 @@ OURS = {
     *("pod-sidecar", "pod-unschedulable-memory", "job-quota-memory", "job-admission-refused"),
     "trainjob-quota",
 }
-"""Those that never end by themselves: they are ended by a limit, and deleted."""
+"""Jobs that do not end by themselves: a limit ends them, and they are deleted."""
 
 pytestmark = pytest.mark.timeout(3600)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How one job ended, and what was there afterwards.
+    """How one job ended, and what was left afterwards.
 
     Attributes:
-        ref: which job.
-        conclusion: what the one who followed it was told.
-        notices: what the task's log said about it.
+        ref: the job.
+        conclusion: the result of following it.
+        notices: the messages about it in the task's log.
         running: the pods of its namespace that still run.
     """
 
@@ -101,14 +101,14 @@ class Ended:
 
     @property
     def why(self) -> Diagnosis:
-        """Why it failed."""
+        """Why the job failed."""
         assert self.conclusion.diagnosis is not None
         return self.conclusion.diagnosis
 
 
 @pytest.fixture(scope="module")
 def ended(trained: Cluster, digits_image: str) -> dict[str, Ended]:
-    """Have all these jobs fail; the namespaces go afterwards."""
+    """Let all these jobs fail; their namespaces are deleted afterwards."""
     return asyncio.run(_fail_all(trained))
 
 
@@ -139,12 +139,12 @@ async def _fail(cluster: Cluster, name: str, failure: Failure) -> Ended:
 
 
 def patient(limits: Mapping[str, float]) -> Limits:
-    """Return the limits with more time to start; a number of restarts stays what it is."""
+    """Return the limits with longer timeouts; a number of restarts stays the same."""
     return Limits(**{name: MORE_TIME * limit if name.endswith("_timeout") else limit for name, limit in limits.items()})
 
 
 async def _submitted(backend: KubernetesBackend, job: TrainingJob) -> Submission:
-    """Submit as a task does, whose retries outlast an operator that is too busy to answer for its webhook."""
+    """Submit as a task does; its retries outlast an operator that is too busy to serve its webhook."""
     store = MemoryStore()
     async with asyncio.timeout(STOP_PATIENCE):
         while True:
@@ -155,14 +155,14 @@ async def _submitted(backend: KubernetesBackend, job: TrainingJob) -> Submission
 
 
 class Followed(KubernetesBackend):
-    """The back-end, and the observations that its one follower has taken in."""
+    """A back-end that also queues the observations that its one follower has processed."""
 
     def __init__(self, config: ClusterConfig) -> None:
         super().__init__(config)
         self.taken: asyncio.Queue[Observation] = asyncio.Queue()
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Yield the job's state; a follower that asks for the next one has taken in this one."""
+        """Yield the job's state; a follower that requests the next one has processed this one."""
         async with contextlib.aclosing(super().watch(ref)) as watch:
             async for observation in watch:
                 yield observation
@@ -170,7 +170,7 @@ class Followed(KubernetesBackend):
 
 
 async def _act(backend: Followed, namespace: str, cluster: Cluster, acts: Sequence[Act]) -> None:
-    """Do what is done to the job; not before its follower has seen what makes it so."""
+    """Run the actions on the job, each after its follower has processed what triggers it."""
     world, left = World(), list(acts)
     while left:
         seen = await backend.taken.get()
@@ -199,7 +199,6 @@ def _running(kubectl: Kubectl, namespace: str) -> list[str]:
 def test_a_failure_is_told_with_its_replica_and_whether_a_retry_helps(
     ended: dict[str, Ended], name: str, cause: Cause, replica: str, *, retryable: bool
 ) -> None:
-    """What the cluster did is what programs and people are told."""
     why = ended[name].why
 
     assert (why.cause, why.replica, why.retryable) == (cause, f"{ended[name].ref.name}-{replica}", retryable)
@@ -207,22 +206,22 @@ def test_a_failure_is_told_with_its_replica_and_whether_a_retry_helps(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_a_failed_job_runs_on(ended: dict[str, Ended], name: str) -> None:
-    """Neither the replicas beside the failed one nor what never started keeps its place."""
+    """Neither the other replicas nor those that never started keep their resources."""
     assert ended[name].running == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_why_a_job_waits_is_said_and_not_repeated(ended: dict[str, Ended], name: str) -> None:
-    """A reason is said once while it lasts, though the kubelet's and the scheduler's texts change all the time."""
+    """A reason is reported once while it lasts, though the kubelet's and the scheduler's texts keep changing."""
     waits = [text for text in ended[name].notices if " waits: " in text]
 
     assert len(waits) == len(set(waits))
     assert len(waits) <= 3
-    assert waits or name not in OURS - {"pod-run-container-error"}  # that one is ended at once
+    assert waits or name not in OURS - {"pod-run-container-error"}  # this one ends at once
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_that_cannot_get_on_is_ended_and_deleted(ended: dict[str, Ended], name: str) -> None:
-    """The operator's own verdicts are taken; where it never gives one, a limit does."""
+    """The operator's own conclusions are used; where it never reaches one, a limit ends the job."""
     assert ended[name].conclusion.outcome is Outcome.FAILED
     assert _was_stopped(ended[name].notices) is (name in OURS)

@@ -1,4 +1,4 @@
-"""GPUs that the node says it has: the real scheduler counts them, and says why there are too few."""
+"""Tests of GPUs that the node reports: the real scheduler counts them, and says when there are too few."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COMMAND = ["python3", "-c", "import time; time.sleep(5)"]
 
 
 def quota(namespace: str) -> dict[str, Any]:
-    """Return a quota of four cards."""
+    """Return a quota of four GPUs."""
     meta = {"name": "cards", "namespace": namespace}
     hard = {f"requests.{RESOURCE}": "4"}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
 
 
 def counts_none(cluster: Cluster, namespace: str) -> bool:
-    """Tell whether the quota counts, and no card is taken."""
+    """Return whether the quota is active and no GPU is used."""
     status: Manifest = cluster.kubectl.get("resourcequota", "cards", namespace=namespace).get("status") or {}
     return status.get("used") == {f"requests.{RESOURCE}": "0"}
 
@@ -37,9 +37,9 @@ def counts_none(cluster: Cluster, namespace: str) -> bool:
 async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
-    """Two of two are placed and counted as used; of three the scheduler's own words say that one is missing.
+    """Two of two are allocated and counted; for three, the scheduler's message says that they are insufficient.
 
-    Where its namespace may only have so many, the quota and its size are named.
+    Where a quota limits the namespace, the message names it and its size.
     """
     asked: dict[str, Any] = {"image": digits_image, "command": COMMAND, "limits": LIMITS}
     with gpus(cluster, 2):

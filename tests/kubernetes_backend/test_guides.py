@@ -1,4 +1,4 @@
-"""The pages for whoever comes from a guide, on the cluster."""
+"""Tests of the pages for users who come from another guide, on the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_session_of_the_operators_guide_trains(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each line of the page, on cards that the node says it has; kubectl finds the pods by the old label."""
+    """Each line of the page, on GPUs that the node reports; kubectl finds the pods by the old label."""
     monkeypatch.chdir(tmp_path)
     Path(OPERATORS.file).write_text(OPERATORS.manifest(digits_image))
     said = {}
@@ -70,14 +70,14 @@ def test_the_session_of_the_operators_guide_trains(
 
 
 SMALLER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-"""What the test's node has; the rest of the tutorial's wishes stays."""
+"""What the test's node can run; the tutorial's other requests stay."""
 
 
 @pytest.fixture
 def platform(
     cluster: Cluster, namespace: str, digits_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    """A terminal where T9k's kind is served, with a clone of the tutorial's examples and its file at hand."""
+    """Return a terminal on a cluster with T9k's kind, with a clone of the tutorial's examples and its file."""
     monkeypatch.setenv("PTJOB_PROBE_IMAGE", digits_image)
     monkeypatch.chdir(tmp_path)
     have_examples("/opt/digits")
@@ -88,7 +88,7 @@ def platform(
 def test_the_session_of_t9ks_tutorial_trains(
     platform: Terminal, cluster: Cluster, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each line of the page; the scripted controller starts torchrun as T9k's does, on four cards that are none."""
+    """Each line of the page; the scripted controller starts torchrun as T9k's does, on four GPUs that do not exist."""
     more = ["--backend-without-gpu", "gloo", "--queue", "vision", "--container-resources", json.dumps(SMALLER)]
     said = {}
 
@@ -120,7 +120,7 @@ def test_the_session_of_t9ks_tutorial_trains(
 
 
 def run_scripted(cluster: Cluster, namespace: str) -> Manifest:
-    """Have the scripted controller run the only job to its end, and return what was asked for."""
+    """Let the scripted controller run the only job to its end, and return its spec."""
     (made,) = cluster.kubectl.list("pytorchtrainingjobs", namespace=namespace)
     controller = ScriptedT9kController(cluster, JobRef.of(made))
     controller.make_pods()
@@ -130,7 +130,7 @@ def run_scripted(cluster: Cluster, namespace: str) -> Manifest:
 
 
 def template_of(spec: Manifest) -> Manifest:
-    """Return the pod of the only role."""
+    """Return the pod template of the only role."""
     (role,) = spec["replicaSpecs"]
     pod: Manifest = role["template"]["spec"]
     return pod

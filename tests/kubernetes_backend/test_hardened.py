@@ -1,4 +1,4 @@
-"""Namespaces as careful administrators make them: pod security `restricted`, a quota, a limit range."""
+"""Tests of hardened namespaces: pod security `restricted`, a quota, a limit range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRAIN = "import os, time; time.sleep(2); open(os.environ['PTJOB_MODEL_PATH'], 'w
 async def test_a_job_is_submitted_followed_and_verified(
     cluster: Cluster, hardened_namespace: str, digits_image: str
 ) -> None:
-    """The job's pod and the pod that looks at its outputs both pass; nothing of them is left."""
+    """The job's pod and the probe pod are both admitted, and nothing of them is left."""
     volume = prepared_volume(cluster, hardened_namespace)
     outputs: dict[str, Any] = {"volumes": ["data:/data"], "model": "pvc://data/out/model.pt"}
 
@@ -43,13 +43,13 @@ async def test_a_job_is_submitted_followed_and_verified(
 
 @pytest.fixture(scope="module")
 def restricted_cluster(own_cluster: Cluster) -> Cluster:
-    """Have a cluster whose operator gives its init containers a security context, as its administrator may."""
+    """Return a cluster whose operator adds a security context to its init containers, as an administrator may."""
     restrict_init_containers(own_cluster.kubectl)
     return own_cluster
 
 
 async def test_workers_run_where_the_operators_init_container_is_hardened_too(restricted_cluster: Cluster) -> None:
-    """The operator's own container is what else has to pass."""
+    """The operator's own container has to be admitted, too."""
     with hardened_namespace_in(restricted_cluster) as namespace:
         command = ["sh", "-c", "echo rank $RANK; sleep 12"]
         conclusion, sink = await followed(

@@ -1,4 +1,4 @@
-"""A real queue: Kueue suspends a job for which there is no quota, says why, and lets it run when there is."""
+"""Tests with Kueue: it suspends a job without quota, says why, and resumes it when there is quota."""
 
 from __future__ import annotations
 
@@ -41,27 +41,26 @@ END = ("touch", "/end")
 
 
 class QueueSink(ListSink):
-    """Collects what a task's log would show, and knows when the queue's reason was among it."""
+    """Collects a task's log, and knows whether the queue's reason is in it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._told = asyncio.Event()
 
     def notice(self, text: str) -> None:
-        """Keep a sentence about the job."""
         super().notice(text)
         if WHY in text:
             self._told.set()
 
     async def told_so_far(self) -> list[str]:
-        """Return the sentences up to the queue's reason, once it is told."""
+        """Return the messages up to the queue's reason, once that is there."""
         await self._told.wait()
         return [*self.notices]
 
 
 @pytest.fixture(scope="module")
 def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluster]:
-    """Have a cluster with Kueue, with every kind of job that it suspends, and with more GPUs than a queue may use."""
+    """Return a cluster with Kueue, all kinds of jobs that it suspends, and more GPUs than a queue may use."""
     trainer.apply(own_cluster)
     ensure_kueue(own_cluster, tell)
     trainer.wait(own_cluster)
@@ -71,21 +70,21 @@ def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluste
 
 @pytest.fixture
 def terminal(queues: Cluster, own_namespace: str) -> Terminal:
-    """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
+    """Return the terminal of a user with the documented rights, in a namespace with a queue for one GPU."""
     ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
     return person(queues, own_namespace, rules_of("kinds", "queue"))
 
 
 @pytest.fixture
 def backend(terminal: Terminal) -> KubernetesBackend:
-    """Return how the same is reached by whoever follows jobs."""
+    """Return a back-end with the same user's rights."""
     return KubernetesBackend(config_of(terminal.kubeconfig))
 
 
 async def submit(
     backend: KubernetesBackend, namespace: str, name: str, kind: str = "PyTorchJob", **needs: object
 ) -> Submission:
-    """Submit a job to the queue that runs until it is let end."""
+    """Submit a job to the queue; it runs until `let_end`."""
     what = {"name": name, "namespace": namespace, "kind": kind, "image": INIT_IMAGE, "command": ["sh", "-c", TRAINS]}
     needs = {"workers": 1, "cpu": "100m", "memory": "64Mi", "termination_grace_period_seconds": GRACE, **needs}
     job = TrainingJob.parse(**what, **needs, queue_name=QUEUE)
@@ -94,7 +93,7 @@ async def submit(
 
 
 async def running(backend: KubernetesBackend, submission: Submission) -> str:
-    """Return the name of a job's pod once both run; it has what its queue wants of it, and what was asked for."""
+    """Return the name of a job's pod once both run; check that it has the queue's and the user's settings."""
     async with aclosing(backend.watch(submission.ref)) as watch:
         async for seen in watch:
             assert seen.job is not None
@@ -107,7 +106,7 @@ async def running(backend: KubernetesBackend, submission: Submission) -> str:
 
 
 def submit_copy(queues: Cluster, ref: JobRef) -> None:
-    """Have the API server judge a new job whose manifest is what it says of this one."""
+    """Submit a copy of the job's stored manifest as a new job, as a dry run."""
     found = queues.kubectl.get(ref.kind, ref.name, namespace=ref.namespace)
     job = TrainingJob.parse(name="copy", manifest=found)
     copy = kinds.named(ref.kind).render(job, owner=Owner(instance="test", ids={}, labels={}), attempt=1).manifest
@@ -115,7 +114,7 @@ def submit_copy(queues: Cluster, ref: JobRef) -> None:
 
 
 async def let_end(queues: Cluster, backend: KubernetesBackend, submission: Submission) -> Submission:
-    """Let a job end once it runs; return what whoever asks for it again has."""
+    """Let a job end once it runs; return the result of submitting it again."""
     ref = submission.ref
     pod = await running(backend, submission)
     again = await submit(backend, ref.namespace, ref.name.rpartition("-")[0], ref.kind, gpus=1)
@@ -124,17 +123,17 @@ async def let_end(queues: Cluster, backend: KubernetesBackend, submission: Submi
 
 
 def looked_at(terminal: Terminal, name: str) -> list[Any]:
-    """Return what `get` and `events` say of a job."""
+    """Return the output of `get` and `events` for a job."""
     return [json.loads(terminal.ptjob(verb, name, "-o", "json").stdout) for verb in ("get", "events")]
 
 
 async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
     queues: Cluster, own_namespace: str, backend: KubernetesBackend, terminal: Terminal
 ) -> None:
-    """It is suspended by Kueue, which is no end; when it has its turn it runs like any other, and succeeds.
+    """Kueue suspends the job, which is no end; when its turn comes, it runs like any other, and succeeds.
 
-    Whoever looks meanwhile is told why as well. What Kueue and its webhook write into it makes no other job of it, and
-    its manifest can be submitted again.
+    `get` and `events` say why it waits. With the changes of Kueue and its webhook it is still the same job, and its
+    manifest can be submitted again.
     """
     sinks = {kind: QueueSink() for kind in ("PyTorchJob", "TrainJob")}
     async with asyncio.timeout(2 * PATIENCE), asyncio.TaskGroup() as tasks:  # three pods start one after the other
@@ -165,7 +164,6 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
 
 
 def test_a_check_up_sees_kueue(queues: Cluster, own_namespace: str, tmp_path: Path) -> None:
-    """Where its API is served, its controller is looked for."""
     terminal = terminal_of(queues, own_namespace, tmp_path)
 
     checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}

@@ -1,4 +1,4 @@
-"""What runs on without anybody who waits, and every way of deleting a job: on the real operator, with a real claim."""
+"""Tests of orphaned jobs and of every way to delete a job: on the real operator, with a real claim."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ RUNS_ON = f"{WRITES}; sleep 600"
 
 
 class TasksThatFailed:
-    """Stands in for Airflow: every task has failed."""
+    """Stands in for an Airflow in which every task has failed."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Say it."""
         assert owner == IDS
         return "failed"
 
@@ -55,7 +54,7 @@ class Site:
         self.volume = finished.prepared_volume(cluster, namespace)
 
     def submit(self, script: str) -> JobRef:
-        """Start a job of a manifest that says nothing but what it must, and return it once it runs."""
+        """Start a job from a minimal manifest, and return it once it runs."""
         manifest = finished.job(self.namespace, INIT_IMAGE, "sh", "-c", script, terminationGracePeriodSeconds=1)
         job = TrainingJob.parse(namespace=self.namespace, manifest=manifest)
         rendered = PYTORCHJOB.render(job, owner=OWNER, attempt=1)
@@ -67,23 +66,23 @@ class Site:
         return next((job for job in jobs if job["metadata"]["uid"] == ref.uid), {})
 
     def running(self, ref: JobRef) -> list[str]:
-        """Return the names of the job's pods that run."""
+        """Return the names of the job's running pods."""
         selector = f"training.kubeflow.org/job-name={ref.name}"
         pods = self.cluster.kubectl.list("pods", namespace=ref.namespace, selector=selector)
         return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
     def until_phase(self, ref: JobRef, phase: str) -> None:
-        """Wait until the job's object says so."""
+        """Wait until the job's object has this phase."""
         wait_until(
             f"{ref} to be {phase}", lambda: self.job(ref) and read_phase(self.job(ref)) == phase, timeout=PATIENCE
         )
 
     def until_gone(self, ref: JobRef) -> None:
-        """Wait until nothing of the job is there or runs."""
+        """Wait until nothing of the job exists or runs."""
         wait_until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
 
     def sweep(self) -> list[Orphan]:
-        """Stop what nobody waits for, as all tasks have failed."""
+        """Stop the orphaned jobs; all tasks have failed."""
         return asyncio.run(self._sweep())
 
     async def _sweep(self) -> list[Orphan]:
@@ -99,7 +98,7 @@ def read_phase(job: Manifest) -> str:
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Return the digest of every file below the folder."""
+    """Return the digest of every file in the folder."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -110,7 +109,7 @@ def site(cluster: Cluster, namespace: str) -> Site:
 
 
 def test_no_way_of_deleting_touches_a_claim(site: Site) -> None:
-    """By a person, a killed task, a finished one, the maintenance, or time: claim and files are as they were."""
+    """Deleted by a user, a killed task, a finished one, the maintenance, or by time: claim and files stay the same."""
     for number, delete in enumerate((by_ptjob, by_on_kill, by_on_finish_action, by_a_sweep, by_its_time_to_live)):
         script = WRITES if delete in {by_on_finish_action, by_its_time_to_live} else RUNS_ON
         ref = site.submit(script.replace("/data/", f"/data/{number}-").replace("; sync", "; echo done > /data/done"))

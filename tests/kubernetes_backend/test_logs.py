@@ -1,7 +1,7 @@
-"""A replica's log on a real node: each numbered line once and in order, whatever breaks on the way to it.
+"""Tests of a replica's log on a real node: each numbered line once and in order, despite faults.
 
-Connections are cut by a proxy, containers restart, pods are made anew, and the kubelet rotates logs: a line may only be
-missing where the node had thrown it away, and then the log says between which instants.
+A proxy cuts connections, containers restart, pods are recreated, and the kubelet rotates logs. A line may be missing
+only if the node has deleted it, and then the log says between which times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def proxy(cluster: Cluster, namespace: str) -> AsyncIterator[FaultProxy]:
-    """Have the API server behind a gateway that can be told to lose connections, and counts requests."""
+    """Run a gateway before the API server that can drop connections, and counts requests."""
     async with ApiServer.reached(kubeconfig_of(cluster, namespace), namespace) as server:
         gateway = FaultProxy(server)
         async with gateway.running():
@@ -45,7 +45,7 @@ async def proxy(cluster: Cluster, namespace: str) -> AsyncIterator[FaultProxy]:
 
 @pytest.fixture
 async def make_world(cluster: Cluster, namespace: str, proxy: FaultProxy) -> AsyncIterator[Callable[..., World]]:
-    """Return what makes a back-end that reaches the cluster through the proxy."""
+    """Return a function that makes a back-end whose connections go through the proxy."""
     made: list[World] = []
 
     def make(**settings: Any) -> World:
@@ -68,15 +68,15 @@ async def make_world(cluster: Cluster, namespace: str, proxy: FaultProxy) -> Asy
 
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> World:
-    """Return one with the usual settings."""
+    """Return a world with the default settings."""
     return make_world()
 
 
 @pytest.fixture
 def _punctual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a status waited for that a busy node tells late: streams are counted, and a reader would open another one.
+    """Wait for a status that a busy node reports late: streams are counted, and a reader would open another one.
 
-    A patch of the clock, for a node cannot be told to hurry; that a stream is opened again is other tests' subject.
+    The clock is patched, since a node cannot be sped up; other tests check that a stream is opened again.
     """
     monkeypatch.setattr("ptjob_provider.core.kubernetes.logs.replica._LATE", 60.0)
 
@@ -90,16 +90,16 @@ class Reader:
 
     @property
     def texts(self) -> list[str]:
-        """What the program wrote."""
+        """The program's output."""
         return [line.text for line in self.lines if not line.notice]
 
     @property
     def notices(self) -> list[LogLine]:
-        """What was said about it."""
+        """The notices about the log."""
         return [line for line in self.lines if line.notice]
 
     async def has(self, count: int) -> None:
-        """Wait for so many lines."""
+        """Wait for this many lines."""
         async with asyncio.timeout(2 * PATIENCE):
             while len(self.lines) < count:
                 assert not self.task.done(), f"the log ended after {len(self.lines)} lines; {count} were waited for"
@@ -135,7 +135,7 @@ async def test_an_outage_is_not_met_with_a_storm(world: World, proxy: FaultProxy
 
 
 async def test_a_pod_that_the_operator_makes_anew_goes_on_in_the_same_log(world: World, proxy: FaultProxy) -> None:
-    """An exit code that its policy takes for passing: the pod is deleted and another one has its name."""
+    """The exit code is retryable by its policy: the pod is deleted, and another one gets its name."""
     ref = await world.submit(restarting(world, "anew", policy="ExitCode", code=138, held_in=range(3)))
     reader = Reader(world, ref)
     await break_in_each_run(world, reader, proxy)
@@ -147,11 +147,11 @@ async def test_a_pod_that_the_operator_makes_anew_goes_on_in_the_same_log(world:
 
 
 async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World, cluster: Cluster) -> None:
-    """The kubelet begins a new file at 10 MiB; the stream goes on in it.
+    """The kubelet begins a new file at 10 MiB; the stream continues in it.
 
-    The runtime opens the new file, which sends the kubelet there, before it stops writing to the old one: on a busy
-    node the last lines of a file may be in no stream. Where rotation happens right before the end, what is served then
-    does not tell whether something was between.
+    The runtime opens the new file, which makes the kubelet switch, before it stops writing to the old one: on a busy
+    node the last lines of a file may be in no stream. If rotation happens right before the end, what is served then
+    does not show whether a line is missing in between.
     """
     ref = await world.submit(filling(world, "full", megabytes=30, seconds=40))
     reader = Reader(world, ref)
@@ -167,7 +167,7 @@ async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World, clust
 async def test_lines_lost_to_rotation_are_reported_with_their_time(
     world: World, proxy: FaultProxy, cluster: Cluster
 ) -> None:
-    """Nobody could read for a while in which the kubelet began a new file; what that has is read, the rest is named."""
+    """Nobody can read while the kubelet begins a new file; the new file is read, and a notice covers the rest."""
     ref = await world.submit(filling(world, "lost", megabytes=40, seconds=60))
     reader = Reader(world, ref)
     await reader.has(10_000)
@@ -185,7 +185,7 @@ async def test_lines_lost_to_rotation_are_reported_with_their_time(
     ends = ends_of_files(cluster, ref)
     lost = {jump for jump in jumps(reader.lines, 400_000) if jump in gone or jump[1] - 1 not in ends}
     assert set(gone) <= lost <= set(doubted)
-    for notice, before, after in told:  # most often one; the kubelet may begin another file while this one is read
+    for notice, before, after in told:  # usually one; the kubelet may begin another file while this one is read
         assert f"between {time_of(before)} and {time_of(after)}" in notice.text
         assert "was gone at the node" in notice.text
         assert after is None or nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
@@ -223,7 +223,7 @@ async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
 async def test_a_container_that_restarts_between_two_turns_is_read_to_its_end(
     make_world: Callable[..., World],
 ) -> None:
-    """Its end is noticed, and its rest is read before the node forgets it."""
+    """Its end is noticed, and its remaining lines are read before the node deletes them."""
     world = make_world(max_log_streams=1)
     holder = Reader(world, await world.submit(counting(world, "holder", count=1, pause=150.0)))
     await holder.has(1)
@@ -237,7 +237,7 @@ async def test_a_container_that_restarts_between_two_turns_is_read_to_its_end(
 
 
 async def test_a_paused_reader_loses_nothing(world: World, proxy: FaultProxy) -> None:
-    """Nothing is taken off the stream for half a minute, in which its connection breaks; then the rest is read."""
+    """Nothing is read from the stream for half a minute, in which its connection breaks; then the rest is read."""
     ref = await world.submit(filling(world, "slow", megabytes=7, seconds=10))
     read = []
     async with asyncio.timeout(2 * PATIENCE), aclosing(world.backend.logs(ref, "slow-master-0")) as lines:
@@ -252,12 +252,12 @@ async def test_a_paused_reader_loses_nothing(world: World, proxy: FaultProxy) ->
 
 
 def numbered(count: int) -> list[str]:
-    """Return what a counting job writes."""
+    """Return a counting job's output."""
     return [f"line {number}" for number in range(count)]
 
 
 def runs_of(count: int) -> list[str]:
-    """Return what a restarting job writes."""
+    """Return a restarting job's output."""
     return [f"run {run} line {number}" for run in range(count) for number in range(100)]
 
 
@@ -268,7 +268,7 @@ def counting(world: World, name: str, *, count: int, pause: float, then: str = "
 
 
 async def break_in_each_run(world: World, reader: Reader, proxy: FaultProxy) -> None:
-    """Break all connections in each of three runs, and let it end once it is read again: what ends may be deleted."""
+    """Break all connections in each of three runs; a run ends once it is read again, since its log may be deleted."""
     for run, number in enumerate((20, 140, 260)):
         await reader.has(number)
         proxy.reset_all()
@@ -290,7 +290,7 @@ def restarting(world: World, name: str, *, policy: str, code: int, held_in: Sequ
 
 
 def filling(world: World, name: str, *, megabytes: int, seconds: int) -> Manifest:
-    """Build a job that writes ten thousand numbered lines of a hundred bytes for each megabyte, spread over a time."""
+    """Build a job that writes ten thousand numbered lines of a hundred bytes per megabyte, in this many seconds."""
     pause = seconds / (megabytes * 10)
     each = (
         'printf "line %d %s\\n", i, "'
@@ -303,37 +303,37 @@ def filling(world: World, name: str, *, megabytes: int, seconds: int) -> Manifes
 
 
 def number_of(line: LogLine | None, end: int = 0) -> int:
-    """Return which line of a filling job it is; that of its end if there is none."""
+    """Return the number of a filling job's line; `end` if there is no line."""
     return int(line.text.split()[1]) if line else end
 
 
 def time_of(line: LogLine | None) -> str:
-    """Return how a notice names its time: the node may begin another file in which nothing is written any more."""
+    """Return the time in a notice; "its end" if no line follows, since the node may begin another file."""
     return line.timestamp if line else "its end"
 
 
 def jumps(lines: list[LogLine], count: int) -> list[tuple[int, int]]:
-    """Return where a filling job's numbers do not go up by one, its end included: the number before and after."""
+    """Return the gaps in a filling job's numbers, including at its end: the number before and after each."""
     numbers = [-1, *(number_of(line) for line in lines if not line.notice), count]
     return [(before, after) for before, after in pairwise(numbers) if after != before + 1]
 
 
 def around(lines: list[LogLine], notice: LogLine) -> tuple[LogLine, LogLine | None]:
-    """Return the lines before and after a notice; nothing may come after it any more."""
+    """Return the lines before and after a notice; after it there may be none."""
     place = lines.index(notice)
     return lines[place - 1], next(iter(lines[place + 1 :]), None)
 
 
 async def rotation(cluster: Cluster, ref: JobRef) -> None:
-    """Return when the node has begun another file for rank 0's log."""
+    """Wait until the node has begun another file for rank 0's log."""
     before = file_of_log(cluster, ref)
     async with asyncio.timeout(2 * PATIENCE):
-        while file_of_log(cluster, ref) in {before, None}:  # noqa: ASYNC110 - the node tells nobody
+        while file_of_log(cluster, ref) in {before, None}:  # noqa: ASYNC110 - the node has no event for it
             await asyncio.sleep(0.2)
 
 
 def ends_of_files(cluster: Cluster, ref: JobRef) -> set[int]:
-    """Return the number in the last line of each file that the node has of rank 0's log."""
+    """Return the number in the last line of each of the node's files for rank 0's log."""
     ends = set()
     for path in cluster.layout.logs.glob(f"pods/{ref.namespace}_{ref.name}-master-0_*/pytorch/0.log*"):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -342,7 +342,7 @@ def ends_of_files(cluster: Cluster, ref: JobRef) -> set[int]:
 
 
 def file_of_log(cluster: Cluster, ref: JobRef) -> int | None:
-    """Return to which file the node writes rank 0's log, by its number; None while it begins one."""
+    """Return the inode of the file to which the node writes rank 0's log; None while it begins one."""
     (folder,) = (cluster.layout.logs / "pods").glob(f"{ref.namespace}_{ref.name}-master-0_*")
     with contextlib.suppress(FileNotFoundError):
         return (folder / "pytorch" / "0.log").stat().st_ino
@@ -350,5 +350,5 @@ def file_of_log(cluster: Cluster, ref: JobRef) -> int | None:
 
 
 def log_requests(proxy: FaultProxy) -> list[str]:
-    """Return path and query of the requests for logs."""
+    """Return path and query of the log requests."""
     return [asked.target for asked in proxy.asked if asked.resource == "pods/log"]

@@ -1,4 +1,4 @@
-"""Manifests that people write, as files: what is in them arrives at a real API server, known here or not."""
+"""Tests of users' manifests, as files: a real API server stores all of their fields, including unknown ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITTEN = ["args-only", "shared-memory", "anchors", "elastic", "every-corner"]
 
 @pytest.fixture
 def arrived(cluster: Cluster, namespace: str) -> Arrived:
-    """Return what gives a file's rendered job, and the same job as the API server would keep it."""
+    """Return a function that returns a file's rendered job, and the same job as the API server would store it."""
 
     async def submit(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         job = TrainingJob.parse(manifest=file, namespace=namespace)
@@ -41,7 +41,7 @@ def arrived(cluster: Cluster, namespace: str) -> Arrived:
 
 
 def lost_on_the_way(file: Path, given: dict[str, Any], arrived: Arrived) -> list[str]:
-    """Return what the API server did not get: of what we sent, and of what the user wrote."""
+    """Return what the API server did not store: of what we sent, and of what the user wrote."""
     sent, found = arrived(file)
     return [*lost(sent, found), *lost(given, without_additions(found, given))]
 
@@ -49,7 +49,7 @@ def lost_on_the_way(file: Path, given: dict[str, Any], arrived: Arrived) -> list
 def test_the_operators_own_examples_arrive_as_they_are(
     arrived: Arrived,
 ) -> None:
-    """Each of the nine files is accepted, and every field of it is there, unchanged."""
+    """Each of the nine files is accepted, and every field is stored unchanged."""
     upstream.skip_without_go()
     examples = upstream.pytorchjobs()
 
@@ -61,7 +61,7 @@ def test_the_operators_own_examples_arrive_as_they_are(
 
 @pytest.mark.parametrize("story", WRITTEN)
 def test_a_manifest_arrives_as_it_was_written(story: str, arrived: Arrived) -> None:
-    """Guides' YAML, anchors, an elastic job, and parts of a pod that no code here has heard of."""
+    """Guides' YAML, anchors, an elastic job, and parts of a pod that this package does not know."""
     file = DATA / f"manifest-{story}.yaml"
 
     assert lost_on_the_way(file, load_manifest(file), arrived) == []

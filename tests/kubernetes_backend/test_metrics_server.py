@@ -1,4 +1,4 @@
-"""What replicas use, by a real metrics server."""
+"""Tests of replicas' usage, with a real metrics server."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_what_replicas_use_is_told_by_a_metrics_server(
     cluster: Cluster, namespace: str, tell: Callable[[str], None]
 ) -> None:
-    """A real one: cores and memory of each replica, now and in the result; null where nothing was measured.
+    """Cores and memory of each replica, now and in the result; null where nothing was measured.
 
-    Whoever reads the job later reads the same.
+    Later readers of the job see the same values.
     """
     terminal = person(cluster, namespace, [*rules(), *optional_rules()])
     busy = "until [ -e /go ]; do :; done"
@@ -68,7 +68,7 @@ def test_what_replicas_use_is_told_by_a_metrics_server(
 
 
 async def followed_until_measured(terminal: Terminal, name: str) -> JobOutcome:
-    """Follow a job as its task does, until what it uses is known; then let it end."""
+    """Follow a job as its task does, until its usage is known; then let it end."""
     backend = KubernetesBackend(replace(config_of(terminal.kubeconfig), usage_interval=1.0))
     submission = Submission.of(await backend.get("PyTorchJob", terminal.namespace, name))
     following = asyncio.create_task(follow(backend, submission, sink=ListSink()))

@@ -1,6 +1,6 @@
-"""PyTorchJobs on a real API server that has the old PyTorch operator's CRD, which Arena installs: without `runPolicy`.
+"""Tests of PyTorchJobs on a real API server with the old operator's CRD, which Arena installs: without `runPolicy`.
 
-That operator cannot be built any more: a scripted one makes its real pods, with its labels, and tells of them.
+That operator can no longer be built: a scripted one creates real pods with its labels, and reports on them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CRD = crd("PyTorchJob", "kubeflow.org/v1", spec=SPEC)
 
 @pytest.fixture(scope="module")
 def old_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
-    """Have a second cluster, without the training-operator, that serves the old CRD."""
+    """Run a second cluster, without the training-operator, that serves the old CRD."""
     own = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER), operator=False)
     skip_unless_possible(own)
     with locked(own.layout.cache / "own-cluster.lock"), own.borrowed(tell):
@@ -61,19 +61,19 @@ def old_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
 
 @pytest.fixture
 def lab(old_cluster: Cluster) -> Iterator[Lab]:
-    """Return an empty namespace there."""
+    """Return an empty namespace on it."""
     with namespace_in(old_cluster) as namespace:
         yield Lab(old_cluster, namespace, kind="PyTorchJob")
 
 
 class ScriptedOldOperator(ScriptedController):
-    """A stand-in for the PyTorch operator 0.7: makes a job's pods with its names and labels, and tells of them."""
+    """A stand-in for the PyTorch operator 0.7: creates a job's pods with its names and labels, and reports on them."""
 
     KIND = "PyTorchJob"
     LABEL = "pytorch-job-name"
 
     def make_pods(self) -> Manifest:
-        """Make the pods of both roles, owned by the job, and say that it runs; returns the job."""
+        """Create the pods of both roles, owned by the job, and set it to running; return the job."""
         job = self.job()
         for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
             for index in range(replica["replicas"]):
@@ -82,11 +82,11 @@ class ScriptedOldOperator(ScriptedController):
         return job
 
     def wait_for_end(self) -> None:
-        """Return when a pod has failed, or all have succeeded."""
+        """Wait until a pod has failed, or all have succeeded."""
         self.wait_for(lambda phases: "Failed" in phases or {*phases} <= {"Succeeded"})
 
     def tell(self, *conditions: str) -> None:
-        """Write the job's status: which conditions are true."""
+        """Write the job's status with these conditions as true."""
         instant = "2026-11-22T00:00:00Z"
         told = [
             {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": instant}
@@ -109,7 +109,7 @@ class ScriptedOldOperator(ScriptedController):
 
 
 async def test_a_job_is_said_in_its_words_and_followed_to_its_end(lab: Lab) -> None:
-    """What the run policy says stands at the top of its spec; its pods are found by the labels that it sets."""
+    """The run policy's fields are at the top level of its spec; pods are found by the operator's labels."""
     submission = await lab.submit("echo trained; echo no such class; exit 3", backoff_limit=3)
     operator = ScriptedOldOperator(lab.cluster, submission.ref)
 

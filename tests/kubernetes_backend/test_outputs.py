@@ -1,4 +1,4 @@
-"""The probe pod on a real cluster: what a worker without the volume is told about a job's outputs."""
+"""Tests of the probe pod on a real cluster: how a worker without the volume learns about a job's outputs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 WRITE = ("python3", "-c", "open('/data/model.pt', 'w').write('parameters')")
 LARGE = 200 * 2**30
-"""Bytes of a file that takes minutes to read, and as a sparse one no room."""
+"""Bytes of a file that takes minutes to read and, being sparse, needs no space."""
 
 
 def test_what_a_training_wrote_comes_back_without_a_volume(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """On a ReadWriteOnce claim: size, sha256, step and last scalars equal what the files have, read by tensorboard."""
+    """On a ReadWriteOnce claim: size, sha256, step and last scalars equal those in the files, read by tensorboard."""
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(cluster, namespace)
     where = {"PTJOB_MODEL_PATH": MODEL.container_path, "PTJOB_TFEVENTS_DIR": TFEVENTS.container_path}
@@ -99,7 +99,7 @@ def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: s
 def test_a_full_quota_is_told_and_one_that_frees_itself_is_waited_for(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
-    """Without room for one more pod the error says what is full; when there is room in time nobody hears of it."""
+    """Without quota for one more pod, the error names what is full; if quota is freed in time, nothing is reported."""
     volume = prepared_volume(cluster, namespace)
     finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
     fill_quota(cluster, namespace)
@@ -134,7 +134,7 @@ async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> Out
 
 
 def test_a_cancelled_inspection_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """A task that is stopped takes its pod with it."""
+    """Cancelling the task deletes its pod."""
     volume = prepared_volume(cluster, namespace)
     finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
     os.truncate(volume / "model.pt", LARGE)
@@ -152,7 +152,7 @@ def test_a_cancelled_inspection_leaves_no_pod(cluster: Cluster, namespace: str, 
 
 
 def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """A job that is deleted meanwhile leaves no pod behind, and whoever looked is told."""
+    """A job deleted meanwhile takes the probe pod along, and the caller gets an error."""
     volume = prepared_volume(cluster, namespace)
     finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
     os.truncate(volume / "model.pt", LARGE)
@@ -174,9 +174,9 @@ def until_it_is_there(cluster: Cluster, finished: Manifest) -> None:
 
 
 def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Cluster, own_namespace: str) -> None:
-    """It is placed and started on the tainted node, also after rank 0's pod has gone, when the template tells it.
+    """The probe is scheduled and starts on the tainted node, also after rank 0's pod is gone, from the template.
 
-    This cluster has no image with Python: that the program is missed shows that the pod was placed.
+    This cluster has no image with Python: the error about the missing program shows that the pod was scheduled.
     """
     prepared_volume(own_cluster, own_namespace)
     tolerations = [{"key": "training", "operator": "Exists"}]

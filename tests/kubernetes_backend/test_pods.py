@@ -1,6 +1,6 @@
-"""What pods ask for besides their program, on a real node: one training carries all of it.
+"""Tests of pod settings besides the program, on a real node: one training has all of them.
 
-The training writes more into /dev/shm than a container's own 64 MB; without what jobs are given it dies of that.
+The training writes more into /dev/shm than a container's default 64 MB; without the memory that jobs get, it fails.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ TRAINS: dict[str, Any] = {
 
 
 def priority(name: str) -> dict[str, Any]:
-    """Return a priority class that preempts nobody."""
+    """Return a priority class without preemption."""
     words = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
     return {**words, "value": 7, "preemptionPolicy": "Never"}
 
 
 def pull_secret(namespace: str) -> dict[str, Any]:
-    """Return a secret for a registry that nobody has."""
+    """Return a secret for a registry that does not exist."""
     meta = {"name": "registry", "namespace": namespace}
     words = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/dockerconfigjson"}
     return {**words, "stringData": {".dockerconfigjson": '{"auths": {}}'}}
 
 
 async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str, digits_image: str) -> None:
-    """An RDMA device, its node's network, processes and semaphores, a priority, a pull secret, and shared memory.
+    """An RDMA device, the host's network, PIDs and IPC, a priority, a pull secret, and shared memory.
 
-    A node is wanted that has a label, which only this one has, and a taint would be tolerated.
+    A node selector requires a label that only this node has; a toleration matches a taint that it does not have.
     """
     name = f"ptjob-{namespace}"
     cluster.kubectl.apply(priority(name), pull_secret(namespace))
@@ -89,7 +89,7 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
 async def test_without_shared_memory_the_same_training_dies_and_is_told_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
-    """A container's own 64 MB are too few: SIGBUS, and what to raise."""
+    """A container's default 64 MB are too few: SIGBUS, and advice on what to raise."""
     conclusion, _ = await followed(cluster, namespace, "dies", image=digits_image, **TRAINS, shared_memory=False)
 
     assert conclusion.outcome is Outcome.FAILED

@@ -1,4 +1,4 @@
-"""PyTorchTrainingJobs on a real API server: T9k's controller is not public, so a scripted one makes its real pods."""
+"""Tests of PyTorchTrainingJobs on a real API server; a scripted controller stands in for T9k's, which is not public."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ KIND = "PyTorchTrainingJob"
 
 @pytest.fixture(scope="module")
 def platform(cluster: Cluster) -> Cluster:
-    """Have the kind served."""
+    """Install the kind."""
     return serve(cluster)
 
 
 @pytest.fixture
 def lab(platform: Cluster, namespace: str) -> Lab:
-    """Return a namespace where its jobs are run."""
+    """Return a namespace in which its jobs run."""
     return Lab(platform, namespace, kind=KIND)
 
 
@@ -55,9 +55,9 @@ FIRST_FAILS = 'echo trained; [ "${HOSTNAME##*-}" = 0 ] || exit 0; echo no such c
 async def test_a_job_is_followed_to_its_end(
     lab: Lab, script: str, end: tuple[str, tuple[str, str]], outcome: Outcome
 ) -> None:
-    """Its log is that of the first replica, whose pod has letters in its name that nobody knew before.
+    """The log is the first replica's; its pod name has letters that are not known before.
 
-    Its TensorBoard is T9k's to run, by words that the server keeps.
+    T9k runs its TensorBoard, from fields that the server stores.
     """
     submission = await lab.submit(script, tensorboard={"logdir": "pvc://runs/logs", "image": "tb:1"})
     controller = ScriptedT9kController(lab.cluster, submission.ref)
@@ -81,7 +81,7 @@ async def test_a_job_is_followed_to_its_end(
 
 
 async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(lab: Lab) -> None:
-    """By the job's status, which is all that is left: nobody had followed it."""
+    """The result comes from the job's status, which is all that is left: nobody had followed the job."""
     submission = await lab.submit('[ "${HOSTNAME##*-}" = 0 ] || exit 3')
     controller = ScriptedT9kController(lab.cluster, submission.ref)
 
@@ -98,7 +98,7 @@ async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(lab: Lab)
 
 
 def sayable(given: Mapping[str, Any]) -> Manifest | None:
-    """Return the object of a job with this field; None if the kind has no place for it."""
+    """Return the object of a job with this field; None if the kind does not support it."""
     try:
         return rendered(TrainingJob.parse(**given))
     except InvalidSpec:
@@ -106,7 +106,6 @@ def sayable(given: Mapping[str, Any]) -> Manifest | None:
 
 
 async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: Cluster, namespace: str) -> None:
-    """And keeps it."""
     whole = {"kind": KIND, "name": "digits", "image": "digits:1", "workers": 2, "namespace": namespace}
     elastic = {"elastic_policy": {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2, "rdzv_backend": "c10d"}}
     values = [value for name, value in FIELDS.items() if name not in {"namespace", "manifest"}]

@@ -1,4 +1,4 @@
-"""The documented Role: enough for everything, and nothing in it is spare; what is missing is said by name."""
+"""Tests of the documented Role: it is enough for everything and has no spare verb, and errors name a missing one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ path.write_bytes(b"weights")
 
 
 class Account:
-    """A service account of one namespace, whose Role can change."""
+    """A service account of one namespace; its Role can be changed."""
 
     def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class Account:
         Tenant(cluster, namespace).claim("outputs")
 
     def take_away(self, resource: str, verb: str) -> None:
-        """Let the account do everything but this."""
+        """Remove this verb from the account's rights."""
         service_account(self._cluster, self.namespace, rules_without(resource, verb, of=rules()))
 
     async def submit(self, **fields: Any) -> Submission:
@@ -68,7 +68,7 @@ def account(cluster: Cluster, namespace: str, digits_image: str) -> Account:
 
 
 async def test_the_documented_role_is_enough(account: Account) -> None:
-    """Submit, follow, log, record, look at the outputs, stop: with these verbs and no other."""
+    """Submit, follow, log, record, inspect the outputs and stop, with these verbs alone."""
     sink = ListSink()
     submission = await account.submit()
 
@@ -93,24 +93,24 @@ MISSING = {
     ("pods", "watch"): "read pods",
     ("pods/log", "get"): "read pods/log",
 }
-"""What is refused without a verb that following a job needs, in our words; the server's follow."""
+"""The operation that fails without each verb that following a job needs, in our words; the server's words follow."""
 
 REFUSED = 'cannot list resource "events"'
 LOOKING = {("pods", "get"), ("pods", "create"), ("pods", "delete"), ("persistentvolumeclaims", "get")}
-"""Needed for looking at outputs alone."""
+"""Needed only for inspecting outputs."""
 
 ARRIVING = {("persistentvolumeclaims", "list"): False, ("persistentvolumeclaims", "watch"): True}
-"""Needed for following claims alone; and whether by a server that streams lists, which asks for no `list`."""
+"""Needed only for following claims; True if a server that streams lists needs it, too."""
 
 
 def test_every_verb_of_the_role_has_its_test() -> None:
-    """A verb that nobody misses would not have to be granted."""
+    """A verb without a test need not be granted."""
     assert set(verbs()) == {*MISSING, *LOOKING, *ARRIVING, ("events", "list")}
 
 
 @pytest.mark.parametrize(("resource", "verb"), MISSING)
 async def test_a_missing_verb_is_named(account: Account, resource: str, verb: str) -> None:
-    """The error says what was asked, and the server's sentence names the account, the verb and the resource."""
+    """The error names the operation, and the server's message names the account, the verb and the resource."""
     submission = await account.submit()
     account.take_away(resource, verb)
 
@@ -123,7 +123,7 @@ async def test_a_missing_verb_is_named(account: Account, resource: str, verb: st
 
 @pytest.mark.parametrize(("resource", "verb"), sorted(LOOKING - {("pods", "delete")}))
 async def test_outputs_that_nobody_may_look_at_are_not_verified(account: Account, resource: str, verb: str) -> None:
-    """A retry adopts the finished job and looks again; it never trains again."""
+    """A retry adopts the finished job and inspects the outputs again; it never trains again."""
     submission = await account.submit()
     async with asyncio.timeout(PATIENCE):
         await follow(account.backend, submission, sink=ListSink(), hands_off=True)
@@ -137,7 +137,7 @@ async def test_outputs_that_nobody_may_look_at_are_not_verified(account: Account
 
 @pytest.mark.parametrize(("resource", "verb"), ARRIVING)
 async def test_a_claim_that_nobody_may_follow_is_refused(account: Account, resource: str, verb: str) -> None:
-    """The error says what was asked, and which verb is missing on which resource."""
+    """The error names the operation, and the verb that is missing on the resource."""
     account.take_away(resource, verb)
 
     async with asyncio.timeout(PATIENCE), shared_client(account.config) as client:
@@ -151,7 +151,7 @@ async def test_a_claim_that_nobody_may_follow_is_refused(account: Account, resou
 
 
 async def test_a_probe_that_cannot_be_deleted_ends_with_the_job(account: Account, cluster: Cluster) -> None:
-    """The answer counts; the pod belongs to the job and goes with it."""
+    """The result counts; the job owns the pod, which is deleted with it."""
     submission = await account.submit()
     async with asyncio.timeout(PATIENCE):
         await follow(account.backend, submission, sink=ListSink(), hands_off=True)
@@ -167,7 +167,7 @@ async def test_a_probe_that_cannot_be_deleted_ends_with_the_job(account: Account
 
 
 async def test_without_events_the_reason_of_a_wait_is_said_to_be_missing(account: Account) -> None:
-    """Waiting goes on; the log says once what is not known, and which verb would tell."""
+    """Following continues; the log says once what is unknown, and which verb is missing."""
     account.take_away("events", "list")
     sink = ListSink()
     missing = {"name": "token", "secret": {"secretName": "no-such-secret"}}
@@ -179,9 +179,9 @@ async def test_without_events_the_reason_of_a_wait_is_said_to_be_missing(account
 
     following = asyncio.create_task(follow(account.backend, submission, sink=sink))
     async with asyncio.timeout(PATIENCE):
-        while not ((told(REFUSED) and told("waits:")) or following.done()):  # noqa: ASYNC110 - the sink tells nobody
+        while not ((told(REFUSED) and told("waits:")) or following.done()):  # noqa: ASYNC110 - the sink has no event
             await asyncio.sleep(0.1)
-    await asyncio.sleep(8)  # they are asked for again meanwhile
+    await asyncio.sleep(8)  # events are requested again meanwhile
     following.cancel()
     await asyncio.wait({following})
 

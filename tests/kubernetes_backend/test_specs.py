@@ -1,6 +1,6 @@
-"""What our validation accepts, the API server and the operator's webhook accept: asked of real ones, 10,000 times.
+"""Test that a real API server and the operator's webhook accept what our validation accepts, with 10,000 specs.
 
-PTJOB_SPECS makes both numbers smaller, for a first look; nothing is said about coverage then.
+PTJOB_SPECS lowers both numbers for a quick run, which does not check coverage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMBER = int(os.environ.get("PTJOB_SPECS", ALL))
 
 SEED = 20
 AT_ONCE = 4
-"""Dry runs; more would keep the webhook from answering the kubelet, and then from anybody."""
+"""Concurrent dry runs; with more, the webhook would fail the kubelet's probes and stop serving."""
 
 ENOUGH = 0.95 if NUMBER >= ALL else 0.0
 
@@ -48,14 +48,14 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 class Server:
-    """A real API server with the operator's webhook, asked for dry runs."""
+    """A real API server with the operator's webhook, used for dry runs."""
 
     def __init__(self, cluster: Cluster, runner: asyncio.Runner) -> None:
         self._config = config_of(cluster.layout.kubeconfig)
         self._runner = runner
 
     def schema(self) -> dict[str, Any]:
-        """Return its schema of a PyTorchJob."""
+        """Return the server's schema of a PyTorchJob."""
 
         async def read() -> dict[str, Any]:
             async with shared_client(self._config) as client:
@@ -64,7 +64,7 @@ class Server:
         return self._runner.run(read())
 
     def objections(self, manifests: Iterable[dict[str, Any]]) -> list[str]:
-        """Return what it says against each manifest, or loses of it; "" where it keeps all as it is."""
+        """Return, for each manifest, the refusal or the first change; "" where the server stores it as it is."""
 
         async def ask() -> list[str]:
             turns = asyncio.Semaphore(AT_ONCE)
@@ -84,7 +84,7 @@ async def _objection(client: Client, manifest: dict[str, Any], turns: asyncio.Se
 
 
 async def _answer(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return what a dry run gives, also on a machine so busy that the webhook is away for a while."""
+    """Return the result of a dry run; retry while the webhook of a busy machine is unavailable."""
     give_up_at = time.monotonic() + PATIENCE
     while True:
         try:
@@ -97,13 +97,13 @@ async def _answer(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(cluster: Cluster) -> Iterator[Server]:
-    """Have the API server; one event loop keeps its connections."""
+    """Return the API server; one event loop keeps its connections."""
     with asyncio.Runner() as runner:
         yield Server(cluster, runner)
 
 
 class Drawn:
-    """The specs that a strategy draws, the same ones each time."""
+    """The specs that a strategy draws: the same ones in each run."""
 
     def __init__(self, strategy: st.SearchStrategy[dict[str, Any]]) -> None:
         self._strategy = strategy
@@ -114,7 +114,7 @@ class Drawn:
             self._first(self._keep)
 
     def smallest(self, refused: Collection[str], server: Server) -> str:
-        """Return the smallest manifest to which the server objects, and what it says, going on from the known ones."""
+        """Return the smallest manifest that the server objects to, with the objection, starting from the known ones."""
         known = list(refused)
 
         def is_refused(_: TrainingJob, manifest: dict[str, Any]) -> bool:
@@ -139,7 +139,7 @@ class Drawn:
             try:
                 job, manifest = _accepted(spec)
             except InvalidSpec:
-                assume(False)  # noqa: FBT003 - "draw another one" in hypothesis' words
+                assume(False)  # noqa: FBT003 - hypothesis' way to skip an example
             return condition(job, manifest)
 
         how = settings(max_examples=NUMBER, database=None)
@@ -152,21 +152,21 @@ def _accepted(spec: dict[str, Any]) -> tuple[TrainingJob, dict[str, Any]]:
 
 
 def refusals(drawn: Drawn, server: Server) -> str:
-    """Return how many of the accepted specs the server does not take as they are, and the smallest; "" for none."""
+    """Return how many accepted specs the server refuses or changes, and the smallest; "" for none."""
     said = server.objections(drawn.manifests)
     refused = [dump_manifest(manifest) for manifest, objection in zip(drawn.manifests, said, strict=True) if objection]
     return f"{len(refused)} of {len(said)}, the smallest:\n{drawn.smallest(refused, server)}" if refused else ""
 
 
 def share(seen: set[Any], known: set[Any], drawn: Drawn, tell: Callable[[str], None]) -> float:
-    """Return how many of the known fields were seen, and tell it with what was drawn."""
+    """Return the share of known fields that were seen, and print it with the numbers of specs."""
     found = len(seen & known) / len(known)
     tell(f"{drawn.tried} specs tried, {len(drawn.manifests)} accepted, {found:.1%} of {len(known)} fields set")
     return found
 
 
 def test_no_manifest_that_we_accept_is_refused(server: Server, namespace: str, tell: Callable[[str], None]) -> None:
-    """Manifests from the CRD's own schema come through both webhook and schema, and lose nothing."""
+    """Manifests from the CRD's own schema pass both webhook and schema, and lose nothing."""
     schema = server.schema()
     drawn = Drawn(
         st.fixed_dictionaries({"manifest": Specs(schema).manifests(namespace), "namespace": st.just(namespace)})
@@ -182,7 +182,7 @@ def test_no_manifest_that_we_accept_is_refused(server: Server, namespace: str, t
 def test_no_typed_fields_that_we_accept_are_refused(
     server: Server, namespace: str, tell: Callable[[str], None]
 ) -> None:
-    """What typed fields become, alone or over a manifest, comes through as well."""
+    """Rendered typed fields, alone or over a manifest, pass as well."""
     drawn = Drawn(typed_fields.typed_fields(Specs(server.schema()), namespace))
 
     assert len(drawn.manifests) == NUMBER

@@ -1,4 +1,4 @@
-"""What a real API server decides about a submission; the whole table is in tests/core/test_submission.py."""
+"""Tests of submission against a real API server; all cases are in tests/core/test_submission.py."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ STAGING = Owner(instance="staging", ids=IDS, labels={"try_number": "1"})
 
 
 class AnswersLost(KubernetesBackend):
-    """Stands in for a connection that breaks between a create and its answer: the create is real, the answer is not."""
+    """Stands in for a connection that breaks between a create and its response: the job is created."""
 
     async def submit(self, manifest: dict[str, Any]) -> JobRef:
-        """Create, and never say so."""
+        """Create the job, and raise an error."""
         await super().submit(manifest)
         raise ClusterUnavailable("the connection broke before the answer came")
 
 
 class Site:
-    """One namespace, and a task instance that submits to it."""
+    """A namespace, and a task instance that submits to it."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.config = config_of(cluster.layout.kubeconfig)
@@ -51,7 +51,7 @@ class Site:
             return await ensure_submitted(backend, self.job(), **how)
 
     def job(self) -> TrainingJob:
-        """Describe a job of one pod that runs on."""
+        """Return a job of one pod that keeps running."""
         command, grace = ["sleep", "300"], {"termination_grace_period_seconds": 1}
         return TrainingJob.parse(name="row", namespace=self.namespace, image=INIT_IMAGE, command=command, **grace)
 
@@ -63,12 +63,10 @@ class Site:
 
 @pytest.fixture
 def site(cluster: Cluster, namespace: str) -> Site:
-    """Return an empty namespace."""
     return Site(cluster, namespace)
 
 
 async def test_a_create_without_an_answer_that_was_done_is_adopted(site: Site) -> None:
-    """The answer was lost; the job was not."""
     submission = await site.submit(backend=AnswersLost(site.config))
 
     assert await site.live() == [submission.ref.uid]
@@ -85,7 +83,7 @@ async def test_somebody_elses_job_is_left_alone(site: Site) -> None:
 
 
 async def test_two_installations_share_a_namespace(site: Site) -> None:
-    """The same dag, task and run of staging and production are two jobs."""
+    """The same DAG, task and run of staging and production are two jobs."""
     ours, theirs = await asyncio.gather(site.submit(), site.submit(owner=STAGING, store=MemoryStore()))
 
     assert ours.ref.name != theirs.ref.name

@@ -1,4 +1,4 @@
-"""A TensorBoard beside a real job, through the API server; and without the right to it."""
+"""Tests of a job's TensorBoard on a cluster, reached through the API server."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ SMALL = ("--cpu", "100m", "--memory", "256Mi", "--termination-grace-period-secon
 
 @pytest.fixture
 def terminal(cluster: Cluster, namespace: str) -> Terminal:
-    """A person's who may do what two documented Roles say."""
+    """Return the terminal of a user with two documented Roles."""
     return permitted(cluster, namespace)
 
 
 def permitted(cluster: Cluster, namespace: str, *, kind: str = "PyTorchJob") -> Terminal:
-    """Return such a terminal for a namespace, which has a claim; another kind has a Role of its own."""
+    """Return such a terminal for a namespace that has a claim; another kind has a Role of its own."""
     may = rules() if kind == "PyTorchJob" else rules_of_kinds()
     cluster.kubectl.apply(claim(namespace))
     return person(cluster, namespace, [*may, *tensorboard_rules()])
 
 
 class Looking:
-    """`ptjob tensorboard` as a process of its own, which ends with the block at the latest."""
+    """Runs `ptjob tensorboard` in a process of its own, which ends with the block at the latest."""
 
     def __init__(self, terminal: Terminal, *words: str) -> None:
         environment = bare_environment(
@@ -65,11 +65,10 @@ class Looking:
         self.address = ""
 
     def __enter__(self) -> Self:
-        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it as a person would, and surely."""
+        """Terminate the process; kill it if that does not end it."""
         with self.process:
             if self.process.poll() is None:
                 self.process.terminate()
@@ -79,25 +78,25 @@ class Looking:
                     self.process.kill()
 
     def tags(self) -> dict[str, dict[str, object]]:
-        """Return what the page at its address draws, once it is shown."""
+        """Return the page's scalar tags once its address is printed."""
         assert self.process.stdout is not None
         self.address = self.address or self.process.stdout.readline().strip()
         return tags(self.address, timeout=PATIENCE)
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Return exit code and what was said."""
+        """Send a signal; return the exit code and stderr."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
 
 
 def address(terminal: Terminal, job: str) -> str:
-    """Return what `ptjob get` tells of a job's TensorBoard."""
+    """Return the job's TensorBoard address from `ptjob get`."""
     return str(json.loads(terminal.ptjob("get", job, "-o", "json").stdout)["tensorboard_url"])
 
 
 def lookers(terminal: Terminal) -> list[str]:
-    """Return the pods that were started for somebody who looks."""
+    """Return the pods that `ptjob tensorboard` has started."""
     return [name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]
 
 
@@ -106,10 +105,10 @@ def names(terminal: Terminal, kind: str) -> list[str]:
 
 
 def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, digits_image: str) -> None:
-    """Its URL is in `get` and `list`; `ptjob tensorboard` reaches it, and afterwards what was written.
+    """Its URL is in `get` and `list`; `ptjob tensorboard` reaches it, and afterwards shows the written events.
 
-    On a claim that one node can mount, so it ends with the training. A pod that was started for somebody who looks goes
-    when the looking ends.
+    The claim is for one node, so TensorBoard ends with the training. A pod that the command started is deleted when the
+    command ends.
     """
     words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
     submitted = terminal.ptjob("submit", "--name", "curves", *words, "--", "python3", "-c", WRITES_AND_WAITS)
@@ -149,9 +148,9 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
 def test_what_stands_beside_a_job_goes_with_it(kind: str, trained: Cluster, hardened_namespace: str) -> None:
-    """Also of a job that never ran, where pods are restricted, counted and limited.
+    """This includes a job that never ran, where pods are restricted, counted and limited.
 
-    Its pod is admitted, and waits for one of the job's; nobody knows a node's address.
+    Its TensorBoard pod is admitted and waits for one of the job's pods; there is no node address yet.
     """
     terminal = permitted(trained, hardened_namespace, kind=kind)
     user = ("--security-context", "{runAsUser: 1000, runAsNonRoot: true}")

@@ -1,4 +1,4 @@
-"""TrainJobs on the real Kubeflow Trainer and JobSet: how they end, and what is told of it, as of a PyTorchJob."""
+"""Tests of TrainJobs on the real Kubeflow Trainer and JobSet: how they end, and what is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> None:
-    """Each node has torchrun's variables and those of `env://`; rank 0 is completion index 0, and its log the job's."""
+    """Each node has the variables of torchrun and `env://`; rank 0 is completion index 0, and its log is the job's."""
     script = """
     echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"
     echo "$PET_NODE_RANK of $PET_NNODES at $PET_MASTER_ADDR:$PET_MASTER_PORT, attempt $PTJOB_ATTEMPT"
@@ -49,7 +49,7 @@ async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> 
 
 
 def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
-    """The real ones, with the versions that run, and which words a TrainJob has there."""
+    """The real ones, with their running versions and the fields that a TrainJob has there."""
     terminal = terminal_of(lab.cluster, lab.namespace, tmp_path)
 
     checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}
@@ -64,7 +64,7 @@ def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_the_longest_name_of_a_job_that_fetches_data_is_one_that_jobset_takes(lab: Lab) -> None:
-    """Its own webhook says so; with one letter more the names of the step's pods were too long."""
+    """JobSet's webhook checks it; with one letter more, the names of the step's pods would be too long."""
     spec = {"runtimeRef": {"name": "torchtune"}, "initializer": {"dataset": {"storageUri": "hf://a/b"}}}
     manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "d" * 60}}
     owner = Owner(instance="test", ids={}, labels={})
@@ -86,7 +86,7 @@ def test_the_longest_name_of_a_job_that_fetches_data_is_one_that_jobset_takes(la
 
 
 async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> None:
-    """The other node is stopped by JobSet; nothing runs afterwards."""
+    """JobSet stops the other node; nothing runs afterwards."""
     script = "echo step 7; [ $RANK = 1 ] && { echo the disk is full >&2; exit 3; }; sleep 600 & wait"
     submission = await lab.submit(script)
 
@@ -104,7 +104,7 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
 
 
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:
-    """Where the cluster's runtimes may be listed as well, with the documented ClusterRole."""
+    """The documented ClusterRole also allows listing the cluster's runtimes."""
     lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
 
     with rules_everywhere(lab.cluster, lab.namespace, runtime_rules()), pytest.raises(InvalidSpec) as caught:

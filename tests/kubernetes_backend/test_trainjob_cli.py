@@ -1,4 +1,4 @@
-"""A TrainJob on the command line: each command does with it what it does with a PyTorchJob."""
+"""Test of a TrainJob on the command line: each command handles it like a PyTorchJob."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEAKS = 'echo "rank $RANK begins"; until [ -e /tmp/go ]; do sleep 0.2; done; ec
 
 @pytest.fixture
 def terminal(trained: Cluster, namespace: str) -> Terminal:
-    """A person's who may do what the documented Roles say."""
+    """Return the terminal of a user with the documented Roles."""
     return person(trained, namespace, rules_of_kinds())
 
 
@@ -35,7 +35,7 @@ def phase(terminal: Terminal) -> str:
 
 
 def test_every_command_handles_it(terminal: Terminal) -> None:
-    """Submitted, suspended, resumed, listed, shown, followed, read, deleted; it runs where it may run."""
+    """Submitted, suspended, resumed, listed, shown, followed, read and deleted."""
     [node] = terminal.cluster.kubectl.list("nodes")
     selector = f"kubernetes.io/hostname={node['metadata']['name']}"
     words = ("--kind", "TrainJob", "--name", "digits", "--image", INIT_IMAGE, "--workers", "2", *SMALL)

@@ -1,4 +1,4 @@
-"""Code for a TrainJob: fetched by an init container of its runtime, which the job tells what to fetch."""
+"""Tests of code for a TrainJob: an init container of its runtime fetches it, with parameters from the job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OURS = "TrainingRuntime/ours"
 
 
 def documented_runtime(namespace: str, image: str) -> Manifest:
-    """Return the runtime that the documentation has, with another image to fetch code."""
+    """Return the documented runtime, with another image to fetch code."""
     [text] = re.findall(
         r"^```yaml\n(.*?)^```", (ROOT / "docs" / "reference" / "kinds.md").read_text(), re.DOTALL | re.MULTILINE
     )
@@ -46,7 +46,7 @@ def documented_runtime(namespace: str, image: str) -> Manifest:
 async def test_a_private_repository_is_fetched_and_its_revision_told(
     lab: Lab, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    """By the runtime's container, told by the job; what credentials it needs is in a Secret of the job alone."""
+    """The runtime's container fetches it, with parameters from the job; a Secret of the job has its credentials."""
     code_servers.ensure_programs()
     repository = code_servers.repository(tmp_path)
     lab.cluster.kubectl.apply(documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
@@ -66,7 +66,7 @@ async def test_a_private_repository_is_fetched_and_its_revision_told(
 
 
 async def test_a_folder_is_trained_with_trainers_own_runtime(lab: Lab, digits_image: str, tmp_path: Path) -> None:
-    """Without an init container: every node unpacks it before its command, which starts there and finds its modules."""
+    """Without an init container: each node unpacks it before its command, which runs there and imports its modules."""
     (tmp_path / "train.py").write_text("import net, os\nprint('trained', net.SIZE, os.environ['RANK'], os.getcwd())\n")
     (tmp_path / "net.py").write_text("SIZE = 3\n")
     service_account(lab.cluster, lab.namespace, rules_of("kinds", "code"))
@@ -80,7 +80,7 @@ async def test_a_folder_is_trained_with_trainers_own_runtime(lab: Lab, digits_im
 
 
 async def test_a_runtime_that_cannot_fetch_code_is_known_before_anything_is_created(lab: Lab) -> None:
-    """A job can tell an init container something, and add none: its pods would never be made."""
+    """A job can configure an init container, but cannot add one: its pods would never be created."""
     lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
 
     with pytest.raises(InvalidSpec, match=rf"^code: the runtime {OURS} has no init container {CONTAINER}"):

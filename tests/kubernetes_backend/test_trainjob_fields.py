@@ -1,4 +1,4 @@
-"""What our validation accepts of a TrainJob, the real API server and Trainer's webhook accept, and keep as it is."""
+"""Test that the real API server and Trainer's webhook accept and store each TrainJob field that we accept."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 USUAL: dict[str, Any] = {"name": "digits", "image": "digits:1", "workers": 2, "kind": "TrainJob"}
 ELSEWHERE = {"namespace", "manifest", "runtime"}
-"""Which object it is, and where: other tests' subject."""
+"""Identity and location of the object: other tests cover them."""
 
 NO_PLACE = {
     *("backoff_limit", "clean_pod_policy", "code", "elastic_policy", "env_from", "gang", "host_network"),
     *("image_pull_policy", "init_containers", "master", "pod_template", "priority_class_name", "restart_policy"),
     *("scheduler_name", "ttl_seconds_after_finished", "worker", "working_dir"),
 }
-"""Refused by us, by name."""
+"""Fields that we refuse by name."""
 
 
 def given(field: str) -> dict[str, Any]:
-    """Return arguments that have this field."""
-    values = {"cpu": "500m"} if field == "cpu" else FIELDS[field]  # as the server writes half a core
+    """Return arguments with this field."""
+    values = {"cpu": "500m"} if field == "cpu" else FIELDS[field]  # as the server writes 0.5 cores
     return {**USUAL, **{name: part for name, part in values.items() if name != "kind"}}
 
 
 def accepted() -> dict[str, Manifest]:
-    """Return the object of each field that a TrainJob has a place for."""
+    """Return the object for each field that a TrainJob supports."""
     found = {}
     for field in set(FIELDS) - ELSEWHERE:
         try:
@@ -45,7 +45,7 @@ def accepted() -> dict[str, Manifest]:
 
 
 def test_every_field_that_has_a_place_is_taken_and_kept(lab: Lab) -> None:
-    """Each by itself, strictly validated; node selection, volumes and the like are patches of the runtime."""
+    """Each by itself, with strict validation; node selection, volumes and similar are patches of the runtime."""
 
     async def ask(manifest: Manifest) -> list[str]:
         manifest["metadata"]["namespace"] = lab.namespace

@@ -1,4 +1,4 @@
-"""A training of digits as a TrainJob, and what it left: verified and told of, as of a PyTorchJob."""
+"""Tests of a digits training as a TrainJob: its outputs are verified and reported as those of a PyTorchJob."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LITTLE = {"requests": {"cpu": "100m", "memory": "300Mi"}}
 
 
 async def test_digits_on_two_nodes_leave_a_model_that_is_verified(lab: Lab, digits_image: str) -> None:
-    """Two processes of torchrun on each train together; what the result says of the files equals what they have."""
+    """Two torchrun processes on each node train together; the result's facts equal those of the files."""
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(lab.cluster, lab.namespace)
 
@@ -49,7 +49,7 @@ async def test_digits_on_two_nodes_leave_a_model_that_is_verified(lab: Lab, digi
 
 
 async def test_a_model_that_was_not_written_fails_the_job(lab: Lab, digits_image: str) -> None:
-    """Every node has ended with 0, and still there is nothing to promote: said with the address."""
+    """Every node exits with 0, but there is nothing to promote: the error names the address."""
     prepared_volume(lab.cluster, lab.namespace)
 
     conclusion = await lab.run("true", image=digits_image, workers=1, **OUTPUTS)

@@ -1,4 +1,4 @@
-"""TrainJobs that succeed, fail, wait and go, on Kubeflow Trainer and JobSet."""
+"""TrainJobs that succeed, fail, wait and are deleted, on Kubeflow Trainer and JobSet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNTIME = "TrainingRuntime/ours"
 
 
 def runtime(restart_policy: str, backoff_limit: int, **meta: str) -> dict[str, Any]:
-    """Return a runtime of the namespace that says what becomes of a pod that fails."""
+    """Return a runtime of the namespace with these rules for failed pods."""
     pod = {"restartPolicy": restart_policy, "containers": [{"name": "node", "image": "none"}]}
     node = {
         "name": "node",
@@ -38,7 +38,6 @@ def runtime(restart_policy: str, backoff_limit: int, **meta: str) -> dict[str, A
 
 
 def train(about: str, role: Mapping[str, Any], *, workers: int = 2, **more: Any) -> Failure:
-    """Return the story of a TrainJob."""
     job = {"kind": "TrainJob", "workers": workers, "shared_memory": False, **role, **more.pop("job", {})}
     return Failure(about=about, job=job, **more)
 

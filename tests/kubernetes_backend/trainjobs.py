@@ -1,4 +1,4 @@
-"""Jobs of one kind on the tests' cluster, submitted and followed as a task does it, with the documented rights."""
+"""Jobs of one kind on the tests' cluster, submitted and followed as a task does, with the documented rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Lab:
-    """A namespace of the cluster, reached by a service account that may do what the documentation says."""
+    """A namespace of the cluster, reached by a service account with the documented rights."""
 
     def __init__(self, cluster: Cluster, namespace: str, *, kind: str = "TrainJob") -> None:
         self.cluster = cluster
@@ -38,7 +38,7 @@ class Lab:
         self.sink = ListSink()
 
     async def submit(self, script: str = "true", **fields: Any) -> Submission:
-        """Submit a job whose every replica runs this shell script, unless another command is given."""
+        """Submit a job whose replicas run this shell script, unless another command is given."""
         command = ["sh", "-c", textwrap.dedent(script)]
         given = {"name": "digits", "kind": self.kind, "image": INIT_IMAGE, "command": command, "workers": 2}
         job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
@@ -46,7 +46,7 @@ class Lab:
         return await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
 
     async def follow(self, submission: Submission, **how: Any) -> JobOutcome:
-        """Follow it to its end."""
+        """Follow the job to its end."""
         async with asyncio.timeout(2 * PATIENCE):
             return await follow(self.backend, submission, sink=self.sink, **how)
 
@@ -56,5 +56,5 @@ class Lab:
 
     @property
     def lines(self) -> list[str]:
-        """What rank 0 wrote."""
+        """Rank 0's lines."""
         return self.sink.lines

@@ -1,4 +1,4 @@
-"""TrainingJobs drawn from their typed fields, each as a DAG file or a template writes it, and now and then wrongly."""
+"""TrainingJobs drawn from their typed fields, each as a DAG file or a template writes it, with occasional mistakes."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ PARTS: Mapping[str, tuple[type, ...]] = {
     "env": (EnvVar,),
     "volumes": (VolumeMount, PodVolume),
 }
-"""Fields that are read into values with fields of their own."""
+"""Fields whose values have fields of their own."""
 
 
 def settings() -> Iterator[str]:
-    """Yield every field that a TrainingJob has, and those of its parts: `workers`, `master.image`."""
+    """Yield every field of a TrainingJob and of its parts: `workers`, `master.image`."""
     yield from JOB_FIELDS
     for part, classes in PARTS.items():
         yield from (f"{part}.{each.name}" for cls in classes for each in fields(cls))
 
 
 def set_settings(value: Any, prefix: str = "") -> Iterator[str]:
-    """Yield every one of them that is set."""
+    """Yield every such field that is set."""
     for name in names(type(value)) if is_dataclass(value) else ():
         found = getattr(value, name)
         if found is not None:
@@ -71,14 +71,14 @@ def set_settings(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def typed_fields(specs: Specs, namespace: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Return what draws the arguments of `TrainingJob.parse`; few are set at a time, besides a name and an image."""
+    """Return a strategy for arguments of `TrainingJob.parse`; each sets a name, an image and a few more fields."""
     every = {**_fields(specs), "namespace": st.just(namespace), "manifest": specs.manifests(namespace)}
     usual = st.fixed_dictionaries({"name": NAMES, "image": IMAGES, "namespace": st.just(namespace)})
     return st.builds(_completed, usual, _some(every, at_most=7))
 
 
 def _completed(usual: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return all of it; a mount comes with a volume of its name."""
+    """Return both merged; a mount gets a volume with its name."""
     found = {**usual, **more}
     if "volume_mounts" in found:
         given = found.get("volumes") or []
@@ -101,7 +101,7 @@ def _some(strategies: Strategies, *, at_most: int) -> st.SearchStrategy[dict[str
 
 
 def _written(*usual: int, rarely: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    """Return whole numbers, or their texts as templates render them."""
+    """Return a strategy for whole numbers, or for their texts as templates render them."""
     return mostly(*usual, *map(str, usual), rarely=rarely)
 
 
@@ -204,7 +204,7 @@ _OWN: Strategies = {
 
 
 def _in_kubernetes_words(specs: Specs) -> Strategies:
-    """Return the fields whose values are parts of the schema."""
+    """Return strategies for the fields whose values are parts of the schema."""
     container = (*POD_PATH, "containers", "[]")
     claim = {"claim": mostly("team-data", rarely=("A",)), "mount_path": mostly("/data", "/mnt/x", rarely=("x",))}
     mapped = st.fixed_dictionaries(

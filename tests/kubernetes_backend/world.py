@@ -1,4 +1,4 @@
-"""What a watcher of a namespace knows of its one job at a moment."""
+"""A job, its pods and its events as a watch last reported them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB_LABELS = ("training.kubeflow.org/job-name", "jobset.sigs.k8s.io/jobset-name"
 
 @dataclass(kw_only=True)
 class World:
-    """The job, its pods and the events about them, as the last changes of a watch left them."""
+    """The job, its pods and their events, after the last changes of a watch."""
 
     job: dict[str, Any] | None = None
     is_deleted: bool = False
@@ -27,7 +27,7 @@ class World:
     began: float = 0.0
 
     def take(self, change: dict[str, Any]) -> bool:
-        """Take one change of a watch; False if it is about something else."""
+        """Apply one change of a watch; return False if it is about something else."""
         found = change["object"]
         if found["kind"] in kinds.KINDS:
             self.began = self.began if self.job else time.monotonic()
@@ -42,12 +42,12 @@ class World:
 
     @property
     def seconds(self) -> float:
-        """How long the job has been there."""
+        """The job's age."""
         return time.monotonic() - self.began if self.job else 0.0
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has its verdict, or is gone."""
+        """Whether the job has ended, or is gone."""
         return self.is_deleted or (self.job is not None and kinds.read_status(self.job).phase.is_terminal)
 
     def statuses(self, replica: str = "") -> Iterator[dict[str, Any]]:
@@ -59,12 +59,12 @@ class World:
                 yield from status.get("containerStatuses") or ()
 
     def runs(self, replica: str, container: str = "") -> bool:
-        """Whether this container of this replica runs, or the one that trains."""
+        """Return whether this container of the replica runs; by default, the training container."""
         container = container or (kinds.kind_of(self.job).CONTAINER if self.job else "")
         return any(one["name"] == container and one["state"].get("running") for one in self.statuses(replica))
 
     def restarts(self) -> int:
-        """How often the kubelet has started containers again, all pods together."""
+        """How often the kubelet has restarted containers, in all pods."""
         return sum(one["restartCount"] for one in self.statuses())
 
 
