@@ -1,4 +1,4 @@
-"""The back-ends under the contract."""
+"""Fixtures with each back-end that the contract covers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """Return a back-end that has no jobs."""
+    """Return a back-end without jobs."""
     made = _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
     yield made
     await made.clear()
@@ -52,7 +52,7 @@ def _annotate_file(claims: Path, name: str, notes: Mapping[str, str | None]) -> 
 
 
 def _on_cluster(request: pytest.FixtureRequest) -> World:
-    """Return a namespace, reached by a service account that may do what the documentation says and nothing else."""
+    """Return a namespace, reached by a service account that has only the documented rights."""
     cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
     account = service_account(cluster, namespace, rules())
     return World(

@@ -1,4 +1,4 @@
-"""What writers note on a claim, seen by whoever follows it."""
+"""Tests of following claims: annotations that writers put on them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOTE = "ptjob.dev/arrived"
 
 
 def notes_of(claim: Claim | None) -> dict[str, str]:
-    """Return what its writers noted, without what a cluster notes itself."""
+    """Return the writers' annotations, without those of the cluster itself."""
     return {key: value for key, value in claim.annotations.items() if key.startswith(NOTE)} if claim else {}
 
 
 async def until(states: AsyncGenerator[Claim | None, None], notes: dict[str, str]) -> Claim | None:
-    """Return the first state that has these notes and no other."""
+    """Return the first state with exactly these annotations."""
     async for state in states:
         if notes_of(state) == notes:
             return state
@@ -29,7 +29,7 @@ async def until(states: AsyncGenerator[Claim | None, None], notes: dict[str, str
 
 
 async def test_annotations_of_a_claim_are_reported(world: World) -> None:
-    """What was there before, what is added, what is changed and what is taken away."""
+    """Those that exist before, and those that are added, changed and removed."""
     await asyncio.to_thread(world.annotate, "data", {NOTE: "incoming/1"})
 
     async with asyncio.timeout(world.patience), aclosing(world.backend.watch_claim(world.namespace, "data")) as states:
@@ -41,7 +41,7 @@ async def test_annotations_of_a_claim_are_reported(world: World) -> None:
 
 
 async def test_everybody_who_follows_a_claim_sees_the_same(world: World) -> None:
-    """Two at once, and one who comes when the others have gone."""
+    """Two followers at once, and a third after both have left."""
     await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
 
     async def seen(notes: dict[str, str]) -> str:
@@ -59,7 +59,6 @@ async def test_everybody_who_follows_a_claim_sees_the_same(world: World) -> None
 
 
 async def test_a_claim_is_followed_apart_from_its_neighbour(world: World) -> None:
-    """What is noted on one is not told of the other."""
     await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
     await asyncio.to_thread(world.annotate, "other", {NOTE: "elsewhere"})
 

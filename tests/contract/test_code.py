@@ -1,4 +1,4 @@
-"""Code that is fetched before the training starts, from real servers, on every back-end: by password, key and rsync."""
+"""Tests of code fetched from real servers before the training, on each back-end: by password, key and rsync."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Place:
 
     Attributes:
         backend: runs the jobs.
-        net: where servers have to listen.
-        fields: what a job needs there.
-        secret: makes a Secret.
+        net: the addresses on which servers have to listen.
+        fields: settings that jobs need there.
+        secret: creates a Secret.
         job_secrets: returns the Secrets that jobs own.
     """
 
@@ -68,7 +68,7 @@ class Place:
     sync_image: str = ""
 
     async def run(self, **fields: Any) -> tuple[JobOutcome, ListSink, Manifest]:
-        """Submit a job, follow it to its end, and return what is left of it."""
+        """Submit a job, follow it to its end, and return its outcome, its log and its object."""
         job = TrainingJob.parse(name="code", namespace=self.namespace, **{**WORK, **self.fields, **fields})
         installation = Installation(sync_image=self.sync_image)
         sink, store = ListSink(), MemoryStore()
@@ -96,14 +96,14 @@ def _on_this_machine(folder: Path) -> Place:
     config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment(), secrets=secrets)
 
     def left() -> list[Manifest]:
-        assert not any(PASSWORD.encode() in text for text in _contents(folder / "root"))  # nor has any file of the job
+        assert not any(PASSWORD.encode() in text for text in _contents(folder / "root"))  # nor in any file of the job
         return []
 
     return Place(LocalBackend(config), Net(), "default", {"image": "example.org/train:1"}, secrets.__setitem__, left)
 
 
 def _contents(folder: Path) -> Iterator[bytes]:
-    """Yield what each file has; the job's own folders are being removed meanwhile, since it has ended."""
+    """Yield the content of each file; the job has ended, and its own folders are being removed meanwhile."""
     for parent, _, names in os.walk(folder):
         for file in (Path(parent, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
@@ -112,7 +112,7 @@ def _contents(folder: Path) -> Iterator[bytes]:
 
 
 def _on_cluster(request: pytest.FixtureRequest) -> Place:
-    """Return a namespace of restricted pods, and an account that may do what the documentation says."""
+    """Return a namespace of restricted pods, and an account with the documented rights."""
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     tell = request.getfixturevalue("tell")
@@ -151,7 +151,7 @@ async def test_the_code_of_a_branch_is_trained_and_its_revision_told(place: Plac
 async def test_credentials_among_the_variables_are_hidden(
     place: Place, private_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are in a Secret that the job owns, and in nothing else; that is said once, without them."""
+    """They are only in a Secret that the job owns; one message says so, without them."""
     env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
 
     conclusion, sink, job = await place.run(code=private_url, env=env)
@@ -176,7 +176,7 @@ async def test_a_secret_that_is_named_opens_the_repository(place: Place, private
 
 
 async def test_a_key_opens_the_repository(place: Place, repository: Repository, tmp_path: Path) -> None:
-    """Also for a user whom the image does not know."""
+    """This includes users that the image does not define."""
     with code_servers.ssh(tmp_path / "server", place.net) as server:
         place.secret("deploy", {"ssh-privatekey": server.key, "known_hosts": server.known_hosts})
         conclusion, sink, _ = await place.run(code={"git": server.url(repository.path), "secret": "deploy"})
@@ -186,7 +186,7 @@ async def test_a_key_opens_the_repository(place: Place, repository: Repository, 
 
 
 async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> None:
-    """Arena's other way, with a password, by an image of one's own; a machine has its own programs."""
+    """Arena's other way, with a password and a custom image; the local back-end uses the machine's programs."""
     own = {"image": place.sync_image or "team/sync:1"}
     elsewhere = replace(place, sync_image="not.there/sync:1")
     (tmp_path / "served" / "mnist").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a replica finds: its environment, its paths, its place among the others."""
+"""Tests of a replica's environment: its variables, its paths, and its rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
 HERE = "; import pathlib; pathlib.Path('/state', os.environ['RANK']).touch()"
 UNTIL_WORKERS = "\n" + held(until="2")
-"""On a cluster a worker waits for its master's name before it begins: a master that has ended has none."""
+"""On a cluster, a worker waits for its master's DNS name before it begins: an ended master has none."""
 
 MASTER = {"PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NODE_RANK", "PET_MASTER_ADDR"}
 STATIC = MASTER | {"PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES"}
@@ -21,7 +21,7 @@ WATCHED = ("PET_", "MASTER_", "RANK", "WORLD_SIZE", "PYTHONUNBUFFERED")
 
 
 async def test_ranks_find_exactly_what_the_operator_injects(world: World) -> None:
-    """The names of training-operator 1.9, with the values of each rank's place."""
+    """The variables of training-operator 1.9, with the values of each rank."""
     ref, _ = await world.run(world.job("env", PRINT + UNTIL_WORKERS, PRINT + HERE, workers=2, **STATE))
 
     master = await environment_of(world, ref, "env-master-0")
@@ -35,7 +35,7 @@ async def test_ranks_find_exactly_what_the_operator_injects(world: World) -> Non
 
 
 async def test_the_world_counts_processes(world: World) -> None:
-    """With several processes per replica WORLD_SIZE is their number, RANK stays the replica's."""
+    """With several processes per replica, WORLD_SIZE counts processes and RANK stays the replica's."""
     ref, _ = await world.run(world.job("nproc", PRINT, PRINT, spec={"nprocPerNode": "4"}))
 
     master = await environment_of(world, ref, "nproc-master-0")
@@ -44,7 +44,7 @@ async def test_the_world_counts_processes(world: World) -> None:
 
 
 async def test_an_elastic_job_finds_its_rendezvous(world: World) -> None:
-    """Without a master there is no RANK and no MASTER_ADDR: torchrun finds the others by itself."""
+    """Without a master there is no RANK and no MASTER_ADDR: torchrun finds the other replicas by itself."""
     policy = {
         "minReplicas": 1,
         "maxReplicas": 2,
@@ -74,7 +74,7 @@ async def test_an_elastic_job_finds_its_rendezvous(world: World) -> None:
 
 
 async def test_the_users_variables_are_expanded_and_the_operators_win(world: World) -> None:
-    """`$(NAME)` as the kubelet does it; RANK cannot be set by hand; arguments may use what the operator injects."""
+    """`$(NAME)` is expanded as by the kubelet; users cannot set RANK; arguments may use the operator's variables."""
     env = [
         {"name": "BASE", "value": "/x"},
         {"name": "BELOW", "value": "$(BASE)/y $(UNKNOWN) $$(BASE)"},
@@ -89,7 +89,7 @@ async def test_the_users_variables_are_expanded_and_the_operators_win(world: Wor
 
 
 async def test_a_claim_is_where_the_mounts_say(world: World) -> None:
-    """Two jobs that mount a claim at other paths and sub-paths see the same files, in every kind of argument."""
+    """Two jobs that mount a claim at different paths and sub-paths see the same files, in every kind of argument."""
     volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]}
     write = {
         "volumeMounts": [{"name": "v", "mountPath": "/data"}],
@@ -120,7 +120,7 @@ async def test_mounts_may_lie_in_one_another(world: World) -> None:
 
 
 async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:
-    """What another pod wrote there is not seen."""
+    """It does not have another pod's files."""
     pod = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]}
     mounts = {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm"}]}  # noqa: S108 - a mount path
     script = ["sh", "-c", "ls -A /dev/shm | wc -l; touch /dev/shm/mine"]
@@ -131,7 +131,7 @@ async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:
 
 
 async def test_a_relative_path_is_the_containers(world: World) -> None:
-    """Mounts are below the working directory where the container has them."""
+    """A relative path leads to a mount below the container's working directory."""
     pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "rel"}}]}
     container = {"volumeMounts": [{"name": "v", "mountPath": "/job/out"}], "workingDir": "/job"}
 
@@ -159,6 +159,6 @@ async def test_sidecars_run_beside_the_training(world: World) -> None:
 
 
 async def environment_of(world: World, ref: object, pod: str) -> dict[str, str]:
-    """Return the variables that the operator decides on, as the replica saw them."""
+    """Return the variables that the operator sets, as the replica saw them."""
     (line,) = await world.text(ref, pod)
     return {name: value for name, value in json.loads(line).items() if name.startswith(WATCHED)}

@@ -1,4 +1,4 @@
-"""How jobs fail, and what is seen of it."""
+"""Tests of failing jobs, and of what observations contain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> Non
 
 
 async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: World) -> None:
-    """With cleanPodPolicy None, the CRD's default, the master goes on running after the job's end."""
+    """With cleanPodPolicy None, the CRD's default, the master continues to run after the job's end."""
     ref, seen = await world.run(world.job("worker", SLEEP, "import sys; sys.exit(3)"))
 
     assert condition(seen[-1].job, "Failed")["reason"] == "PyTorchJobFailed"
@@ -55,7 +55,7 @@ async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> Non
 
 @pytest.mark.parametrize(("policy", "left"), [("Running", {"clean-worker-0"}), ("All", set())])
 async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str, left: set[str]) -> None:
-    """Running deletes what runs, All deletes every pod; the terminations were seen before."""
+    """Running deletes running pods, All deletes every pod; terminations are observed before."""
     manifest = world.job("clean", SLEEP, held("import sys; sys.exit(3)"), cleanPodPolicy=policy, **STATE)
     ref = await world.submit(manifest)
 
@@ -70,7 +70,7 @@ async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str
 
 
 async def test_a_death_by_signal_is_reported_as_one(world: World) -> None:
-    """128 and the signal's number, as the kubelet has it."""
+    """128 plus the signal's number, as with the kubelet."""
     _, seen = await world.run(world.job("killed", "import ctypes; ctypes.string_at(0)"))
 
     ended = terminations(seen, "killed-master-0")[-1]
@@ -78,7 +78,7 @@ async def test_a_death_by_signal_is_reported_as_one(world: World) -> None:
 
 
 async def test_a_missing_program_is_reported_as_one(world: World) -> None:
-    """The container ends as StartError with code 128, and the runtime's words say what is missing."""
+    """The container ends as StartError with code 128, and the runtime's message names what is missing."""
     _, seen = await world.run(world.job("missing", ["nosuch", "--epochs", "3"]))
 
     ended = terminations(seen, "missing-master-0")[-1]
@@ -87,10 +87,10 @@ async def test_a_missing_program_is_reported_as_one(world: World) -> None:
 
 
 async def test_a_job_past_its_deadline_has_failed(world: World) -> None:
-    """The condition says so, and the policy decides what becomes of the pods.
+    """The condition gives the reason, and the policy decides which pods are deleted.
 
-    The operator on a cluster looks at the time only when something happens to the job (kubeflow/trainer#3358): there a
-    worker ends. This machine keeps the time by itself.
+    The operator on a cluster checks the time only when something happens to the job (kubeflow/trainer#3358), so a
+    worker ends there. The local back-end needs no such event.
     """
     worker = {} if isinstance(world.backend, LocalBackend) else {"worker": "import time; time.sleep(2)"}
     manifest = world.job("late", SLEEP, **worker, activeDeadlineSeconds=1, cleanPodPolicy="Running")
@@ -119,7 +119,7 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
 
 
 async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:
-    """That is the operator's rule for a job with an elastic policy and no master."""
+    """This is the operator's rule for a job with an elastic policy and no master."""
     program = "import os, time; time.sleep(600 if os.environ['HOSTNAME'].endswith('1') else 0)"
     manifest = world.job(
         "elastic", worker=program, workers=2, spec={"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
@@ -131,7 +131,7 @@ async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) 
 
 
 async def test_an_init_container_runs_first(world: World) -> None:
-    """The others start when it has succeeded."""
+    """The others start once it has succeeded."""
     script = "until [ -e /state/go ]; do sleep 0.05; done; date +%s.%N > /shared/done"
     mounts = [{"name": "shared", "mountPath": "/shared"}, *STATE["container"]["volumeMounts"]]
     init = {"name": "wait", "image": world.image, "command": ["sh", "-c", script], "volumeMounts": mounts}

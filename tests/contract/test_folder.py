@@ -1,4 +1,4 @@
-"""A folder of this machine as the code of a job, on every back-end: it is the program's working directory."""
+"""Tests of a local folder as a job's code, on each back-end: it is the program's working directory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ print("trained", SIZE, sorted(path.name for path in pathlib.Path().iterdir() if 
 
 @dataclass
 class Place:
-    """A back-end, and what a job needs there."""
+    """A back-end, and the settings that jobs need there."""
 
     backend: Backend
     namespace: str
@@ -70,18 +70,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def on_cluster(request: pytest.FixtureRequest, *components: str) -> Place:
-    """Return the cluster, with the rights of these components of deploy/."""
+    """Return the cluster's back-end, with the rights of these components of deploy/."""
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     hardened = {"image": request.getfixturevalue("digits_image"), **RESTRICTED}
     account = service_account(cluster, namespace, rules_of(*components))
-    # The operator's own init container of further workers is refused there; two pods: test_trainjob_code.py.
+    # The namespace refuses the operator's own init container of workers; test_trainjob_code.py has two pods.
     return Place(KubernetesBackend(config_of(account)), namespace, hardened, workers=1)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A program, a module beside it, and a file with credentials."""
+    """Return a folder with a program, a module, and a file with credentials."""
     found = tmp_path / "project"
     found.mkdir()
     (found / "train.py").write_text(TRAIN)
@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
 async def test_a_folder_is_trained_as_it_is_on_this_machine(
     place: Place, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The program imports what is beside it and may write there; what stays behind is told, and which version ran."""
+    """The program imports from the folder and may write there; messages name the files left out and the version."""
     conclusion, sink = await place.run(folder, workers=place.workers)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
@@ -107,7 +107,7 @@ async def test_a_folder_is_trained_as_it_is_on_this_machine(
 
 
 async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) -> None:
-    """Also if it cannot be compressed; a cluster has it in several Secrets."""
+    """This holds for incompressible files, too; on a cluster they are in several Secrets."""
     (folder / "noise").write_bytes(os.urandom(10_000_000))
     (folder / "train.py").write_text("import pathlib; print(pathlib.Path('noise').stat().st_size)\n")
 
@@ -122,7 +122,7 @@ async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) 
 async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(
     request: pytest.FixtureRequest, folder: Path, kind: str
 ) -> None:
-    """With the rights of `ptjob data cp`, to the claim that the job mounts; it arrives as it was."""
+    """With the rights of `ptjob data cp`, over the claim that the job mounts; it arrives unchanged."""
     place, noise = on_cluster(request, "kinds", "code", "data"), os.urandom(30_000_000)
     (folder / "noise").write_bytes(noise)
     (folder / "train.py").write_text(
@@ -137,7 +137,7 @@ async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(
 
 
 async def test_a_folder_is_unpacked_where_the_job_works(place: Place, folder: Path) -> None:
-    """In its working directory, whatever the image has there."""
+    """It is unpacked into the job's working directory, whatever the image has there."""
     (folder / "train.py").write_text("import os; print(os.getcwd() == os.path.realpath(os.environ['WORK']))\n")
 
     conclusion, sink = await place.run(folder, working_dir="/workspace", env={"WORK": "/workspace"})

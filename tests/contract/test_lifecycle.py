@@ -1,4 +1,4 @@
-"""A job's life: created, running, ended; its names, its conditions, its pods."""
+"""Tests of a job's life cycle: creation, conditions, names, pods, deletion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SLEEP = "import time; print('up'); time.sleep(600)"
 OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); " + SLEEP
-"""As the first process of a container a program has to say so, else it would be killed after its grace."""
+"""A container's first process gets SIGTERM only with a handler; otherwise it is killed after its grace period."""
 
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up')\n"
 
@@ -40,7 +40,7 @@ async def test_a_job_whose_master_succeeds_has_succeeded(world: World) -> None:
 
 
 async def test_pods_are_named_and_labelled_as_the_operator_does(world: World) -> None:
-    """Whoever finds pods by name, label or owner finds these."""
+    """Pods can be found by name, label and owner."""
     ref = await world.submit(world.job("names", SLEEP, SLEEP, workers=2))
 
     seen = await world.observe(ref, lambda one: is_running(one, replicas=3))
@@ -57,7 +57,7 @@ async def test_pods_are_named_and_labelled_as_the_operator_does(world: World) ->
 
 
 async def test_a_name_is_taken_once(world: World) -> None:
-    """Of many submissions under one name exactly one creates a job; the others say so."""
+    """Of many submissions under one name, exactly one creates a job; the others fail."""
     manifest = world.job("taken", SLEEP)
 
     results = await asyncio.gather(*(world.submit(manifest) for _ in range(5)), return_exceptions=True)
@@ -68,7 +68,7 @@ async def test_a_name_is_taken_once(world: World) -> None:
 
 
 async def test_a_finished_job_keeps_its_name_until_it_is_deleted(world: World) -> None:
-    """Nothing takes the place of a job that somebody may still ask about."""
+    """A new job does not replace one that somebody may still read."""
     ref, _ = await world.run(world.job("again", "pass"))
 
     with pytest.raises(JobAlreadyExists):
@@ -94,7 +94,7 @@ async def test_jobs_are_listed_by_their_labels(world: World) -> None:
 
 
 async def test_what_does_not_exist_is_not_found(world: World) -> None:
-    """Reading and changing say so; deleting it is success."""
+    """Reading and changing it fail; deleting it succeeds."""
     ref = JobRef(kind="PyTorchJob", namespace=world.namespace, name="nobody", uid="0")
 
     with pytest.raises(JobNotFound):
@@ -108,13 +108,13 @@ async def test_what_does_not_exist_is_not_found(world: World) -> None:
 
 
 async def test_another_kind_is_refused(world: World) -> None:
-    """A manifest of something else starts nothing."""
+    """A manifest of another kind starts nothing."""
     with pytest.raises(InvalidSpec, match="kind"):
         await world.backend.submit({**world.job("other", "pass"), "kind": "TFJob"})
 
 
 async def test_an_annotation_is_merged_and_seen(world: World) -> None:
-    """A patch changes what it names, nothing else, and a watcher sees it."""
+    """A patch changes only the fields that it has, and a watcher sees the change."""
     ref = await world.submit(world.job("noted", SLEEP))
     await world.backend.patch(ref, {"metadata": {"annotations": {"first": "1", "second": "2"}}})
 
@@ -126,7 +126,7 @@ async def test_an_annotation_is_merged_and_seen(world: World) -> None:
 
 
 async def test_a_patch_of_an_earlier_job_changes_nothing(world: World) -> None:
-    """The uid decides: a job that has the name now is somebody else's."""
+    """The uid decides: a job that has the name now may be somebody else's."""
     ref = await world.submit(world.job("mine", SLEEP))
     stranger = JobRef(kind=ref.kind, namespace=ref.namespace, name=ref.name, uid="another")
 
@@ -140,7 +140,7 @@ async def test_a_patch_of_an_earlier_job_changes_nothing(world: World) -> None:
 
 
 async def test_two_watchers_see_the_same_end(world: World) -> None:
-    """Watching takes nothing away from another watcher."""
+    """Watchers do not take observations from one another."""
     ref = await world.submit(world.job("watched", "import time; time.sleep(0.5)"))
 
     one, two = await asyncio.gather(world.observe(ref, has_ended), world.observe(ref, has_ended))
@@ -149,7 +149,7 @@ async def test_two_watchers_see_the_same_end(world: World) -> None:
 
 
 async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
-    """Within five seconds nothing runs, the name is free, and a watcher has seen it go."""
+    """Within five seconds nothing runs, the name is free, and a watcher has seen the deletion."""
     ref = await world.submit(world.job("deleted", OBEYS, OBEYS))
     for pod in ("deleted-master-0", "deleted-worker-0"):
         await world.line(ref, pod, "up")
@@ -167,7 +167,6 @@ async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
 
 
 async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
-    """Nobody keeps a deleted job alive."""
     ref = await world.submit(world.job("stubborn", IGNORES + "import time; time.sleep(600)"))
     await world.line(ref, "stubborn-master-0", "up")
 
@@ -177,7 +176,7 @@ async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
 
 
 async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> None:
-    """A new job never starts beside the old one's processes."""
+    """A new job never starts while the old one's processes run."""
     pod = {**STATE["pod"], "terminationGracePeriodSeconds": 100}
     ref = await world.submit(world.job("slow", IGNORES + held(), container=STATE["container"], pod=pod))
     await world.line(ref, "slow-master-0", "up")

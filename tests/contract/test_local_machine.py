@@ -1,4 +1,4 @@
-"""What only the local back-end promises: its supervisor, its devices, its stand-ins, its disk."""
+"""Tests of what only the local back-end has: its supervisor, its devices, its substitutes for images, its files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ESCAPE = """
 
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
-    """Return a function that makes a world with the given configuration, all on one root."""
+    """Return a function that makes a world with the given configuration; all worlds share one root."""
     worlds: list[World] = []
 
     def make(**config: Any) -> World:
@@ -56,7 +56,7 @@ def supervisor_of(root: Path, ref: JobRef) -> int:
 
 
 async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., World], tmp_path: Path) -> None:
-    """The next call ends what it had started; the job has failed with a reason of its own, and its log ends."""
+    """The next call ends the supervisor's processes; the job has failed with a reason of its own, and its log ends."""
     world = machine()
     ref = await world.submit(world.job("lost", ESCAPE, SLEEP))
     reading = asyncio.create_task(world.text(ref, "lost-master-0"))
@@ -76,7 +76,7 @@ async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., W
 async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
     machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """Even if nobody ever looks."""
+    """They do so without any further call."""
     world = machine()
     ref = await world.submit(world.job("alone", SLEEP))
     await world.line(ref, "alone-master-0", "up")
@@ -87,7 +87,7 @@ async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
 
 
 async def test_a_supervisor_that_is_told_to_end_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
-    """SIGTERM, as at shutdown: nothing is left, and the job says why."""
+    """SIGTERM, as at shutdown: nothing keeps running, and the job has the reason."""
     world = machine()
     ref = await world.submit(world.job("term", SLEEP))
     await world.line(ref, "term-master-0", "up")
@@ -114,7 +114,7 @@ async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callab
 
 
 async def test_what_a_replica_leaves_behind_ends_with_it(machine: Callable[..., World]) -> None:
-    """As a container's other processes end with its first."""
+    """In a container, too, other processes end with the first one."""
     world = machine()
     program = ESCAPE.replace("time.sleep(600)\n", "", 1).replace("    time.sleep(600)\n", "")
 
@@ -127,7 +127,7 @@ async def test_what_a_replica_leaves_behind_ends_with_it(machine: Callable[..., 
 async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
     machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The process that submitted ends, its terminal hangs up, and the job goes on."""
+    """The submitting process ends, its terminal hangs up, and the job continues."""
     world = machine()
     manifest = tmp_path / "job.json"
     manifest.write_text(json.dumps(world.job("outlive", SLEEP)))
@@ -159,7 +159,7 @@ os.kill(0, signal.SIGHUP)
 async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
     machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The name is taken, nobody answers for it: failed at once, not waited for."""
+    """The name is taken, but no supervisor runs: the job has failed at once."""
     world = machine()
     program = f"""
 import os
@@ -190,7 +190,7 @@ with backend.created(store.files("default", "half"), job, []):
 
 
 async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: Path) -> None:
-    """The program has it, by variable, by argument and as a file; the disk has not, while it runs and after."""
+    """The program gets it as a variable, an argument and a file; no file on disk has it, during the run and after."""
     world = machine(secrets={"s": {"token": CANARY, "other": "x"}}, config_maps={"m": {"mode": "fast"}})
     env = [
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
@@ -221,13 +221,13 @@ async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: P
     assert line.text == f"1 {len(CANARY)} fast None"
     assert during == []
     assert files_with(CANARY, tmp_path) == []
-    assert files_with(CANARY, Path("/dev/shm")) == []  # noqa: S108 - where secret volumes lie
+    assert files_with(CANARY, Path("/dev/shm")) == []  # noqa: S108 - secret volumes are there
 
 
 async def test_the_submitters_environment_is_not_inherited(
     machine: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the replicas nor the supervisor see what the submitting process knows."""
+    """Neither the replicas nor the supervisor have the submitting process's variables."""
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", CANARY)
     world = machine()
     program = """
@@ -242,7 +242,7 @@ async def test_the_submitters_environment_is_not_inherited(
 
 
 async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., World]) -> None:
-    """As on a cluster, whatever the machine has."""
+    """As on a cluster, whatever devices the machine has."""
     world = machine(gpus=2)
 
     ref, _ = await world.run(world.job("cpu", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"))
@@ -251,7 +251,7 @@ async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., Wo
 
 
 async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> None:
-    """The job runs on the CPU, and an event says so once."""
+    """The job runs on the CPU, and one event says so."""
     world = machine(gpus="ignore")
 
     ref, seen = await world.run(
@@ -266,7 +266,7 @@ async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> 
 
 
 async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., World]) -> None:
-    """Disjoint, and as many as it asked for."""
+    """The devices are disjoint, and as many as requested."""
     world = machine(gpus=4)
     program = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
@@ -277,7 +277,7 @@ async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., Wor
 
 
 async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., World]) -> None:
-    """It is pending as unschedulable, says why, and runs when they are free; two back-ends share the devices."""
+    """It is pending as unschedulable, with the reason, and runs when they are free; two back-ends share the devices."""
     world, other = machine(gpus=2), machine(gpus=2)
     holder = await world.submit(world.job("holder", SLEEP, container=gpus(2)))
     await world.observe(holder, is_running)
@@ -297,7 +297,7 @@ async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., W
 
 
 async def test_the_devices_of_a_killed_supervisor_are_free(machine: Callable[..., World], tmp_path: Path) -> None:
-    """Nobody has to clean up after it."""
+    """No clean-up is needed."""
     world = machine(gpus=1)
     ref = await world.submit(world.job("dies", SLEEP, container=gpus(1)))
     await world.observe(ref, is_running)
@@ -309,7 +309,7 @@ async def test_the_devices_of_a_killed_supervisor_are_free(machine: Callable[...
 
 
 async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., World], tmp_path: Path) -> None:
-    """ENTRYPOINT, CMD, WORKDIR, ENV and COPY hold; a tag need not be configured; what is written stays in the pod."""
+    """ENTRYPOINT, CMD, WORKDIR, ENV and COPY apply; a tag need not be configured; written files stay in the pod."""
     context = tmp_path / "context"
     (context / "src").mkdir(parents=True)
     (context / "src/train.py").write_text(
@@ -337,7 +337,7 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
 
 
 async def test_another_interpreter_can_be_configured(machine: Callable[..., World], tmp_path: Path) -> None:
-    """For the job's command, and for a command inside a shell; all names of it: tests/core/test_local_image.py."""
+    """For the job's command, and for a command in a shell; tests/core/test_local_image.py has all its names."""
     python = tmp_path / "mine"
     python.write_text('#!/bin/sh\necho "mine $@"\n')
     python.chmod(0o755)
@@ -353,7 +353,7 @@ async def test_another_interpreter_can_be_configured(machine: Callable[..., Worl
 async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
     machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """With the field's path; no directory is made. All rules: tests/core/test_local_admission.py."""
+    """The error has the field's path; no directory is created. All rules: tests/core/test_local_admission.py."""
     world = machine()
 
     with pytest.raises(UnsupportedByBackend, match=r"template\.spec\.hostAliases"):
@@ -363,7 +363,7 @@ async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
 
 
 async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machine: Callable[..., World]) -> None:
-    """The launcher finds its place in the variables, and four ranks add up over gloo."""
+    """The launcher gets its rank from the variables, and four ranks compute a sum over gloo."""
     pytest.importorskip("torch")
     world = machine()
     program = """
@@ -384,7 +384,7 @@ async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machin
 
 
 async def test_a_supervisor_that_cannot_start_leaves_no_job(machine: Callable[..., World], tmp_path: Path) -> None:
-    """A retry may help, so that is what the error says."""
+    """The error says that a retry may help."""
     world = machine(environment={"PYTHONHOME": "/nowhere"})
 
     with pytest.raises(ClusterUnavailable, match="default/none: its supervisor could not be started"):
@@ -394,7 +394,7 @@ async def test_a_supervisor_that_cannot_start_leaves_no_job(machine: Callable[..
 
 
 async def test_a_config_map_is_mounted_as_files(machine: Callable[..., World]) -> None:
-    """All of its keys, or those that are asked for, under the names that are asked for."""
+    """All of its keys, or the requested ones under the requested names."""
     world = machine(config_maps={"m": {"a.yaml": "one", "b.yaml": "two"}})
     volumes = [
         {"name": "all", "configMap": {"name": "m"}},
@@ -413,7 +413,7 @@ async def test_a_config_map_is_mounted_as_files(machine: Callable[..., World]) -
 
 
 async def test_twenty_jobs_at_once(machine: Callable[..., World]) -> None:
-    """All succeed, each with a port of its own: none has ended, and given its own back, before the last has one."""
+    """All succeed, each with a port of its own: none ends, and returns its port, before the last one has its port."""
     world = machine()
     program = f"import os; print(os.environ['MASTER_PORT'])\n{held()}"
     jobs = [world.job(f"many-{number}", program, **STATE) for number in range(20)]
@@ -429,7 +429,6 @@ async def test_twenty_jobs_at_once(machine: Callable[..., World]) -> None:
 
 
 async def test_a_watch_that_is_left_leaves_nothing(machine: Callable[..., World]) -> None:
-    """Closing it is enough."""
     world = machine()
     ref = await world.submit(world.job("left", SLEEP))
 
@@ -440,19 +439,19 @@ async def test_a_watch_that_is_left_leaves_nothing(machine: Callable[..., World]
 
 
 def gpus(count: int) -> dict[str, Any]:
-    """Return what a container says to get devices."""
+    """Return the part of a container that requests devices."""
     return {"resources": {"limits": {"nvidia.com/gpu": count}}}
 
 
 def files_with(text: str, *roots: Path) -> list[str]:
-    """Return the regular files below the roots that contain the text; folders of other jobs may go meanwhile."""
+    """Return the regular files in these folders that contain the text; other jobs' folders may be deleted meanwhile."""
     walked = (Path(parent, name) for root in roots for parent, _, names in os.walk(root) for name in names)
     found = [path for path in walked if path.is_file() and not path.is_symlink()]
     return [str(path) for path in found if text.encode() in content(path)]
 
 
 def content(path: Path) -> bytes:
-    """Return what a file holds; nothing if it has gone meanwhile, as one that is written anew may."""
+    """Return a file's content; nothing if it is gone, as a file that is being replaced may be."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -460,7 +459,7 @@ def content(path: Path) -> bytes:
 
 
 async def until(condition_holds: Callable[[], bool]) -> None:
-    """Return when it holds."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition_holds():  # noqa: ASYNC110 - other processes make it hold
+        while not condition_holds():  # noqa: ASYNC110 - other processes meet the condition
             await asyncio.sleep(0.05)

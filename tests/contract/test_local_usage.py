@@ -1,4 +1,4 @@
-"""What a job's processes use on this machine, seen while it runs and after its end."""
+"""Tests of the usage of a job's processes on this machine, during its run and after its end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MASTER, WORKER = "uses-master-0", "uses-worker-0"
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Return the local back-end, which has no jobs."""
+    """Return the local back-end without jobs."""
     config = LocalConfig(root=tmp_path / "root", environment=environment())
     made = World(backend=LocalBackend(config), image="i", claim=lambda name: config.claims_of("default") / name)
     yield made
@@ -56,7 +56,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def counted(folder: Path) -> int:
-    """Return how much of a mebibyte that a program writes to a disk is counted where these tests keep their files."""
+    """Return how many bytes of a mebibyte written to a file are counted on the disk of these tests."""
     before = written()
     with (folder / "big").open("wb") as file:
         file.write(os.urandom(MEBIBYTE))
@@ -66,13 +66,13 @@ def counted(folder: Path) -> int:
 
 
 def written() -> int:
-    """Return what the kernel says that this process has written."""
+    """Return the bytes that this process has written, according to the kernel."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
 
 
 async def measured(world: World, ref: JobRef, replica: str, has_shown: Callable[[PeakUsage], bool]) -> PeakUsage:
-    """Return what is told of a replica once that shows something."""
+    """Return a replica's usage once it meets the condition."""
     async with asyncio.timeout(world.patience):
         while True:
             told = dict(await world.backend.usage(ref))
@@ -82,9 +82,9 @@ async def measured(world: World, ref: JobRef, replica: str, has_shown: Callable[
 
 
 async def test_the_peaks_of_each_replica_are_in_the_result(world: World, tmp_path: Path) -> None:
-    """Processor and memory of all its processes, and what they wrote.
+    """Processor and memory of all its processes, and the bytes that they wrote.
 
-    Whoever looks later reads the same, though nothing of the job runs any more.
+    A later reader sees the same values, although nothing of the job runs any more.
     """
     ref = await world.submit(world.job("uses", WRITES + WORKS, HOLDS + held(), **STATE))
     submission = Submission.of(await world.backend.get(ref.kind, ref.namespace, ref.name))

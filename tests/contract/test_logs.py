@@ -1,4 +1,4 @@
-"""A replica's log: live, complete, each line once."""
+"""Tests of a replica's log: live, complete, each line once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.soak
 async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
-    """Within a second of being printed; only the first lines may wait for the word that the container runs."""
+    """Within a second of being printed; only the first lines may wait for the status that the container runs."""
     program = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
     ref = await world.submit(world.job("live", program))
 
@@ -37,8 +37,8 @@ async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
 async def test_many_lines_come_once_and_in_order(world: World) -> None:
     """50,000 numbered lines, none lost, none twice.
 
-    Whoever prints them ends when they have come: two seconds after a process has ended, containerd's shim throws away
-    what it has not taken over yet (39,727 of 50,000 lines had reached the node's file, on a busy machine).
+    The program ends once they have been read: two seconds after a process has ended, containerd's shim drops what it
+    has not read yet (39,727 of 50,000 lines had reached the node's file, on a busy machine).
     """
     program = f"for number in range(50_000): print('line', number, flush=number == 49_999)\n{held()}"
     ref = await world.submit(world.job("many", program, **STATE))
@@ -50,7 +50,7 @@ async def test_many_lines_come_once_and_in_order(world: World) -> None:
 
 
 async def test_a_line_of_two_megabytes_arrives_whole(world: World) -> None:
-    """In pieces that join to what was printed."""
+    """It comes in pieces that join to the printed line."""
     program = f"print('x' * 2_000_000 + 'end'); print('after', flush=True)\n{held()}"
     ref = await world.submit(world.job("long", program, **STATE))
 
@@ -63,7 +63,7 @@ async def test_a_line_of_two_megabytes_arrives_whole(world: World) -> None:
 
 
 async def test_bytes_that_are_no_text_do_no_harm(world: World) -> None:
-    """They are replaced, and what comes after is there."""
+    """They are replaced, and the following lines are there."""
     program = "import sys; sys.stdout.buffer.write(b'bad \\xff\\xfe bytes\\nr\\xc3\\xa4der\\r\\nlast')"
     ref = await world.submit(world.job("bytes", program))
 
@@ -71,7 +71,7 @@ async def test_bytes_that_are_no_text_do_no_harm(world: World) -> None:
 
 
 async def test_both_streams_are_in_the_log_in_their_order(world: World) -> None:
-    """What is written to stderr stands where it was written, unless both are written at the same moment."""
+    """Lines of stderr are where they were written, unless both streams are written at the same moment."""
     step = "until [ -e /state/{} ]; do sleep 0.1; done"
     script = f"echo one; {step.format('one')}; echo two >&2; {step.format('two')}; echo three"
     ref = await world.submit(world.job("both", ["sh", "-c", script], **STATE))
@@ -83,7 +83,7 @@ async def test_both_streams_are_in_the_log_in_their_order(world: World) -> None:
 
 
 async def test_reading_goes_on_after_any_line(world: World) -> None:
-    """Whoever resumes at a cursor gets exactly the rest, across restarts of the container."""
+    """Resuming at a cursor yields exactly the rest, across restarts of the container."""
     program = """
         import pathlib, sys, time
         count = pathlib.Path("/state/count")
@@ -95,7 +95,7 @@ async def test_reading_goes_on_after_any_line(world: World) -> None:
     """
     ref = await world.submit(world.job("resume", program, policy="OnFailure", **STATE))
     reading = asyncio.create_task(world.lines(ref, "resume-master-0"))
-    for run in range(3):  # a node forgets what nobody has read when it starts a container again and again
+    for run in range(3):  # a node deletes unread logs when it restarts a container several times
         await world.line(ref, "resume-master-0", f"run {run} line 39")
         world.release(str(run))
     whole = await reading
@@ -108,7 +108,7 @@ async def test_reading_goes_on_after_any_line(world: World) -> None:
 
 
 async def test_following_waits_for_a_replica_that_has_not_begun(world: World) -> None:
-    """A suspended job's log is awaited, and read once it runs."""
+    """The log of a suspended job is read once the job runs."""
     ref = await world.submit(world.job("patient", "print('at last')", suspend=True))
     reading = asyncio.create_task(world.text(ref, "patient-master-0"))
     await asyncio.sleep(0.5)
@@ -120,7 +120,7 @@ async def test_following_waits_for_a_replica_that_has_not_begun(world: World) ->
 
 
 async def test_without_following_reading_ends_at_once(world: World) -> None:
-    """At what is there now, be it nothing."""
+    """It ends at the last available line, even if there is none."""
     ref = await world.submit(world.job("snap", "import time; print('first', flush=True); time.sleep(600)"))
     await world.line(ref, "snap-master-0", "first")
 
@@ -143,7 +143,7 @@ async def test_following_ends_when_the_job_is_deleted(world: World) -> None:
 
 
 async def test_a_log_can_be_read_after_the_end(world: World) -> None:
-    """From any replica, as often as one likes."""
+    """From any replica, any number of times."""
     worker = "import pathlib; print('w'); pathlib.Path('/state/w').touch()"
     pod = {"volumes": [{"name": "s", "persistentVolumeClaim": {"claimName": "s"}}]}
     container = {"volumeMounts": [{"name": "s", "mountPath": "/state"}]}
@@ -155,7 +155,7 @@ async def test_a_log_can_be_read_after_the_end(world: World) -> None:
 
 
 async def test_an_endless_log_is_read_in_bounded_steps(world: World) -> None:
-    """Other work has its turn after some thousand lines, while a log is read as fast as it can be."""
+    """Other tasks run at least once in some thousand lines, although the log is read as fast as possible."""
     program = "import sys\nwhile True: sys.stdout.write('y' * 99 + chr(10))"
     ref = await world.submit(world.job("endless", program))
     turns = 0
@@ -178,7 +178,7 @@ async def test_an_endless_log_is_read_in_bounded_steps(world: World) -> None:
 
 
 async def test_the_end_of_the_log_comes_with_the_end_of_the_job(world: World) -> None:
-    """Nothing that a replica wrote is missing once its end is known."""
+    """Every line is there once the replica's end is reported."""
     ref = await world.submit(world.job("tail", "for number in range(2000): print(number)"))
     await world.observe(ref, has_ended)
 

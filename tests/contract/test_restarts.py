@@ -1,4 +1,4 @@
-"""Restart policies, limits, suspension, time to live."""
+"""Tests of restart policies, limits, suspension, and time to live."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAIL_TWICE = held("""
 
 
 async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> None:
-    """The pod stays, its restarts are counted, the job runs on, and every end was seen."""
+    """The pod stays, its restarts are counted, the job keeps running, and every end is observed."""
     manifest = world.job("retry", FAIL_TWICE.format(code=1), policy="OnFailure", **STATE)
 
     ref, seen = await world.run(manifest, is_held=True, until=has_ended_with("retry-master-0"))
@@ -39,7 +39,7 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
 
 
 async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> None:
-    """The job itself says Running for ever; the pod says why it does not."""
+    """The job itself stays Running; the pod has the reason why nothing runs."""
     ref = await world.submit(world.job("loop", "raise SystemExit(4)", policy="OnFailure"))
 
     seen = await world.observe(ref, lambda one: _waiting(one) == "CrashLoopBackOff" and _restarts(one) >= 2)
@@ -50,7 +50,7 @@ async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> 
 
 
 async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
-    """So many restarts, then Failed, with the operator's words."""
+    """After this many restarts it is Failed, with the operator's message."""
     program = held("raise SystemExit(4)")
     manifest = world.job("limit", program, policy="OnFailure", backoffLimit=2, cleanPodPolicy="Running", **STATE)
 
@@ -72,7 +72,7 @@ async def test_a_backoff_limit_of_zero_allows_no_restart(world: World) -> None:
 
 
 async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
-    """A code of 128 or more is retried in a new pod of the same name, and the job says Restarting meanwhile."""
+    """A code of 128 or more is retried in a new pod of the same name; meanwhile, the job is Restarting."""
     manifest = world.job("fresh", FAIL_TWICE.format(code=138), policy="ExitCode", **STATE)
 
     ref, seen = await world.run(manifest, is_held=True, until=has_ended_with("fresh-master-0"))
@@ -104,7 +104,7 @@ async def test_always_restarts_after_success_too(world: World) -> None:
 
 
 async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) -> None:
-    """Suspended has no pods; resuming starts the clock and the pods."""
+    """A suspended job has no pods; resuming starts the clock and the pods."""
     ref = await world.submit(world.job("later", held("print('now')"), suspend=True, **STATE))
     asleep = await world.observe(ref, lambda one: condition(one.job, "Suspended") is not None)
     await asyncio.sleep(0.5)
@@ -127,7 +127,7 @@ async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) 
 
 
 async def test_suspending_a_running_job_removes_its_pods(world: World) -> None:
-    """And resuming makes new ones."""
+    """Resuming creates new ones."""
     ref = await world.submit(world.job("pause", SLEEP))
     before = await world.observe(ref, is_running)
 
@@ -141,7 +141,7 @@ async def test_suspending_a_running_job_removes_its_pods(world: World) -> None:
 
 
 async def test_a_job_is_gone_after_its_time_to_live(world: World) -> None:
-    """Counted from its end."""
+    """The time is counted from the job's end."""
     ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=5))
     await world.backend.get("PyTorchJob", world.namespace, "mayfly")
 
