@@ -1,4 +1,4 @@
-"""Real jobs of this machine for the command line to look at, and the command line on a scripted back-end."""
+"""Real jobs of this machine for the command line, and the command line with a scripted back-end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ time.sleep(600)
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A root without jobs; what a test starts there is stopped."""
+    """Return a root without jobs; what a test starts there is stopped."""
     machine = Machine(root=tmp_path / "jobs")
     yield machine
     machine.clear()
@@ -57,7 +57,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A root with a job `good` that succeeded and a job `bad` that failed; only to be looked at."""
+    """Return a root with a job `good` that succeeded and a job `bad` that failed; tests only read it."""
     machine = Machine(root=tmp_path_factory.mktemp("ended") / "jobs")
     machine.submit("good", SUCCEEDS, model="pvc://models/digits.pt")
     machine.submit("bad", FAILS)
@@ -69,7 +69,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture
 def ptjob(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command line in the namespace `team` of a scripted back-end, with a scripted inspector if one is given."""
+    """Return a function that runs a command line in the namespace `team` of a scripted back-end and inspector."""
 
     def run(scripted: object, *words: str, inspector: object = None, backend: str = "local") -> Result:
         monkeypatch.setattr(Target, "open", lambda *_, **__: scripted)

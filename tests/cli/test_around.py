@@ -1,4 +1,4 @@
-"""`top`, `doctor` and `data` on this machine."""
+"""Tests of `top`, `doctor`, `data` and `prune` on this machine."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
 class AnsweringTerminal(io.BytesIO):
-    """A terminal that types an answer."""
+    """A terminal at which a user types an answer."""
 
     def isatty(self) -> bool:
-        """Say that somebody can be asked."""
         return True
 
 
 def ask(answer: str, machine: Machine, *words: str) -> Result:
-    """Run a command line at a terminal where this is typed."""
+    """Run a command line at a terminal where this answer is typed."""
     return CliRunner().invoke(
         main, ["--root", str(machine.root), *words], input=AnsweringTerminal(f"{answer}\n".encode())
     )
 
 
 def test_this_machine_is_a_node(machine: Machine) -> None:
-    """With its cores and its memory; cards are those that it lends."""
+    """With its cores and its memory; its GPUs are those that it lends to jobs."""
     shown = machine.ptjob("top", "node").output.splitlines()
     (told,) = json.loads(machine.ptjob("top", "node", "-o", "json").stdout)
 
@@ -55,7 +54,7 @@ def test_this_machine_is_a_node(machine: Machine) -> None:
 
 
 def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a cluster: what a running job has is taken."""
+    """As on a cluster: the GPUs of a running job are in use."""
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "4")
     machine.ptjob("submit", "--name", "holds", "--image", "none", "--gpus", "1", "python", "-c", RUNS_ON)
     while not machine.ptjob("logs", "holds").stdout:
@@ -73,7 +72,7 @@ def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.M
 
 
 def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
-    """Each one's share of the processor, and its memory, as last measured, once both had a share."""
+    """Each one's CPU usage and memory, as last measured, once both replicas have used CPU."""
     name = machine.submit("busy", BUSY)
     machine.wait_for_line(name, "begun")
 
@@ -91,7 +90,7 @@ def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
 
 
 def test_the_peaks_of_a_job_stay_after_its_end(machine: Machine, tmp_path: Path) -> None:
-    """What nobody uses any more is `-`, the most that was used is as in `get`."""
+    """Current usage is `-`; peak usage is the same as in `get`."""
     held = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)"
     name = machine.submit("holds", held)
     most: dict[str, int] = {}
@@ -114,7 +113,7 @@ def test_the_peaks_of_a_job_stay_after_its_end(machine: Machine, tmp_path: Path)
 
 
 def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> None:
-    """What has ended is listed without a place; where there is nothing, that is said."""
+    """An ended job is listed without a node; if there is none, a message says so."""
     listed = ended.ptjob("top", "job", "-o", "yaml").stdout
 
     assert listed.count("gpus_allocated: 0") == 2
@@ -125,7 +124,7 @@ def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> 
 
 
 def test_a_check_up_says_what_is_there_and_what_to_do(machine: Machine) -> None:
-    """Nothing that every job needs is missing here."""
+    """Everything that all jobs need is available here."""
     result = machine.ptjob("doctor")
 
     assert result.exit_code == 0
@@ -140,7 +139,7 @@ def test_a_check_up_says_what_is_there_and_what_to_do(machine: Machine) -> None:
 
 
 def test_a_check_up_fails_where_something_is_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter and a build context that are not there, each with what to do."""
+    """An interpreter and a build context that do not exist, each with advice."""
     monkeypatch.setenv("PTJOB_LOCAL_PYTHON", "/none/python")
     monkeypatch.setenv("PTJOB_LOCAL_IMAGES", '{"digits": "/none"}')
 
@@ -152,7 +151,7 @@ def test_a_check_up_fails_where_something_is_missing(machine: Machine, monkeypat
 
 
 def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path) -> None:
-    """A directory stands in for it; what is copied there is what jobs see."""
+    """A directory replaces the claim; jobs see what is copied there."""
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "a.npz").write_bytes(b"12345")
 
@@ -175,7 +174,7 @@ def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path
 
 
 def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None:
-    """It is made all the same; each wish that does not apply is named, and none that nobody had."""
+    """The claim is created anyway; a message names each requested setting that does not apply, and no other."""
     wishes = ("--size", "1Gi", "--access-mode", "ReadOnlyMany", "--storage-class", "fast")
 
     made = machine.ptjob("data", "create", "datasets", *wishes)
@@ -198,7 +197,7 @@ def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None
     ],
 )
 def test_what_cannot_be_copied_or_made_is_refused(machine: Machine, words: list[str], code: int, message: str) -> None:
-    """With the part of the line that is wrong."""
+    """The message names the part of the line that is wrong."""
     machine.ptjob("data", "create", "there")
 
     result = machine.ptjob(*words)
@@ -207,13 +206,13 @@ def test_what_cannot_be_copied_or_made_is_refused(machine: Machine, words: list[
 
 
 def test_no_claims_is_said_where_it_was_looked(machine: Machine) -> None:
-    """Programs get an empty answer."""
+    """The message is on stderr, so that programs get an empty output."""
     assert machine.ptjob("-n", "ml", "data", "list").stderr == f"no claims in namespace ml of {machine.root}\n"
 
 
 @each_row(("count", "text"), [(0, "0"), (1023, "1023"), (1536, "1.5Ki"), (2**30, "1Gi"), (3 * 2**50, "3072Ti")])
 def test_bytes_are_said_in_kubernetes_units(count: int, text: str) -> None:
-    """As requests and limits are written."""
+    """In the format of requests and limits."""
     assert tables.size(count) == text
 
 
@@ -230,7 +229,7 @@ def test_all_namespaces_are_looked_in_at_once(machine: Machine) -> None:
 
 
 def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
-    """By how long ago they ended; what runs stays, and what was written."""
+    """By the time since their end; running jobs and written files are kept."""
     machine.ptjob("run", "--name", "ended", "--image", "none", "-d", "data:/data", "touch /data/kept")
     name = machine.submit("runs", RUNS_ON)
     machine.wait_for_line(name, "begun")
@@ -245,7 +244,7 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
 
 
 def test_a_job_is_gone_when_prune_has_said_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A supervisor that has not quite ended removes its job a moment after it was told to."""
+    """A supervisor that is still ending removes its job a moment after the deletion."""
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
     settle, looks = store.settle, iter(range(100))
     monkeypatch.setattr(store, "settle", lambda job: next(looks) > 3 and settle(job))
@@ -258,7 +257,7 @@ def test_a_job_is_gone_when_prune_has_said_so(machine: Machine, monkeypatch: pyt
 
 
 def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> None:
-    """A program says it by a flag; a person is shown what would go, and asked; to look first costs nothing."""
+    """Programs pass a flag; users see the list and answer a question; `--dry-run` deletes nothing."""
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
     prune = ("prune", "--since", "0s")
 
@@ -278,14 +277,14 @@ def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> Non
 
 
 def test_a_name_that_is_wrong_does_not_keep_the_others_waiting(machine: Machine) -> None:
-    """As kubectl does it: each is told of, the exit code says that something was refused."""
+    """As with kubectl: each name has its message, and the exit code says that one was refused."""
     for name in ("first", "last"):
         machine.ptjob("run", "--name", name, "--image", "none", "true")
 
     stopped = machine.ptjob("suspend", "first", "none", "last")
     deleted = machine.ptjob("delete", "first", "none", "last")
 
-    assert stopped.exit_code == 1  # two have ended, one is not there
+    assert stopped.exit_code == 1  # two have ended, one does not exist
     assert [line.split()[0] for line in stopped.stderr.splitlines()] == ["Error:"] * 3
     assert deleted.exit_code == 3
     assert [line.split()[0] for line in deleted.stdout.splitlines()] == ["default/first", "default/last"]

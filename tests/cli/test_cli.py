@@ -1,4 +1,4 @@
-"""`ptjob` on real jobs of this machine."""
+"""Tests of `ptjob` on real jobs of this machine."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ print(*range(27, 30), sep="\\n", flush=True)
 
 
 class WatchedBackend(ScriptedBackend):
-    """Counts how many jobs are looked at at the same time."""
+    """Counts how many jobs are watched at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.most = self._now = 0
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Show a job without pods, after a moment."""
+        """Yield a job without pods, after a moment."""
         self._now += 1
         self.most = max(self.most, self._now)
         try:
@@ -69,20 +69,19 @@ class WatchedBackend(ScriptedBackend):
 
 
 def test_a_list_shows_each_job_with_its_phase_and_for_whom_it_runs(ended: Machine) -> None:
-    """A person finds a task's job without knowing how names are made."""
+    """Users find a task's job without knowing how names are generated."""
     result = ended.ptjob("list")
 
     lines = result.output.splitlines()
     assert result.exit_code == 0
     assert lines[0].split() == ["NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", "OWNER"]
     assert re.match(r"good +Succeeded +2 ", lines[1])
-    assert re.match(r"bad +Failed +see ptjob get +2 ", lines[2])  # nobody followed it
+    assert re.match(r"bad +Failed +see ptjob get +2 ", lines[2])  # nobody has followed it
     assert lines[1].endswith("digits.train scheduled__2026-11-20, try 2")
     assert all("  PyTorchJob  " in line for line in lines[1:])
 
 
 def test_a_wide_list_says_where_jobs_run(ended: Machine) -> None:
-    """Nowhere, where no pod is left."""
     first, *lines = ended.ptjob("list", "-o", "wide").output.splitlines()
 
     assert first.split() == ["NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", "NODE", "OWNER"]
@@ -90,7 +89,7 @@ def test_a_wide_list_says_where_jobs_run(ended: Machine) -> None:
 
 
 def test_a_wide_list_asks_for_few_jobs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace of a week's jobs is no crowd of connections."""
+    """A namespace with a week's jobs does not open a connection for each."""
     names = [f"digits-{number:02d}" for number in range(40)]
     backend = WatchedBackend()
     for name in names:
@@ -111,7 +110,7 @@ def test_a_wide_list_asks_for_few_jobs_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_list_for_programs_has_the_same_values_in_json_and_yaml(ended: Machine) -> None:
-    """Programs get phases, instants and ids as data."""
+    """Programs get phases, times and ids as data."""
     rows = json.loads(ended.ptjob("list", "-o", "json").stdout)
 
     assert yaml.safe_load(ended.ptjob("list", "-o", "yaml").stdout) == rows
@@ -121,7 +120,6 @@ def test_a_list_for_programs_has_the_same_values_in_json_and_yaml(ended: Machine
 
 
 def test_a_list_can_be_narrowed_by_labels(ended: Machine) -> None:
-    """Only jobs that carry every label are listed."""
     assert ended.ptjob("list", "-o", "name", "-l", "dag_id=digits", "-l", "release=bad").stdout == "bad\n"
     assert ended.ptjob("list", "-o", "name", "-l", "dag_id=other").stdout == ""
 
@@ -139,12 +137,12 @@ def test_a_job_that_succeeded_shows_what_it_has_written(ended: Machine) -> None:
 
 
 def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> None:
-    """The reason that the task's log has is readable here too, without Airflow."""
+    """The reason in the task's log can be read here, too, without Airflow."""
     shown = ended.ptjob("get", "bad").output
 
     told = [line.split()[0] for line in shown.splitlines() if "the learning rate is not a number" in line]
-    told = [word for word in told if word != "raise"]  # since 3.13, Python quotes the source of `-c`, too
-    assert told == ["reason", "ValueError:"]  # near the top, and the last line of the replica's log
+    told = [word for word in told if word != "raise"]  # since 3.13, Python also quotes the source of `-c`
+    assert told == ["reason", "ValueError:"]  # near the top, and in the last line of the replica's log
     rows = [line.split() for line in shown.splitlines() if line.startswith("1 ")]
     assert re.fullmatch(r"\d+s|\d+m\d+s", rows[0].pop(3))
     assert rows == [["1", "bad-worker-0", "Failed", os.uname().nodename, "1", "Error"]]
@@ -160,7 +158,7 @@ def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> No
 
 @each_row("command", [["get", "none"], ["logs", "none"], ["delete", "none"]])
 def test_a_job_that_is_not_there_has_an_exit_code_of_its_own(ended: Machine, command: list[str]) -> None:
-    """A program tells `there is no such job` from every other failure."""
+    """Programs can tell it from every other failure."""
     result = ended.ptjob(*command)
 
     assert result.exit_code == 3
@@ -168,18 +166,17 @@ def test_a_job_that_is_not_there_has_an_exit_code_of_its_own(ended: Machine, com
 
 
 def test_wide_is_a_format_of_every_table(ended: Machine) -> None:
-    """As people of kubectl and Arena write it; here it shows the same."""
+    """As users of kubectl and Arena write it; here it shows the same as without it."""
     assert ended.ptjob("events", "good", "-o", "wide").output == ended.ptjob("events", "good").output != ""
 
 
 @each_row("replica", ["good-worker-0", "worker-0", "1"])
 def test_another_replicas_log_is_named_by_pod_role_or_rank(ended: Machine, replica: str) -> None:
-    """Whatever a person has at hand names the replica."""
     assert ended.ptjob("logs", "good", "-i", replica).stdout.splitlines()[0] == "rank 1 line 0"
 
 
 def test_a_train_jobs_nodes_are_named_as_their_pods_end() -> None:
-    """Which is how a diagnosis names them."""
+    """A diagnosis uses the same names."""
     job = rendered(TrainingJob.parse(name="digits", kind="TrainJob", image="digits:1", workers=2))
     pod = f"{job['metadata']['name']}-node-0-1"
 
@@ -187,7 +184,7 @@ def test_a_train_jobs_nodes_are_named_as_their_pods_end() -> None:
 
 
 def test_a_replica_that_is_not_there_is_refused_with_those_that_are(ended: Machine) -> None:
-    """The answer says what to type instead."""
+    """The message lists the valid names."""
     result = ended.ptjob("logs", "good", "-i", "worker-7")
 
     assert result.exit_code == 2
@@ -196,14 +193,14 @@ def test_a_replica_that_is_not_there_is_refused_with_those_that_are(ended: Machi
 
 @each_row(("tail", "lines"), [("2", ["rank 0 line 3", "rank 0 line 4"]), ("0", []), ("99", 5)])
 def test_a_tail_is_the_logs_last_lines(ended: Machine, tail: str, lines: list[str] | int) -> None:
-    """`-t` prints that many lines, or all there are."""
+    """`-t` prints this many lines, or all."""
     printed = ended.ptjob("logs", "good", "-t", tail).stdout.splitlines()
 
     assert (len(printed) if isinstance(lines, int) else printed) == lines
 
 
 def test_all_replicas_are_read_at_once_each_line_with_its_replica(ended: Machine) -> None:
-    """One after the other when the job has ended; as they come while it runs."""
+    """In turn when the job has ended; as lines come while it runs."""
     read = ended.ptjob("logs", "good", "--all").stdout.splitlines()
     followed = ended.ptjob("logs", "good", "--all", "-f", "-t", "2").stdout.splitlines()
 
@@ -214,9 +211,9 @@ def test_all_replicas_are_read_at_once_each_line_with_its_replica(ended: Machine
 
 
 def test_only_young_lines_are_printed_if_that_is_asked_for(machine: Machine) -> None:
-    """By a span or by an instant, as with kubectl; with a tail, of the last lines the young ones."""
+    """By age or by time, as with kubectl; with a tail, those of the last lines that are recent enough."""
     name = machine.submit("counts", COUNTS_IN_TWO, volumes=["data:/data"])
-    machine.wait_for_line(name, "26")  # and has its time: what is written later has another
+    machine.wait_for_line(name, "26")  # and its time: later lines have other times
     (machine.root / "claims" / "default" / "data" / "go").touch()
     machine.finish(name)
     stamps = dict(line.split()[::-1] for line in machine.ptjob("logs", name, "--timestamps").stdout.splitlines())
@@ -230,7 +227,7 @@ def test_only_young_lines_are_printed_if_that_is_asked_for(machine: Machine) -> 
 
 
 def test_a_container_that_is_not_there_is_refused(ended: Machine) -> None:
-    """Nothing is left out in silence."""
+    """Nothing is skipped without a message."""
     result = ended.ptjob("logs", "good", "-c", "init-code")
 
     assert result.exit_code == 2
@@ -238,7 +235,7 @@ def test_a_container_that_is_not_there_is_refused(ended: Machine) -> None:
 
 
 def test_init_containers_have_a_log_here_too(machine: Machine, tmp_path: Path) -> None:
-    """What fetched the code, and an init container of one's own, with its restarts; also while it still runs."""
+    """The one that fetched the code, and a user's init container with its restarts, also while it still runs."""
     repository = tmp_path / "mnist"
     repository.mkdir()
     for words in (["init", "-q", "-b", "main"], ["-c", "user.name=a", "-c", "user.email=b", *EMPTY_COMMIT]):
@@ -260,12 +257,12 @@ def test_init_containers_have_a_log_here_too(machine: Machine, tmp_path: Path) -
 
 
 def test_why_a_replica_that_never_ran_has_no_log_is_said(machine: Machine) -> None:
-    """A job that waits, and one whose init container has failed; what that wrote is named. No empty answer is good."""
+    """For a suspended job, and for one whose init container failed, with that container's log. No output is empty."""
     before = json.dumps({"name": "prepares", "image": "none", "command": ["sh", "-c", "echo gone; exit 3"]})
     job = ("--image", "none", "--working-dir", str(machine.root.parent), "--init-container", before, "true")
     machine.ptjob("run", "--name", "failed", *job)
     machine.ptjob("submit", "--name", "waits", "--suspend", *job)
-    while "Suspended" not in machine.ptjob("get", "waits").stdout:  # its supervisor says so a moment later
+    while "Suspended" not in machine.ptjob("get", "waits").stdout:  # its supervisor reports this a moment later
         time.sleep(0.05)
 
     waits, failed, followed, every = (
@@ -284,7 +281,7 @@ def test_why_a_replica_that_never_ran_has_no_log_is_said(machine: Machine) -> No
 def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
     monkeypatch: pytest.MonkeyPatch, *, follow: bool
 ) -> None:
-    """As it was seen on a cluster; also where the pod has gone, and its log with it."""
+    """As recorded on a cluster; also where the pod is gone, and its log with it."""
     told = recorded("trainjob-image-missing")
     job = {**told["job"], "status": told["seen"][-1].get("status", told["job"]["status"])}
     backend, meta = ScriptedBackend(), told["job"]["metadata"]
@@ -314,12 +311,12 @@ def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
     ],
 )
 def test_names_alone_are_what_other_commands_take(ended: Machine, words: list[str], names: list[str]) -> None:
-    """`-o name`, whatever a command is about; of a check-up what is missing, of a followed job its own."""
+    """`-o name` for any command; for `doctor` the missing items, for a followed job its own name."""
     assert ended.ptjob(*words, "-o", "name").stdout.splitlines() == names
 
 
 def test_programs_get_a_jobs_events_with_it(ended: Machine) -> None:
-    """What `-e` asks for is not left out."""
+    """The events of `-e` are included."""
     told = json.loads(ended.ptjob("get", "good", "-e", "-o", "json").stdout)
 
     assert told["events"] == json.loads(ended.ptjob("events", "good", "-o", "json").stdout)
@@ -328,7 +325,7 @@ def test_programs_get_a_jobs_events_with_it(ended: Machine) -> None:
 
 
 def completed(*words: str, **variables: str) -> list[str]:
-    """Return what a shell is offered for the last word of a command line, which here may take longer."""
+    """Return a shell's completions for the last word of a command line, with a longer timeout for tests."""
     environment = {
         "PATH": os.defpath,
         "_PTJOB_COMPLETE": "bash_complete",
@@ -366,12 +363,12 @@ def completed(*words: str, **variables: str) -> list[str]:
     ],
 )
 def test_a_shell_completes_what_is_there(ended: Machine, words: list[str], offered: list[str]) -> None:
-    """Jobs and their replicas, claims, namespaces, and the words that a field may have."""
+    """Jobs and their replicas, claims, namespaces, and a field's allowed values."""
     assert completed("--root", str(ended.root), *words) == offered
 
 
 def test_a_shell_completes_the_namespaces_of_contexts(tmp_path: Path) -> None:
-    """No cluster is asked; a kubeconfig that cannot be read has none."""
+    """No request is made; an unreadable kubeconfig has none."""
     config = tmp_path / "config"
     contexts = [{"name": name, "context": {"namespace": name}} for name in ("vision", "video", "text")]
     config.write_text(yaml.safe_dump({"contexts": [*contexts, {"name": "bare", "context": {}}]}))
@@ -382,7 +379,7 @@ def test_a_shell_completes_the_namespaces_of_contexts(tmp_path: Path) -> None:
 
 
 def test_following_prints_what_is_written_until_the_container_ends(machine: Machine) -> None:
-    """`-f -t 1` begins with what is there and misses nothing that comes."""
+    """`-f -t 1` begins with the available line and misses no later one."""
     name = machine.submit("counts", COUNTS)
     while not (begun := machine.ptjob("logs", name, "-t", "1").stdout.split()):
         time.sleep(0.05)
@@ -394,7 +391,7 @@ def test_following_prints_what_is_written_until_the_container_ends(machine: Mach
 
 
 def test_a_deleted_job_is_gone_and_its_claims_are_not(machine: Machine) -> None:
-    """Deleting stops the processes and removes the job; what it had written stays."""
+    """Deleting stops the processes and removes the job; its written files are kept."""
     name = machine.submit("good", "open('/data/kept', 'w').write('x')\n" + RUNS_ON, volumes=["data:/data"])
     machine.wait_for_line(name, "begun")
 
@@ -406,14 +403,14 @@ def test_a_deleted_job_is_gone_and_its_claims_are_not(machine: Machine) -> None:
 
 
 def test_deleting_what_is_not_there_can_be_good_enough(machine: Machine) -> None:
-    """Scripts that clean up need no test before."""
+    """Clean-up scripts need no check before."""
     result = machine.ptjob("delete", "none", "--ignore-not-found")
 
     assert (result.exit_code, result.output) == (0, "")
 
 
 def test_the_root_of_airflows_configuration_is_the_default(tmp_path: Path) -> None:
-    """Where Airflow is configured, the command line looks in the same place; Airflow is not loaded for it."""
+    """Where Airflow is configured, the command line uses the same root; it does not load Airflow."""
     (tmp_path / "airflow.cfg").write_text("[core]\nfernet_key = %x\n[ptjob]\nlocal_root = /data/jobs\n")
 
     assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {"local_root": "/data/jobs"}
@@ -423,14 +420,14 @@ def test_the_root_of_airflows_configuration_is_the_default(tmp_path: Path) -> No
 
 @each_row("text", ["no section", "[ptjob\n", "[core]\nx = 1\n"])
 def test_an_airflow_configuration_without_our_section_changes_nothing(tmp_path: Path, text: str) -> None:
-    """Nor does a broken one; Airflow says that better."""
+    """Nor does a broken file; Airflow reports that better."""
     (tmp_path / "airflow.cfg").write_text(text)
 
     assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {}
 
 
 def test_the_environment_names_the_root(ended: Machine) -> None:
-    """Airflow's own variable is enough, and nothing else of the machine's environment matters."""
+    """Airflow's own variable is enough, and no other variable of the machine matters."""
     environment = {"PATH": os.defpath, "HOME": "/nonexistent", "AIRFLOW__PTJOB__LOCAL_ROOT": str(ended.root)}
 
     command = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", "list", "-o", "name"]
@@ -450,7 +447,7 @@ def test_the_environment_names_the_root(ended: Machine) -> None:
     ],
 )
 def test_spans_are_said_in_their_two_largest_units(span: timedelta, text: str) -> None:
-    """As kubectl's users read them."""
+    """As in kubectl."""
     assert tables.duration(span) == text
 
 
@@ -464,12 +461,12 @@ def test_spans_are_said_in_their_two_largest_units(span: timedelta, text: str) -
     ],
 )
 def test_an_owner_is_said_in_its_orchestrators_words(owner: dict[str, str], text: str) -> None:
-    """Airflow's ids are read like its own log lines; others are listed."""
+    """Airflow's ids are formatted as in its own log lines; others are listed."""
     assert tables.owner_text(owner) == text
 
 
 def test_without_any_configuration_the_root_is_in_airflows_home(tmp_path: Path) -> None:
-    """The command line and Airflow agree on the place without a word from anybody."""
+    """The command line and Airflow use the same root without configuration."""
     command = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", "list"]
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
 
@@ -479,6 +476,6 @@ def test_without_any_configuration_the_root_is_in_airflows_home(tmp_path: Path) 
 
 
 def test_the_kind_of_a_job_may_be_said_in_any_case(ended: Machine) -> None:
-    """As kubectl's users write it."""
+    """As users of kubectl write it."""
     assert ended.ptjob("logs", "good", "--kind", "pytorchjob", "-t", "1").stdout == "rank 0 line 4\n"
     assert ended.ptjob("list", "--kind", "PyTorchJob", "-o", "name").stdout == "good\nbad\n"

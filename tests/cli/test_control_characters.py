@@ -1,4 +1,4 @@
-"""What a training writes reaches a terminal as text: no control character of it is one of ours."""
+"""Tests of control characters in a training's output: a terminal gets them as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ["plain.txt", "a\x1b[2Jb", "c\x9bd", b"e\xfff"]
 
 
 def write(machine: Machine) -> None:
-    """Put files with odd names on a claim."""
+    """Put files with unusual names on a claim."""
     folder = machine.root / "claims" / "default" / "odd"
     folder.mkdir(parents=True)
     for name in NAMES:
@@ -47,12 +47,12 @@ def write(machine: Machine) -> None:
     ],
 )
 def test_control_characters_are_shown_and_not_sent(text: str, expected: str) -> None:
-    """Those of both sets, and bytes of a name that are no text; line breaks and tabs stay."""
+    """C0 and C1 characters, and bytes of a name that are not UTF-8; line breaks and tabs are kept."""
     assert printable(text) == expected
 
 
 def test_what_a_job_said_is_shown_by_every_command_without_its_control_characters(machine: Machine) -> None:
-    """The job's diagnosis, which begins with what its program has printed."""
+    """The job's diagnosis begins with its program's output."""
     run = machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
     said = [run.stderr, *(machine.ptjob(*words).output for words in (["get", "odd"], ["list"], ["events", "odd"]))]
 
@@ -62,7 +62,7 @@ def test_what_a_job_said_is_shown_by_every_command_without_its_control_character
 
 
 def test_values_for_programs_are_the_same_without_control_characters_in_them(machine: Machine) -> None:
-    """JSON and YAML have words of their own for such characters."""
+    """JSON and YAML escape such characters."""
     machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
     as_json, as_yaml = (machine.ptjob("get", "odd", "-o", output).stdout for output in ("json", "yaml"))
 
@@ -72,7 +72,7 @@ def test_values_for_programs_are_the_same_without_control_characters_in_them(mac
 
 
 def test_odd_names_of_files_are_shown(machine: Machine) -> None:
-    """One of them is no text at all."""
+    """One of the names is not UTF-8."""
     write(machine)
 
     listed, as_json = machine.ptjob("data", "ls", "pvc://odd"), machine.ptjob("data", "ls", "pvc://odd", "-o", "json")
@@ -85,7 +85,7 @@ def test_odd_names_of_files_are_shown(machine: Machine) -> None:
 
 
 def test_a_log_is_raw_except_at_a_terminal(machine: Machine) -> None:
-    """Whoever reads it by a program gets what was written."""
+    """Programs that read it get the original bytes."""
     machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
 
     raw = subprocess.run(machine.command("logs", "odd"), capture_output=True, check=True).stdout
@@ -99,7 +99,7 @@ def test_a_log_is_raw_except_at_a_terminal(machine: Machine) -> None:
 
 @pytest.mark.parametrize("level", ["warning", "info"])
 def test_what_is_logged_is_shown_the_same_way(machine: Machine, level: str) -> None:
-    """The core repeats what servers said."""
+    """The core logs messages of servers."""
     program = (
         "import logging; from ptjob_provider.cli import main\n"
         f"main(['--loglevel', {level!r}, '--root', {str(machine.root)!r}, 'list'], standalone_mode=False)\n"

@@ -1,4 +1,4 @@
-"""Flags and the fields of a job cannot drift apart: each field has a flag, and the flag makes the operator's job."""
+"""Tests of flags and fields: each field of a job has a flag, and the flag makes the operator's job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render(*words: str) -> Result:
 
 
 def written(flag: Flag, value: Any) -> list[str]:
-    """Return the words that give a flag this value, as a person writes them."""
+    """Return the words with which users give a flag this value."""
     name = flag.names[-1]
     if flag.shape == "switch":
         return [name if value else name.replace("--", "--no-", 1)]
@@ -49,7 +49,7 @@ def written(flag: Flag, value: Any) -> list[str]:
 
 
 def command_line(given: dict[str, Any], folder: Path) -> list[str]:
-    """Return the words that say what these arguments of the operator say."""
+    """Return the command line for these arguments of the operator."""
     words = []
     for field, value in given.items():
         if field == "manifest":
@@ -63,7 +63,7 @@ def command_line(given: dict[str, Any], folder: Path) -> list[str]:
 
 
 def test_every_field_has_a_flag() -> None:
-    """Also one that is added tomorrow, and one of a role or of an elastic job."""
+    """New fields, too, and those of a role or of an elastic job."""
     whole = {path[0] for path in BY_PATH if len(path) == 1}
     parts = {path for path in BY_PATH if len(path) == 2}
 
@@ -87,7 +87,7 @@ def test_every_field_has_a_flag() -> None:
     ],
 )
 def test_a_tensorboard_is_requested_as_in_arena(words: tuple[str, ...], asked: dict[str, str] | None) -> None:
-    """By the switch, by where it looks or what runs it; the switch alone shows the tfevents."""
+    """By the switch, by its folder or by its image; the switch alone uses the tfevents."""
     job = ("--name", "a", "--image", "i", "--data", "c:/data", "--tfevents", "/data/tb")
 
     annotations = json.loads(render(*job, *words).stdout)["metadata"]["annotations"]
@@ -99,7 +99,7 @@ def test_a_tensorboard_is_requested_as_in_arena(words: tuple[str, ...], asked: d
 
 
 def test_no_two_flags_have_the_same_name() -> None:
-    """A flag that means two things would mean the last one."""
+    """Otherwise only the last flag of that name would take effect."""
     names = [name for flag in flags() for name in flag.names]
 
     assert len(names) == len(set(names))
@@ -107,7 +107,7 @@ def test_no_two_flags_have_the_same_name() -> None:
 
 @each_row("field", FIELDS)
 def test_a_flag_makes_the_operators_job(field: str, tmp_path: Path) -> None:
-    """Each field alone, and what it needs: the same words in a DAG and at a prompt are one job."""
+    """Each field by itself, with those that it needs: a DAG and a command line make the same job."""
     given = arguments(field)
 
     result = render(*command_line(given, tmp_path))
@@ -136,14 +136,14 @@ def test_a_flag_of_a_part_says_what_the_part_says(flag: Flag) -> None:
 
 
 def test_parts_and_whole_of_a_field_are_one() -> None:
-    """The part is more exact, so it wins."""
+    """The part is more specific, so it wins."""
     given = {"worker": "{cpu: 1, memory: 2Gi}", "worker__cpu": "4"}
 
     assert job_fields(given) == {"worker": {"cpu": "4", "memory": "2Gi"}}
 
 
 def test_help_is_short_and_a_longer_one_has_every_flag_with_its_words_and_default() -> None:
-    """The short one fits two screens and begins with the job; a command's own options are in both."""
+    """The short help fits two screens and begins with the job; both have a command's own options."""
     short, long = (CliRunner().invoke(main, ["run", word]).stdout for word in ("--help", "--help-all"))
 
     assert short.count("\n") < 75
@@ -159,7 +159,7 @@ def test_help_is_short_and_a_longer_one_has_every_flag_with_its_words_and_defaul
 
 
 def test_each_flag_says_what_it_does_in_one_sentence() -> None:
-    """It is the first sentence that the field's documentation has, so that it is told once."""
+    """It is the first sentence of the field's documentation, so that it is written once."""
     told = {flag.names[-1]: described(flag) for flag in flags()}
 
     assert all(told.values()) or {name for name, text in told.items() if not text} == set()
@@ -169,7 +169,7 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
 
 
 def test_a_file_of_fields_may_say_the_kind() -> None:
-    """A kind alone makes no manifest of it."""
+    """A kind alone does not make it a manifest."""
     fields = "name: digits\nimage: digits:1\nkind: TrainJob\n"
 
     job = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-"], input=fields)
@@ -178,7 +178,7 @@ def test_a_file_of_fields_may_say_the_kind() -> None:
 
 
 def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
-    """The operator's own words, as in `[ptjob] job_template`; flags are laid over them."""
+    """The operator's field names, as in `[ptjob] job_template`; flags override them."""
     told = "name: digits\nimage: digits:1\nworkers: 2\nenv: {LR: 0.1}\n"
 
     result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", "--workers", "4"], input=told)
@@ -203,7 +203,7 @@ def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
 def test_the_words_after_the_flags_are_the_program(
     words: list[str], shell: str | None, command: list[str] | None
 ) -> None:
-    """One word that a shell would split is a line for a shell, as in Arena; several words are taken as they are."""
+    """One word that a shell would split is a shell's command line, as in Arena; several words are used as they are."""
     assert program(words, shell) == command
 
 
@@ -218,7 +218,7 @@ def test_the_words_after_the_flags_are_the_program(
     ],
 )
 def test_the_workers_image_is_that_of_all_pods_where_no_other_is_said(words: list[str], images: list[str]) -> None:
-    """As one of Arena's guides writes it."""
+    """One of Arena's guides relies on this."""
     manifest = json.loads(render("--name", "digits", *words, "python", "train.py").stdout)
 
     roles = manifest["spec"]["pytorchReplicaSpecs"].values()
@@ -226,7 +226,7 @@ def test_the_workers_image_is_that_of_all_pods_where_no_other_is_said(words: lis
 
 
 def test_arenas_type_of_training_may_stand_before_everything() -> None:
-    """`arena submit pytorch …` is `ptjob submit pytorch …`; other trainings are refused, not submitted as this one."""
+    """`arena submit pytorch …` is `ptjob submit pytorch …`; other types are an error, not submitted as this one."""
     assert without_type(["pytorch", "--name", "x"]) == ["--name", "x"]
     assert without_type(["pytorchjob"]) == []
     assert without_type(["--name", "x", "pytorch"]) == ["--name", "x", "pytorch"]
@@ -235,7 +235,7 @@ def test_arenas_type_of_training_may_stand_before_everything() -> None:
 
 
 def test_arenas_flags_that_are_no_field_become_fields() -> None:
-    """Devices are limits, folders of nodes are volumes, and what the pod shares is said in its template."""
+    """Devices become limits, folders of nodes become volumes, and `hostIPC` and `hostPID` go to the pod template."""
     given = {
         "devices": ("amd.com/gpu=2",),
         "rdma": True,
@@ -258,7 +258,7 @@ def test_arenas_flags_that_are_no_field_become_fields() -> None:
 
 
 def test_flags_for_one_field_are_added_up() -> None:
-    """`--data` beside `--data-dir`, `--device` beside `--container-resources`."""
+    """`--data` with `--data-dir`, `--device` with `--container-resources`."""
     ours = {"volumes": ["a:/a"], "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, "x": "1"}
     more = {"volumes": [{"name": "b"}], "container_resources": {"limits": {"rdma/hca": "1"}}, "x": "2"}
 
@@ -280,12 +280,12 @@ def test_flags_for_one_field_are_added_up() -> None:
     ],
 )
 def test_a_toleration_is_arenas_short_form_or_kubernetes_own(text: str, expected: dict[str, Any]) -> None:
-    """A bare key, which Arena drops without a word, tolerates any value of it."""
+    """A key alone, which Arena silently drops, tolerates any value of it."""
     assert job_fields({"tolerations": (text,)}) == {"tolerations": [expected]}
 
 
 def test_code_is_an_address_with_parts_or_arenas_three_flags() -> None:
-    """Each way is the operator's `code`."""
+    """Each way makes the operator's `code`."""
     assert job_fields({"code": "https://git.example/a/b.git", "code__branch": "main"}) == {
         "code": {"git": "https://git.example/a/b.git", "branch": "main"}
     }
@@ -299,7 +299,7 @@ def test_code_is_an_address_with_parts_or_arenas_three_flags() -> None:
 
 
 def test_credentials_for_code_are_not_rendered() -> None:
-    """What is printed can be shown to anybody; where they go is said."""
+    """The output is safe to share; a message says that credentials are not shown."""
     code = ("--sync-mode", "git", "--sync-source", "https://git.example/a/b.git", "--env", "GIT_SYNC_PASSWORD=hunter2")
 
     result = render("--name", "x", "--image", "i", *code, "true")
@@ -310,7 +310,6 @@ def test_credentials_for_code_are_not_rendered() -> None:
 
 
 def test_lists_in_yaml_are_several_items() -> None:
-    """For whoever has them so already."""
     assert job_fields({"env_from": ("[{secret: a}, {secret: b}]", "{config_map: c}")}) == {
         "env_from": [{"secret": "a"}, {"secret": "b"}, {"config_map": "c"}]
     }

@@ -1,4 +1,4 @@
-"""Every function of the table returns the same as the program of a job's manifest."""
+"""Test of the function table: each function returns the same as the program in a job's manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def container(case: Case) -> dict[str, Any]:
-    """Return the container of rank 0 in the function's manifest."""
+    """Return rank 0's container in the function's manifest."""
     fields = {"workers": 2, "image": "none", "name": "table"}
     source = from_function(case.function, modules=case.modules)
     command = job_command(source, case.function, case.args, case.kwargs, fields=fields)
@@ -30,7 +30,7 @@ def container(case: Case) -> dict[str, Any]:
 
 
 def test_a_manifest_has_a_program_that_returns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process that has neither this package nor the file."""
+    """The program runs in a process that has neither this package nor the file."""
     files, pod = tmp_path / "files", tmp_path / "pod"
     files.mkdir()
     pod.mkdir()

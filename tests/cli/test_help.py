@@ -1,4 +1,4 @@
-"""What `ptjob` says of itself, and what it costs."""
+"""Tests of `ptjob`'s help: its texts, and the modules that it loads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ptjob_provider.cli import SECTIONS, main
 from rows import each_row
 
 HEAVY = {"aiohttp", "kubernetes_asyncio", "rich", "asyncio", "airflow", "kfp", "kubernetes", "psutil", "torch"}
-"""What takes time to load."""
+"""Modules that are slow to load."""
 
 COMMANDS = [(name, line) for commands in SECTIONS.values() for name, (_, line) in commands.items()]
 
 
 def loaded(*words: str) -> set[str]:
-    """Return the modules that a fresh process has loaded when it has answered."""
+    """Return the modules that a new process has loaded after a command."""
     program = (
         "import sys\nfrom ptjob_provider.cli import main\n"
         f"main({list(words)!r}, standalone_mode=False)\nprint(*sys.modules)"
@@ -28,19 +28,19 @@ def loaded(*words: str) -> set[str]:
 
 
 def test_help_loads_no_command() -> None:
-    """`ptjob --help` answers at once: it knows the commands without loading them, nor YAML."""
+    """`ptjob --help` is fast: it lists the commands without loading them or YAML."""
     assert not loaded("--help") & {*HEAVY, "yaml"}
 
 
 @each_row("command", [name for name, _ in COMMANDS])
 def test_a_commands_help_loads_nothing_that_takes_time(command: str) -> None:
-    """Neither the back-end nor what paints tables is needed to say what a command may be told."""
+    """A command's help needs neither the back-end nor the library for tables."""
     assert not loaded(command, "--help") & HEAVY
 
 
 @each_row(("name", "line"), COMMANDS)
 def test_the_line_in_help_is_that_of_the_command(name: str, line: str) -> None:
-    """The whole's help knows the first line of a command's, which it does not load."""
+    """The general help has the first line of each command's help, but does not load the command."""
     command = main.get_command(click.Context(main), name)
 
     assert command is not None
@@ -58,7 +58,7 @@ def test_the_line_in_help_is_that_of_the_command(name: str, line: str) -> None:
     ],
 )
 def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words: list[str], instead: str) -> None:
-    """Wherever on the line it stands; what nobody knows is answered as before."""
+    """Anywhere on the line; unknown flags get the usual message."""
     result = CliRunner().invoke(main, words)
 
     assert (result.exit_code, instead in result.output) == (2, True), result.output
@@ -67,7 +67,7 @@ def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words
 
 @each_row("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_its_completion(shell: str) -> None:
-    """Each shell has its own language; all ask this program."""
+    """Each shell has its own script; all call this program."""
     result = CliRunner().invoke(main, ["completion", shell])
 
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`ptjob orphans` on real jobs of this machine; the Airflow that it asks is a stand-in that speaks HTTP."""
+"""Tests of `ptjob orphans` on real jobs of this machine; an HTTP server stands in for Airflow."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ NOT_FOUND = "The Task Instance with dag_id: `{dag_id}`, run_id: `{dag_run_id}` a
 
 
 class AirflowThatSays:
-    """An API server that knows one task: it answers what the test's script says, and keeps what it was asked.
+    """An API server that knows one task: it sends the test's scripted responses, and records the requests.
 
     Attributes:
         state: of the task.
-        status: of the answer.
-        text: instead of an answer about the task.
-        version: how it answers who it is.
-        leads_to: another address, to which it sends whoever asks who it is.
-        ids: its Variables that have its id; None: who asks may not read Variables.
+        status: of the response.
+        text: replaces the response about the task.
+        version: the response to a request for its version.
+        leads_to: another address, to which it redirects requests for its version.
+        ids: its Variables that have its id; None: the user may not read Variables.
         asked: path and authorization of each request.
     """
 
@@ -54,11 +54,11 @@ class AirflowThatSays:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Return the server's address."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -93,14 +93,14 @@ class AirflowThatSays:
                 self.do_GET()
 
             def log_message(self, *_: Any) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         return Handler
 
 
 @pytest.fixture
 def airflow() -> Iterator[AirflowThatSays]:
-    """An Airflow of which a test says what it answers."""
+    """Return an Airflow with scripted responses."""
     airflow = AirflowThatSays()
     yield airflow
     airflow.close()
@@ -108,7 +108,7 @@ def airflow() -> Iterator[AirflowThatSays]:
 
 @pytest.fixture
 def doctor(machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """What `ptjob doctor` says about the Airflow's id, where this is configured as its address."""
+    """Return a function that returns `ptjob doctor`'s check of the Airflow's id, for an Airflow with this base URL."""
 
     def look(base_url: str) -> Any:
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
@@ -120,19 +120,19 @@ def doctor(machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def running(machine: Machine) -> Machine:
-    """A root with a job `train` that runs."""
+    """Return a root with a running job `train`."""
     name = machine.submit("train", RUNS_ON, volumes=["data:/data"])
     machine.wait_for_line(name, "begun")
     return machine
 
 
 def ask(machine: Machine, airflow: AirflowThatSays, *more: str) -> Any:
-    """Ask for orphans of the installation that the machine's jobs are of."""
+    """List orphans of the installation that owns the machine's jobs."""
     return machine.ptjob("orphans", "--airflow-url", airflow.url, "--older-than", "0s", *more)
 
 
 def test_without_an_airflow_all_live_jobs_are_listed_with_their_owners(running: Machine) -> None:
-    """A person decides, and has the names for `ptjob delete`."""
+    """The user decides, and has the names for `ptjob delete`."""
     shown = running.ptjob("orphans", "--older-than", "0s")
 
     assert shown.exit_code == 0
@@ -143,7 +143,7 @@ def test_without_an_airflow_all_live_jobs_are_listed_with_their_owners(running: 
 
 
 def test_jobs_younger_than_asked_for_and_ended_ones_are_not_listed(ended: Machine, running: Machine) -> None:
-    """What has ended uses nothing."""
+    """An ended job uses no resources."""
     assert running.ptjob("orphans", "--older-than", "2d").stderr.startswith("no live jobs older than 2d")
     assert ended.ptjob("orphans", "--older-than", "0s").stdout == ""
 
@@ -151,7 +151,7 @@ def test_jobs_younger_than_asked_for_and_ended_ones_are_not_listed(ended: Machin
 def test_a_job_whose_task_has_ended_is_shown_and_deleted_only_if_asked(
     running: Machine, airflow: AirflowThatSays
 ) -> None:
-    """What it has written stays, byte for byte."""
+    """Its written files are kept, byte for byte."""
     shown = ask(running, airflow)
     rows = json.loads(ask(running, airflow, "-o", "json").stdout)
     still = running.ptjob("list", "-o", "name").stdout
@@ -172,7 +172,7 @@ def test_a_job_whose_task_has_ended_is_shown_and_deleted_only_if_asked(
 
 
 def test_a_task_instance_that_is_gone_does_not_wait(running: Machine, airflow: AirflowThatSays) -> None:
-    """Its run was deleted, for example."""
+    """For example because its run was deleted."""
     airflow.status = 404
     airflow.text = json.dumps({"detail": NOT_FOUND.format(**IDS)})
 
@@ -199,7 +199,7 @@ def test_a_task_instance_that_is_gone_does_not_wait(running: Machine, airflow: A
 def test_an_answer_that_is_none_deletes_nothing(
     running: Machine, airflow: AirflowThatSays, status: int, text: str
 ) -> None:
-    """A wrong address or a missing permission must not look like a task that is gone."""
+    """A wrong address or a missing permission must not look like a deleted task instance."""
     airflow.status, airflow.text = status, text
 
     result = ask(running, airflow, "--delete")
@@ -229,7 +229,7 @@ def test_an_answer_that_is_none_deletes_nothing(
 def test_whose_jobs_are_stopped_is_known_or_nothing_is(
     running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None, more: list[str], text: str
 ) -> None:
-    """A wrong address may be another Airflow's, which has a task of that name that has failed."""
+    """A wrong address may be another Airflow's, with a failed task of that name."""
     airflow.ids = ids
 
     result = ask(running, airflow, "--delete", *more)
@@ -246,14 +246,14 @@ def test_whose_jobs_are_stopped_is_known_or_nothing_is(
 def test_a_name_that_is_given_for_the_installation_counts(
     running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None
 ) -> None:
-    """Where [ptjob] instance names it, where who asks may not read Variables, and for one that has moved."""
+    """For an Airflow with `[ptjob] instance`, for users who may not read Variables, and after an Airflow has moved."""
     airflow.ids = ids
 
     assert "its task is failed" in ask(running, airflow, "--instance", "test").output
 
 
 def test_an_address_that_is_no_airflows_stops_nothing(running: Machine, airflow: AirflowThatSays) -> None:
-    """It says so before it is asked for anything, and is given no password."""
+    """The only request is for the version, and it has no credentials."""
     airflow.version = json.dumps({"detail": VERSION})
 
     result = ask(running, airflow, "--delete", "--instance", "test")
@@ -267,7 +267,7 @@ def test_an_address_that_is_no_airflows_stops_nothing(running: Machine, airflow:
 def test_a_token_goes_nowhere_but_to_the_address_that_was_named(
     running: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway sends whoever is not logged in to a page of another host, and the page answers."""
+    """A gateway redirects requests without a session to a page on another host, and that page responds."""
     monkeypatch.setenv("PTJOB_AIRFLOW_TOKEN", "mine")
     elsewhere = AirflowThatSays()
     airflow.leads_to = elsewhere.url
@@ -301,7 +301,7 @@ def test_doctor_says_whether_the_airflows_id_is_its_own(
     base_url: str,
     expected: tuple[bool | None, str],
 ) -> None:
-    """A copied database has the original's."""
+    """A copied database has the original's id."""
     airflow.ids = ids
 
     check = doctor(base_url)
@@ -313,7 +313,7 @@ def test_doctor_says_whether_the_airflows_id_is_its_own(
 def test_doctor_takes_a_name_that_is_configured_for_good(
     machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is asked for an id then."""
+    """Then no id is requested."""
     monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
 
     assert "[ptjob] instance = production" in machine.ptjob("doctor", "--airflow-url", airflow.url).output
@@ -336,7 +336,7 @@ def test_doctor_says_what_an_airflow_cannot_promise(
 def test_the_task_is_asked_for_with_a_token_for_user_and_password(
     running: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The password is on no command line; the token is asked for once."""
+    """The password is on no command line; one token is used for all requests."""
     monkeypatch.setenv("PTJOB_AIRFLOW_PASSWORD", "a-password")
 
     ask(running, airflow, "--airflow-user", "ada")
@@ -349,7 +349,7 @@ def test_the_task_is_asked_for_with_a_token_for_user_and_password(
 def test_a_token_of_the_environment_is_taken_as_it_is(
     running: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No login is tried."""
+    """No log-in is made."""
     monkeypatch.setenv("PTJOB_AIRFLOW_TOKEN", "mine")
 
     ask(running, airflow)

@@ -1,4 +1,4 @@
-"""What `ptjob logs` says where a log is gone, or is not the one that tells why. The back-end is a script."""
+"""Tests of `ptjob logs` where a log is gone, or another log has the cause. The back-end is scripted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKER_FAILED = Diagnosis.of(
 
 
 class BackendWithLostLogs(ScriptedBackend):
-    """Has one job, and the log of each replica that is not among the lost ones: one line."""
+    """A back-end with one job; each replica has a log of one line, unless it is lost."""
 
     def __init__(self, job: Manifest, *, pods: tuple[str, ...], lost: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class BackendWithLostLogs(ScriptedBackend):
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncIterator[LogLine]:
-        """Yield the replica's line, or raise as a cluster does."""
+        """Yield the replica's line, or raise an error as a cluster does."""
         if replica in self.lost:
             raise JobNotFound(f"team/{replica}: the pod is gone, and its log with it")
         place = LogCursor(pod_uid=replica, container="pytorch", restart_count=0, timestamp=AT.isoformat(), ordinal=0)
@@ -53,7 +53,7 @@ class BackendWithLostLogs(ScriptedBackend):
 def a_job(
     condition: str, why: Diagnosis | None = WORKER_FAILED, *, workers: int = 1, was_seen: bool = True
 ) -> Manifest:
-    """Return a job that is over, with what its annotation keeps of why."""
+    """Return an ended job; its annotations have the record and the diagnosis."""
     template = {"spec": {"containers": [{"name": "pytorch"}]}}
     roles = {"Master": {"replicas": 1, "template": template}, "Worker": {"replicas": workers, "template": template}}
     end = Termination(
@@ -114,7 +114,7 @@ def ended_pod(name: str) -> Manifest:
 def test_a_log_that_is_gone_is_told_with_what_is_left(
     job: Manifest, pods: tuple[str, ...], goes_on: str, ptjob: Callable[..., Result]
 ) -> None:
-    """The job is there, so that this is no exit code 3."""
+    """The job exists, so the exit code is not 3."""
     backend = BackendWithLostLogs(job, pods=pods, lost=("digits-master-0",))
 
     refused = ptjob(backend, "logs", "digits")
@@ -124,7 +124,7 @@ def test_a_log_that_is_gone_is_told_with_what_is_left(
 
 
 def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(ptjob: Callable[..., Result]) -> None:
-    """An unknown cause explains nothing, least of all that the training has not begun."""
+    """An unknown cause explains nothing, and does not mean that the training has not begun."""
     job = a_job("Failed", Diagnosis.unknown(), was_seen=False)
     backend = BackendWithLostLogs(job, pods=(), lost=("digits-master-0",))
 
@@ -142,7 +142,7 @@ def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(ptjob
     ],
 )
 def test_a_replica_that_the_operator_saw_exit_has_run(code: int, said: str, ptjob: Callable[..., Result]) -> None:
-    """Its event is all that is left of the pod, and has no start; a container that never started has 128 or 137."""
+    """Only its event is left of the pod, without a start time; a container that never started has 128 or 137."""
     job = a_job("Failed", was_seen=False)
     told = Termination(replica="digits-master-0", key="told/digits-master-0", container="pytorch", exit_code=code)
     job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(PodHistory(terminations=(told,)))
@@ -163,7 +163,7 @@ def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(ptjob
 
 
 def test_logs_that_are_left_are_printed_where_another_one_is_gone(ptjob: Callable[..., Result]) -> None:
-    """Of all replicas, also those behind the one that is gone."""
+    """With all replicas, this includes those after the lost one."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=("digits-worker-0",), lost=("digits-master-0",))
 
     refused = ptjob(backend, "logs", "digits", "--all")
@@ -173,7 +173,7 @@ def test_logs_that_are_left_are_printed_where_another_one_is_gone(ptjob: Callabl
 
 
 def test_a_job_that_goes_while_its_log_is_read_is_not_there(ptjob: Callable[..., Result]) -> None:
-    """Then exit code 3 is right."""
+    """Exit code 3 is right here."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=(), lost=("digits-master-0",))
     backend.worlds = [Observation(job=None)]
 
@@ -213,7 +213,7 @@ def test_a_log_ends_with_the_other_replica_that_failed_first(
     *,
     follow: list[str],
 ) -> None:
-    """Rank 0's own traceback tells of a lost connection only; stdout has nothing but the log."""
+    """Rank 0's own traceback only has a lost connection; stdout has nothing but the log."""
     printed = ptjob(BackendWithLostLogs(job, pods=pods), "logs", "digits", *which, *follow)
 
     assert printed.stderr == said
@@ -224,7 +224,7 @@ def test_a_log_ends_with_the_other_replica_that_failed_first(
 def test_a_log_that_was_read_stays_good_where_nothing_tells_who_failed_first(
     error: Exception, ptjob: Callable[..., Result]
 ) -> None:
-    """The job may not be watched, or is deleted meanwhile."""
+    """The user may not watch the job, or it is deleted meanwhile."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=BOTH)
     backend.refusals = {"watch": [error]}
 

@@ -1,4 +1,4 @@
-"""The order in which `ptjob events` shows what was reported. Back-end and site are scripts."""
+"""Tests of the order of events in `ptjob events`. Back-end and inspector are scripted."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
 
 class ScriptedSite:
-    """Tells of a job what a test's script says."""
+    """Returns the events of a test's script."""
 
     def __init__(self, *told: Manifest) -> None:
         self.told = told
 
     async def events(self, _ref: JobRef, _pods: Sequence[str]) -> Sequence[Manifest]:
-        """Return the script's events in its order."""
         return self.told
 
 
@@ -38,7 +37,7 @@ def event(reason: str, **when: Any) -> Manifest:
 
 @pytest.fixture
 def rows_of(ptjob: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]:
-    """Return what `ptjob events` prints for programs."""
+    """Return a function that returns the JSON rows of `ptjob events`."""
 
     def rows(*told: Manifest) -> list[dict[str, Any]]:
         job = recorded("pytorchjob-created")
@@ -52,7 +51,7 @@ def rows_of(ptjob: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]
 
 
 def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable[..., list[dict[str, Any]]]) -> None:
-    """The scheduler tells microseconds, others whole seconds; of one instant, and of none, the server's order stays."""
+    """The scheduler writes microseconds, others whole seconds; for equal or missing times, the server's order stays."""
     rows = rows_of(
         event("FailedScheduling", eventTime="2026-11-20T10:00:01.852900Z"),
         event("SuccessfulCreatePod", lastTimestamp="2026-11-20T10:00:01Z"),
@@ -77,7 +76,7 @@ def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable
 def test_events_of_one_second_are_shown_in_the_order_in_which_they_were_made(
     rows_of: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """The scheduler tells microseconds, the kubelet whole seconds; both name an event by its nanoseconds."""
+    """The scheduler writes microseconds, the kubelet whole seconds; both put nanoseconds into an event's name."""
     second = 0x18AA2F0000000000
 
     def made(reason: str, milliseconds: int, **when: Any) -> Manifest:

@@ -1,4 +1,4 @@
-"""`submit`, `run` and `follow` on real jobs of this machine."""
+"""Tests of `submit`, `run` and `follow` on real jobs of this machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DIGITS = ("--name", "digits", "--image", "digits:1", "--tfevents", "pvc://models
 
 @pytest.mark.parametrize("words", [["python", "-c", WRITES], ["--", "python", "-c", WRITES]])
 def test_a_run_shows_the_log_and_ends_as_the_job_ends(machine: Machine, words: list[str]) -> None:
-    """Program lines on stdout, sentences on stderr; the outputs are verified as for a task."""
+    """The program's lines go to stdout, messages to stderr; outputs are verified as for a task."""
     result = machine.ptjob("run", "--name", "digits", "--image", "none", "--model", "pvc://models/m.pt", *words)
 
     assert result.exit_code == 0, result.output
@@ -79,7 +79,7 @@ def test_a_run_shows_the_log_and_ends_as_the_job_ends(machine: Machine, words: l
 def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_itself(
     machine: Machine, error: str, code: int
 ) -> None:
-    """The same words that an Airflow task ends with. A task is retried for less than what 75 promises a script."""
+    """The message is that of an Airflow task. A task is retried for more causes than those that give a script 75."""
     program = LOSES.replace("raise ValueError", f"from socket import gaierror; raise {error}")
 
     result = machine.ptjob("run", "--name", "bad", "--image", "none", "python", "-c", program)
@@ -88,7 +88,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
     assert "so far" in result.stdout
     assert "default/bad failed: master-0 (rank 0) exited with code 1: " in result.stderr
     assert f"{error}: loss is nan." in result.stderr
-    assert "Last lines of" not in result.stderr  # they are what stdout ends with
+    assert "Last lines of" not in result.stderr  # stdout ends with them
     assert ("a retry may help" in result.stderr) is (code == 75)
     noted = json.loads(annotations(machine, "bad")["ptjob-provider/diagnosis"])
     assert noted["retryable"] is (error != "NameError")
@@ -104,7 +104,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
     ids=["just before", "not all", "long before"],
 )
 def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple[str, ...]) -> None:
-    """The error names the replica; its lines stand above, unless much has been printed since."""
+    """The error names the replica; its lines are printed above, unless much has been printed since."""
     sink, status = TerminalSink(lines_to_stderr=True), JobStatus(phase=JobPhase.FAILED)
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
     why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised", replica="worker-0", log_tail=LAST)
@@ -117,7 +117,7 @@ def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple
 
 
 def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine) -> None:
-    """`ptjob run -o json … | jq` gets one value; people still see the log."""
+    """`ptjob run -o json … | jq` gets one value; users still see the log."""
     result = machine.ptjob("run", "-o", "json", "--name", "digits", "--image", "none", "echo hello")
 
     assert "hello" in result.stderr
@@ -125,7 +125,7 @@ def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine)
 
 
 def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
-    """The job is deleted; nothing runs on for nobody. Another try may have more luck, says the exit code."""
+    """The job is deleted. A retry may succeed, so the exit code is 75."""
     result = machine.ptjob("run", "--timeout", "2s", "--name", "long", "--image", "none", "python", "-c", RUNS_ON)
 
     assert result.exit_code == 75
@@ -133,7 +133,7 @@ def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine) -> None:
-    """Whoever took it, and whether it runs or has ended: a second submit is not a second training, nor an adoption."""
+    """The job may run or have ended: a second submit neither trains again nor adopts it."""
     machine.ptjob("submit", "--name", "digits", "--image", "none", "true")
     machine.finish("digits")
     before = json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)["job"]["uid"]
@@ -148,7 +148,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine
 
 
 def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> None:
-    """As `kubectl create -f` takes it, with flags over it."""
+    """As `kubectl create -f` does; flags override it."""
     (tmp_path / "job.yaml").write_text(MANIFEST)
 
     result = machine.ptjob("run", "-f", str(tmp_path / "job.yaml"))
@@ -159,7 +159,7 @@ def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> N
 
 
 def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Path) -> None:
-    """`generateName` makes a new job each time, as it does with kubectl."""
+    """`generateName` creates a new job each time, as with kubectl."""
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
 
     first = machine.ptjob("submit", "-o", "name", "-f", str(tmp_path / "job.yaml")).stdout
@@ -170,7 +170,7 @@ def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Pa
 
 
 def test_a_generated_name_that_is_taken_is_told_with_whose_it_is(ptjob: Callable[..., Result], tmp_path: Path) -> None:
-    """The job that is there is not touched."""
+    """The existing job is not changed."""
     backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=1)
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
 
@@ -183,7 +183,7 @@ def test_a_generated_name_that_is_taken_is_told_with_whose_it_is(ptjob: Callable
 def test_a_job_without_a_kind_runs_here_whatever_kind_is_preferred(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This machine runs PyTorchJobs only; a kind that is named is refused."""
+    """This machine only runs PyTorchJobs; another kind is an error if it is requested."""
     monkeypatch.setenv("PTJOB_KIND", "TrainJob")
 
     result = machine.ptjob("run", "--name", "any", "--image", "none", "true")
@@ -195,7 +195,7 @@ def test_a_job_without_a_kind_runs_here_whatever_kind_is_preferred(
 
 
 def test_options_of_the_installation_hold_for_the_command_line(machine: Machine, tmp_path: Path) -> None:
-    """The stand-in of an image and the job template are Airflow's, or said by a variable."""
+    """The images' substitutes and the job template are Airflow's, or come from variables."""
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "Dockerfile").write_text('FROM x\nENV FROM_IMAGE=yes\nENTRYPOINT ["python", "-c"]\n')
     environment = {
@@ -213,7 +213,7 @@ def test_options_of_the_installation_hold_for_the_command_line(machine: Machine,
 
 
 def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
-    """Before anything is started; commands that only look do not care."""
+    """Before anything starts; commands that only read ignore it."""
     environment = {"PTJOB_JOB_TEMPLATE": "/none.yaml"}
 
     result = ptjob_with(machine, "submit", "--name", "x", "--image", "none", "true", **environment)
@@ -224,7 +224,7 @@ def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
 
 
 def test_suspended_jobs_wait_and_go_on(machine: Machine) -> None:
-    """Without processes meanwhile."""
+    """They have no processes meanwhile."""
     machine.ptjob("submit", "--suspend", "--name", "waits", "--image", "none", "echo went on")
 
     wait(lambda: phase(machine, "waits") == "Suspended")
@@ -236,7 +236,7 @@ def test_suspended_jobs_wait_and_go_on(machine: Machine) -> None:
 
 
 def test_a_running_job_is_suspended(machine: Machine) -> None:
-    """Its processes go; one that has ended has nothing to suspend."""
+    """Its processes end; an ended job has nothing to suspend."""
     name = machine.submit("runs", RUNS_ON)
     machine.wait_for_line(name, "begun")
 
@@ -245,7 +245,7 @@ def test_a_running_job_is_suspended(machine: Machine) -> None:
     assert said.output == "default/runs is suspended; go on with: ptjob resume runs\n"
     wait(lambda: phase(machine, name) == "Suspended")
     listed = machine.ptjob("list").output.splitlines()[1].split()
-    assert (listed[1], *listed[4:6]) == ("Suspended", "-", "PyTorchJob")  # it has an age, and runs for no time
+    assert (listed[1], *listed[4:6]) == ("Suspended", "-", "PyTorchJob")  # it has an age, but has not run
     machine.ptjob("delete", name)
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
     assert machine.ptjob("suspend", "ended").exit_code == 1
@@ -256,8 +256,8 @@ def test_a_running_job_is_suspended(machine: Machine) -> None:
 def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     machine: Machine, words: list[str], number: int, code: int, *, runs_on: bool
 ) -> None:
-    """Ctrl-C at a log is no order to stop a training that may have run for days."""
-    at_a_terminal = ["env", "--default-signal=INT"]  # a test run in the background has its processes ignore Ctrl-C
+    """Ctrl-C while a log is printed does not mean to stop a training that may have run for days."""
+    at_a_terminal = ["env", "--default-signal=INT"]  # processes of a test run in the background ignore Ctrl-C
     command = [
         *at_a_terminal,
         *machine.command("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON),
@@ -279,7 +279,7 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
 
 
 class InterruptedBackend(ScriptedBackend):
-    """Is slow to have a TensorBoard, and SIGTERM arrives meanwhile; before, the job may become another, or go."""
+    """Is slow to create a TensorBoard, and gets SIGTERM meanwhile; the job may change or be deleted before."""
 
     def __init__(self, **change: Any) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ class InterruptedBackend(ScriptedBackend):
 def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
     ptjob: Callable[..., Result], words: tuple[str, ...], text: str, *, deletes: bool
 ) -> None:
-    """It is deleted, or named."""
+    """The job is deleted, or the message names it."""
     backend = InterruptedBackend()
 
     result = ptjob(backend, *words, *DIGITS)
@@ -325,7 +325,7 @@ ENDED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
 def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
     ptjob: Callable[..., Result], change: dict[str, Any], text: str, words: tuple[str, ...]
 ) -> None:
-    """Nor is it deleted: its story is kept as without an interrupt."""
+    """Nor is it deleted: its record is kept as without an interrupt."""
     backend = InterruptedBackend(**change)
 
     told = ptjob(backend, *words, *DIGITS).stderr
@@ -346,7 +346,7 @@ def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
 def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
     ptjob: Callable[..., Result], kind: str, url: str, error: ClusterError | None, *, is_said: bool
 ) -> None:
-    """One beside a job without a time to live that is submitted and left; it is no reason to fail."""
+    """The command does not follow the job, and the job has no time to live; errors on the way are ignored."""
 
     class FailingStandIn(ScriptedBackend):
         async def ensure_tensorboard(self, ref: JobRef) -> str:
@@ -361,7 +361,7 @@ def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
 
 
 def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:
-    """Its task follows it and writes on it; whoever looks does not, unless it is adopted."""
+    """Its task follows and annotates it; other followers do not, unless they adopt it."""
     name = machine.submit("theirs", LOSES)
 
     result = machine.ptjob("follow", name)
@@ -375,7 +375,7 @@ def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> N
 
 
 def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
-    """A task of Airflow may wait for the job: nobody deletes it by ending to look at it."""
+    """An Airflow task may wait for the job: a user who stops following it must not delete it."""
     theirs = machine.submit("theirs", LOSES)
 
     refused = machine.ptjob("follow", "--delete-on-interrupt", theirs)
@@ -391,14 +391,14 @@ def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine)
     ("action", "is_there"), [("keep_job", True), ("delete_job", False), ("delete_succeeded_job", False)]
 )
 def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, action: str, *, is_there: bool) -> None:
-    """What was written stays in any case."""
+    """Written files are kept in any case."""
     machine.ptjob("run", "--on-finish-action", action, "--name", "short", "--image", "none", "true")
 
     wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
 
 
 def test_following_a_job_that_cannot_start_leaves_it_there(machine: Machine) -> None:
-    """Somebody who looks deletes nothing; `run`, which has made the job for itself, does not leave it behind."""
+    """`follow` deletes nothing; `run`, which has created the job, deletes it."""
     command = ["--image", "none", "--restart-policy", "OnFailure", "--", "/no/such/program"]
     machine.ptjob("submit", "--name", "stuck", *command)
     followed = machine.ptjob("follow", "stuck")
@@ -414,7 +414,7 @@ def test_following_a_job_that_cannot_start_leaves_it_there(machine: Machine) -> 
 
 @pytest.mark.parametrize("action", ["delete_job", "delete_succeeded_job"])
 def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, action: str) -> None:
-    """Another look may find them, and takes the job's object; the command that looks again is said."""
+    """Another try may verify them, and deletes the job; the message has the command for it."""
     words = ["--model", "pvc://models/m.pt", "python", "-c", LEADS_ELSEWHERE]
     result = machine.ptjob("run", "--on-finish-action", action, "--name", "odd", "--image", "none", *words)
 
@@ -431,7 +431,7 @@ def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, acti
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machine, *, is_there: bool) -> None:
-    """Whatever this process lets others do with new files; a folder that was there before is left as it is."""
+    """Whatever the process's umask is; an existing folder keeps its mode."""
     if is_there:
         machine.root.mkdir(mode=0o755)
     words = ["run", "--name", "digits", "--image", "none", "--model", "pvc://models/m.pt", "python", "-c", WRITES]
@@ -448,7 +448,7 @@ def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machin
 
 
 def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:
-    """Fields that mean nothing here are told of first."""
+    """Fields without effect here are the first events."""
     machine.ptjob("run", "--name", "short", "--image", "none", "--queue", "team", "true")
 
     rows = json.loads(machine.ptjob("events", "short", "-o", "json").stdout)
@@ -466,14 +466,14 @@ def phase(machine: Machine, name: str) -> str:
 
 
 def annotations(machine: Machine, name: str) -> dict[str, str]:
-    """Return what is written on the job."""
+    """Return the job's annotations."""
     job = asyncio.run(machine.backend.get(PYTORCHJOB.KIND, "default", name))
     assert JobRef.of(job).name == name
     return dict(job["metadata"].get("annotations") or {})
 
 
 def wait(holds: object) -> None:
-    """Return when it holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + 30
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < end, "waited in vain"
@@ -481,7 +481,7 @@ def wait(holds: object) -> None:
 
 
 def environment_of(machine: Machine, **more: str) -> dict[str, str]:
-    """Return the environment of a person whose jobs are this machine's."""
+    """Return the environment of a user whose jobs run on this machine."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB"))}
     return {**kept, "PTJOB_LOCAL_ROOT": str(machine.root), **more}
 

@@ -1,4 +1,4 @@
-"""What `ptjob get` shows of a job's replicas, whatever their pods are called. The back-end is a script."""
+"""Tests of `ptjob get` and `list`: a job's replicas, its times, its progress. The back-end is scripted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def column(table: tables.Table, name: str) -> list[str]:
 
 
 async def snapshot_of(job: Manifest, *, pods: Sequence[Manifest] = ()) -> Snapshot:
-    """Return what can be read of a job."""
+    """Return the job's snapshot."""
     backend, meta = ScriptedBackend(), job["metadata"]
     backend.jobs[meta["namespace"], meta["name"]] = job
     backend.worlds = [Observation(job=job, pods=pods)]
@@ -41,7 +41,7 @@ async def snapshot_of(job: Manifest, *, pods: Sequence[Manifest] = ()) -> Snapsh
 
 
 def rows_of(snapshot: Snapshot) -> dict[Any, Any]:
-    """Return what `ptjob get` shows of the job itself."""
+    """Return the rows of `ptjob get` about the job itself."""
     return dict(tables.job(snapshot).rows)
 
 
@@ -57,7 +57,7 @@ def train_job(nodes: int = 1, **status: Any) -> Manifest:
 
 
 def pod(index: int, phase: str) -> Manifest:
-    """Return a pod of the TrainJob, as JobSet labels and names it."""
+    """Return a pod of the TrainJob, with JobSet's labels and name."""
     labels = {"jobset.sigs.k8s.io/jobset-name": "digits", "batch.kubernetes.io/job-completion-index": str(index)}
     name = {"name": f"digits-node-0-{index}-x7kqp", "namespace": "team", "uid": f"p-{index}"}
     meta = {**name, "labels": labels, "creationTimestamp": "2026-11-20T10:01:00Z"}
@@ -65,7 +65,7 @@ def pod(index: int, phase: str) -> Manifest:
 
 
 async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -> None:
-    """One without a pod is nowhere; it is gone only if it was ever there."""
+    """A replica without a pod has no node; it is gone only if it ever existed."""
     job = train_job(nodes=3, jobsStatus=[{"name": "node", "active": 2, "failed": 0}])
 
     snapshot = await snapshot_of(job, pods=[pod(0, "Running"), pod(1, "Pending")])
@@ -91,7 +91,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     ],
 )
 async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state: dict[str, Any], shown: str) -> None:
-    """In the place of a commit that was fetched."""
+    """It replaces the commit of fetched code."""
     job = recorded("pytorchjob-failed")
     job["metadata"]["annotations"] = {CODE_ANNOTATION: json.dumps({"digest": "sha256:d99c", **state})}
 
@@ -103,7 +103,7 @@ async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state:
     [("Succeeded", "digits-failed-worker-0 (rank 1) exited with code 1: its last line is “no data”"), ("Failed", None)],
 )
 async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition: str, shown: str | None) -> None:
-    """Of a job that failed the diagnosis says more."""
+    """For a failed job, the diagnosis has more."""
     snapshot = await snapshot_of(finished(recorded("pytorchjob-failed"), condition))
     end = Termination(replica="digits-failed-worker-0", key="k", container="pytorch", exit_code=1, message="no data")
 
@@ -113,13 +113,13 @@ async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition:
 
 
 def end(**fields: Any) -> Termination:
-    """Return the end of a container of the worker."""
+    """Return the end of a worker's container."""
     return Termination(replica="digits-failed-worker-0", exit_code=0, reason="Completed", **fields)
 
 
 @each_row(("condition", "shown"), [("Running", "Master 1 active, Worker 1 failed"), ("Failed", None)])
 async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: str, shown: str | None) -> None:
-    """Nobody corrects it after the end: pods that are gone stay counted as active; programs get it as it is."""
+    """The operator does not correct it after the end: deleted pods stay active; programs get it unchanged."""
     counts = {"Master": {"active": 1}, "Worker": {"failed": 1}}
     job = finished(recorded("pytorchjob-failed"), condition)
     job["status"] = {**job["status"], "replicaStatuses": counts}
@@ -149,7 +149,7 @@ async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: 
 async def test_the_progress_that_a_trainjob_reports_is_shown(
     reported: dict[str, Any] | None, shown: str | None
 ) -> None:
-    """As Trainer's types have it; programs get it as it is."""
+    """In the format of Trainer's types; programs get it unchanged."""
     snapshot = await snapshot_of(train_job(conditions=[], **({"trainerStatus": reported} if reported else {})))
 
     assert rows_of(snapshot).get("progress") == shown
@@ -168,12 +168,12 @@ async def test_the_progress_that_a_trainjob_reports_is_shown(
     ],
 )
 def test_a_list_says_how_long_a_job_has_run_and_not_how_old_it_is(name: str, ran: str) -> None:
-    """As its conditions tell; `-` where it never ran, or begins anew."""
+    """From its conditions; `-` if it never ran, or starts again."""
     assert column(tables.jobs([row_of(recorded(name))], now=NOW), "RAN") == [ran]
 
 
 def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
-    """Such as one whose image could not be pulled until its deadline."""
+    """For example a job whose image could not be pulled until its deadline."""
     job = recorded("pytorchjob-failed")
     job["status"]["conditions"] = [each for each in job["status"]["conditions"] if each["type"] != "Running"]
 
@@ -181,7 +181,7 @@ def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
 
 
 def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_made() -> None:
-    """No condition of it says when its run began; whoever has followed it has noted that."""
+    """No condition has the start of its run; a follower's record may have it."""
     job = recorded("trainjob-succeeded")["job"]
     noted = PodHistory(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
 
@@ -193,7 +193,7 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
 
 
 async def test_a_failed_train_job_that_nobody_followed_shows_what_is_not_known() -> None:
-    """JobSet has deleted its pods, and its object says neither that they were made nor when they ran."""
+    """JobSet has deleted its pods, and its object says neither that they existed nor when they ran."""
     snapshot = await snapshot_of(recorded("trainjob-failed-node")["job"])
 
     rows = rows_of(snapshot)
@@ -219,7 +219,7 @@ async def test_a_failed_train_job_that_nobody_followed_shows_what_is_not_known()
 async def test_the_exit_code_of_a_container_that_did_not_end_by_itself_is_explained(
     fields: dict[str, Any], ran_at: datetime | None, shown: str
 ) -> None:
-    """137 beside a replica reads as out of memory, also where the kubelet writes it for want of any other."""
+    """137 looks like out of memory, but the kubelet also writes it when it has no exit code."""
     snapshot = await snapshot_of(recorded("pytorchjob-failed"))
     known = {"key": "k", "container": "pytorch", "pod_uid": "u", "exit_code": 137}
     killed = Termination(replica="digits-failed-worker-0", **{**known, **fields})
@@ -230,7 +230,7 @@ async def test_the_exit_code_of_a_container_that_did_not_end_by_itself_is_explai
 
 
 async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
-    """An init container that has done its work is no end."""
+    """A completed init container is not the replica's end."""
     job = recorded("pytorchjob-failed")
     job["metadata"]["labels"] = {}
     snapshot = await snapshot_of(job)

@@ -1,4 +1,4 @@
-"""Where the command line looks: options before the environment, that before airflow.cfg, then what is there."""
+"""Tests of the target: options override the environment, which overrides airflow.cfg; last, what is available."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ KUBECONFIG = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home directory."""
+    """Return an empty home directory."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
 
 def configured(home: Path, text: str) -> dict[str, str]:
-    """Return the environment of a machine whose airflow.cfg says this."""
+    """Return the environment of a machine with this airflow.cfg."""
     (home / "airflow.cfg").write_text(text)
     return {"AIRFLOW_HOME": str(home)}
 
 
 def with_kubeconfig(home: Path) -> Path:
-    """Have the usual kubeconfig."""
+    """Write the default kubeconfig."""
     path = home / ".kube" / "config"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(KUBECONFIG))
@@ -79,7 +79,7 @@ def with_kubeconfig(home: Path) -> Path:
 def test_the_back_end_is_the_requested_the_configured_or_the_one_that_is_there(
     home: Path, options: dict[str, str], cfg: str, environ: dict[str, str], backend: str
 ) -> None:
-    """Nobody has to say twice where the jobs are."""
+    """Users need not configure the location of their jobs twice."""
     assert find_target(TargetOptions(**options), {**configured(home, cfg), **environ}).backend == backend
 
 
@@ -99,13 +99,13 @@ def test_the_back_end_is_the_requested_the_configured_or_the_one_that_is_there(
 def test_conflicting_targets_are_refused(
     home: Path, options: dict[str, str], environ: dict[str, str], message: str
 ) -> None:
-    """Neither is dropped without a word: what is deleted there is not what was meant here."""
+    """If one were ignored, a command could delete jobs in the wrong place."""
     with pytest.raises(ValueError, match=re.escape(message)):
         find_target(TargetOptions(**options), {"AIRFLOW_HOME": str(home), **environ})
 
 
 def test_options_of_the_target_behind_a_command_override_those_before_it(home: Path) -> None:
-    """As for kubectl; a command in a group, and one with a program behind its flags, take it as well."""
+    """As in kubectl; this includes commands in a group, and those with a program after their flags."""
     for name in ("one", "two"):
         (home / name).mkdir()
 
@@ -126,7 +126,7 @@ def test_options_of_the_target_behind_a_command_override_those_before_it(home: P
 
 
 def test_an_empty_namespace_is_none() -> None:
-    """As of a variable that is not set."""
+    """As from a variable that is not set."""
     unset = CliRunner().invoke(main, ["render", "-n", "", "--name", "x", "--image", "i"])
 
     assert yaml.safe_load(unset.stdout)["metadata"]["namespace"] == "default"
@@ -143,7 +143,7 @@ def test_an_empty_namespace_is_none() -> None:
     ],
 )
 def test_the_namespace_is_the_contexts_as_for_kubectl(home: Path, options: dict[str, str], namespace: str) -> None:
-    """What `kubectl get pods` shows, `ptjob list` is about."""
+    """`ptjob list` uses the namespace of `kubectl get pods`."""
     with_kubeconfig(home)
 
     assert find_target(TargetOptions(**options), {}).namespace == namespace
@@ -164,12 +164,12 @@ def test_of_several_kubeconfigs_the_first_that_says_something_counts(home: Path)
 
 
 def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
-    """Its content is not shown."""
+    """The message does not show its content."""
     (home / "broken").write_text("token: [s3cret")
     place = find_target(TargetOptions(kubeconfig=str(home / "broken")), {})
 
     with pytest.raises(InvalidSpec, match=f"{home}/broken: not a kubeconfig") as raised:
-        place.namespace  # noqa: B018 - it is read here
+        place.namespace  # noqa: B018 - reading it raises
 
     assert "s3cret" not in str(raised.value)
 
@@ -186,7 +186,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
 def test_the_installation_is_named_only_where_somebody_has_named_it(
     home: Path, cfg: str, environ: dict[str, str], instance: str
 ) -> None:
-    """Jobs of another one are never touched."""
+    """Jobs of another installation are never touched."""
     assert find_target(TargetOptions(), {**configured(home, cfg), **environ}).instance == instance
 
 
@@ -199,7 +199,7 @@ def test_the_installation_is_named_only_where_somebody_has_named_it(
     ],
 )
 def test_a_target_says_where_it_is(options: dict[str, str], text: str) -> None:
-    """An empty list tells where it looked."""
+    """An empty list names the place."""
     assert str(find_target(TargetOptions(**options), {})) == text  # type: ignore[arg-type]
 
 
@@ -214,7 +214,7 @@ def test_a_target_says_where_it_is(options: dict[str, str], text: str) -> None:
 def test_the_installation_says_how_often_use_is_measured(
     home: Path, cfg: str, environ: dict[str, str], seconds: float
 ) -> None:
-    """Every two minutes if it says nothing; 0 is never."""
+    """The default is two minutes; 0 turns it off."""
     place = find_target(TargetOptions(kubeconfig=str(with_kubeconfig(home))), {**configured(home, cfg), **environ})
     opened: Any = place.open()
 
@@ -222,7 +222,7 @@ def test_the_installation_says_how_often_use_is_measured(
 
 
 def test_the_installation_configures_the_timeout_for_api_errors_and_the_grace_of_orphans(home: Path) -> None:
-    """A quarter of an hour and a day if it says nothing."""
+    """The defaults are 15 minutes and one day."""
     before = find_target(TargetOptions(), {}).settings
     after = find_target(
         TargetOptions(), configured(home, "[ptjob]\napi_error_timeout = 60\norphan_grace = 3600\n")
@@ -237,7 +237,7 @@ def test_the_installation_configures_the_timeout_for_api_errors_and_the_grace_of
 def test_a_missing_kubeconfig_is_named_with_what_to_do(
     home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
 ) -> None:
-    """By us, and not in the words of a library, whatever is asked."""
+    """The message is ours and not a library's, whatever the command."""
     monkeypatch.setenv("KUBECONFIG", named)
 
     result = CliRunner().invoke(main, ["--backend", "kubernetes", *words])
@@ -249,7 +249,7 @@ def test_a_missing_kubeconfig_is_named_with_what_to_do(
 
 
 def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a shell has it that keeps credentials off the disk."""
+    """Shells use one to keep credentials off the disk."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setenv("KUBECONFIG", str(pipe))
@@ -262,7 +262,7 @@ def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A notebook's variable may name one that was never there."""
+    """A notebook's variable may name a kubeconfig that never existed."""
     (tmp_path / "namespace").write_text("team")
     monkeypatch.setattr(targets, "_POD_NAMESPACE", tmp_path / "namespace")
 
@@ -271,7 +271,7 @@ def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
 
 
 async def test_the_installations_kind_is_made_and_looked_for_first(home: Path) -> None:
-    """A kind that the command line names is the only one."""
+    """A kind on the command line is the only one."""
     backend: Any = ScriptedBackend()
     place = find_target(TargetOptions(), configured(home, "[ptjob]\nkind = trainjob\n"))
 
@@ -285,7 +285,7 @@ async def test_the_installations_kind_is_made_and_looked_for_first(home: Path) -
 
 
 def test_a_rendered_job_is_of_the_installations_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cluster is asked what it serves."""
+    """No request for the cluster's kinds is made."""
     monkeypatch.setenv("PTJOB_KIND", "TrainJob")
 
     result = CliRunner().invoke(main, ["--root", "/nowhere", "render", "--name", "x", "--image", "i"])

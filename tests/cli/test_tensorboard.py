@@ -1,4 +1,4 @@
-"""`ptjob tensorboard` on this machine: a real TensorBoard on a real job's events, as long as somebody looks."""
+"""Tests of `ptjob tensorboard` on this machine: a real TensorBoard with a real job's events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def looking(machine: Machine, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Give `ptjob tensorboard` as a process of its own with its address; it ends with the block at the latest."""
+    """Run `ptjob tensorboard` in a process; yield it and its address. The process ends with the block at the latest."""
     program = f"from ptjob_provider.cli import main; main({['--root', str(machine.root), 'tensorboard', *words]!r})"
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -47,7 +47,7 @@ def looking(machine: Machine, *words: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 def is_refused(address: str) -> bool:
-    """Whether nobody listens there."""
+    """Return whether connections to the address are refused."""
     place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
     with suppress(ConnectionRefusedError), socket.create_connection(place):
         return False
@@ -55,7 +55,7 @@ def is_refused(address: str) -> bool:
 
 
 def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine) -> None:
-    """Also when the job is gone; nothing runs afterwards."""
+    """They can also be shown once the job is deleted; no process is left."""
     words = ("--name", "curves", "--image", "none", "--tfevents", "pvc://models/logs", "--tensorboard")
     ran = machine.ptjob("run", *words, "--", "python", "-c", WRITES)
     assert ran.exit_code == 0, ran.output
@@ -76,7 +76,7 @@ def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine) -> Non
 
 
 def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> None:
-    """And refused if somebody has it."""
+    """A port in use is an error."""
     (machine.root / "claims" / "default" / "models").mkdir(parents=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -93,7 +93,7 @@ def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> No
 
 
 def test_a_killed_command_leaves_no_tensorboard(machine: Machine) -> None:
-    """Nobody would end it: it is in a session of its own."""
+    """TensorBoard is in a session of its own, so nothing else would end it."""
     (machine.root / "claims" / "default" / "models").mkdir(parents=True)
 
     with looking(machine, "pvc://models") as (process, address):
@@ -107,14 +107,14 @@ def test_a_killed_command_leaves_no_tensorboard(machine: Machine) -> None:
 def test_a_tensorboard_that_is_being_started_ends_with_the_command(
     ptjob: Callable[..., Result], number: signal.Signals
 ) -> None:
-    """Not after the minutes that a pod may take; the place is a stand-in that is slow to show anything."""
+    """Not after the minutes that a pod may take; a slow stand-in replaces the inspector."""
     done: list[str] = []
 
     @asynccontextmanager
     async def slow(_: TensorBoardView) -> AsyncIterator[str]:
         try:
             os.kill(os.getpid(), number)
-            os.kill(os.getpid(), number)  # a terminal that is closed tells twice
+            os.kill(os.getpid(), number)  # closing a terminal sends it twice
             await asyncio.sleep(60)
             yield "never"
         finally:
@@ -127,7 +127,7 @@ def test_a_tensorboard_that_is_being_started_ends_with_the_command(
 
 
 def test_a_tensorboard_without_events_is_refused(machine: Machine) -> None:
-    """A job without events, a claim that is not there."""
+    """For a job without events, and for a claim that does not exist."""
     ran = machine.ptjob("run", "--name", "bare", "--image", "none", "--", "true")
 
     bare, missing = machine.ptjob("tensorboard", "bare"), machine.ptjob("tensorboard", "pvc://nowhere/logs")
@@ -141,7 +141,7 @@ def test_a_tensorboard_without_events_is_refused(machine: Machine) -> None:
 
 
 def test_without_tensorboard_the_package_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to install; a patch, because this environment has it."""
+    """With the command to install it; a patch hides the package, which is installed here."""
     (machine.root / "claims" / "default" / "models").mkdir(parents=True)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 

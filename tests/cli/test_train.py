@@ -1,4 +1,4 @@
-"""`train` on real jobs of this machine: results, logs, diagnoses, handles, and a notebook's running event loop."""
+"""Tests of `train` on real jobs of this machine: results, logs, diagnoses, handles, and a running event loop."""
 # ruff: noqa: T201 - functions that run as trainings print
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Config:
 
 @pytest.fixture(autouse=True)
 def on_this_machine(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have jobs run in the root of the test's machine."""
+    """Run jobs in the root of the test's machine."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
     monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(machine.root))
 
@@ -76,7 +76,7 @@ def hangs(rate: float = 1.0) -> None:
 
 
 def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rank 0's lines are shown, and outputs are verified as for a task; of an image nothing is said."""
+    """Rank 0's lines are printed, and outputs are verified as for a task; no message is about an image."""
     result = train(
         fit,
         Config(0.5, (1, 2)),
@@ -100,17 +100,17 @@ def trains_only() -> None:
 
 
 def test_a_function_that_returns_nothing_has_returned_none() -> None:
-    """As in Python: the key is there."""
+    """As in Python: the key exists."""
     assert train(trains_only)["return_value"] is None
 
 
 def test_a_function_imports_from_the_folder_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins where the script or the notebook runs, and is the function's working directory."""
+    """It is the folder of the script or the notebook, and the function's working directory."""
     (tmp_path / "net.py").write_text("SIZE = 3\n")
     monkeypatch.chdir(tmp_path)
 
     def sized() -> int:
-        import net  # noqa: PLC0415 - it is there in the pod alone
+        import net  # noqa: PLC0415 - it is only in the pod
 
         found: int = net.SIZE
         return found
@@ -121,7 +121,7 @@ def test_a_function_imports_from_the_folder_that_travels(tmp_path: Path, monkeyp
 
 
 def test_the_diagnosis_is_raised() -> None:
-    """It names the exception, and what to do; the traceback has none of this package's inner functions."""
+    """The error has the exception and advice; the traceback has none of this package's inner functions."""
     with pytest.raises(
         JobFailed, match=r"1: fails \(cli/test_train.py, line \d+\): ZeroDivisionError: .* Look at the exception"
     ) as raised:
@@ -136,7 +136,7 @@ def test_the_diagnosis_is_raised() -> None:
 
 
 async def test_a_notebook_has_a_running_event_loop() -> None:
-    """So requests need one of their own; two jobs of one function are two jobs, with the function's name."""
+    """So requests need a loop of their own; two jobs of one function are two jobs, with the function's name."""
     first, second = (train(fit, Config(1.0), model="pvc://models/m.pt", submit=True) for _ in range(2))
 
     assert first.wait()["return_value"] == {"rate": 1.0, "sizes": []}
@@ -148,7 +148,7 @@ async def test_a_notebook_has_a_running_event_loop() -> None:
 
 
 def test_a_submitted_job_can_be_deleted() -> None:
-    """While it runs; waiting for it then says so."""
+    """It is deleted while it runs; waiting for it then raises an error."""
     job = train(hangs, submit=True, name="hangs", exact_name=True)
 
     job.delete()
@@ -159,7 +159,7 @@ def test_a_submitted_job_can_be_deleted() -> None:
 
 
 def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) -> None:
-    """Ctrl-C in a script; without the option the job runs on."""
+    """Ctrl-C in a script; without the option the job continues."""
     (tmp_path / "script.py").write_text(INTERRUPTED)
     script = subprocess.Popen(
         [sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -207,13 +207,13 @@ REFUSED = {
 
 @each_row(("options", "expected"), REFUSED.values())
 def test_a_wrong_option_is_refused_before_anything_runs(options: dict[str, Any], expected: str) -> None:
-    """With the field, its value, and what is allowed."""
+    """The message has the field, its value, and what is allowed."""
     with pytest.raises(InvalidSpec, match=expected):
         train(hangs, **options)
 
 
 def test_a_rank_that_is_not_there_is_refused() -> None:
-    """With those that are."""
+    """The message has the valid ranks."""
     job = train(hangs, submit=True)
 
     with pytest.raises(InvalidSpec, match="rank: 1 is not allowed; allowed: 0 to 0"):
@@ -221,7 +221,7 @@ def test_a_rank_that_is_not_there_is_refused() -> None:
 
 
 def test_importing_the_package_loads_nothing() -> None:
-    """`train` is loaded when it is named, without an orchestrator or a client of Kubernetes."""
+    """`train` is loaded when it is used, without an orchestrator or a Kubernetes client."""
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["['ptjob_provider']", "[]"]

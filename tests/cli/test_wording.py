@@ -1,4 +1,4 @@
-"""What `ptjob` says where others decide, or nobody has said anything. The back-end is a script."""
+"""Tests of messages where something else decides, or no information exists. The back-end is scripted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WAITS = "team/digits continues when Kueue admits it to the queue vision: ptjob g
 
 
 class SilentInspector:
-    """Knows no events."""
+    """Has no events."""
 
     async def events(self, *_: object) -> list[dict[str, Any]]:
         return []
 
 
 def with_job(**labels: str) -> ScriptedBackend:
-    """Return a back-end with one job, which is suspended."""
+    """Return a back-end with one suspended job."""
     scripted = ScriptedBackend()
     meta: dict[str, Any] = {"name": "digits", "namespace": "team", "uid": "u", "labels": labels}
     scripted.jobs["team", "digits"] = {
@@ -47,7 +47,7 @@ def with_job(**labels: str) -> ScriptedBackend:
 def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
     ptjob: Callable[..., Result], backend: str, labels: dict[str, str], text: str
 ) -> None:
-    """Nobody is promised what another decides."""
+    """The message does not promise what Kueue decides."""
     scripted = with_job(**labels)
 
     result = ptjob(scripted, "resume", "digits", backend=backend)
@@ -64,7 +64,7 @@ def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
     ],
 )
 def test_a_missing_event_list_is_explained(ptjob: Callable[..., Result], backend: str, why: str) -> None:
-    """No cluster is blamed for what this machine does not know."""
+    """On this machine, the message does not blame a cluster."""
     result = ptjob(with_job(), "events", "digits", inspector=SilentInspector(), backend=backend)
 
     assert result.stderr == f"no events about team/digits: {why}\n"

@@ -1,6 +1,6 @@
-"""What somebody types wrongly is answered with the field, the value and what is allowed, in words and not in Python's.
+"""Test of wrong command lines: the message names the field, the value and what is allowed, without Python's terms.
 
-Each row is a line that cannot be done as it stands: 2 where the line is wrong, 1 or 3 where the world is.
+Each row is a line that fails: with 2 if the line is wrong, with 1 or 3 if the state of the machine is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPAN = "a span such as 90s"
 QUANTITY = "a Kubernetes quantity such as"
 NAME = "lower-case letters, digits and '-'"
 WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|<class|<bound|object at 0x"
-"""What only a programmer understands."""
+"""Terms that only programmers understand."""
 
 FILES = {
     "text": "hello",
@@ -42,7 +42,7 @@ FILES = {
 }
 
 LINES: tuple[tuple[str, int, str, str, str], ...] = (
-    # the line, its exit code, and what the answer has to name: the field, the value, what is allowed
+    # the line, its exit code, and what the message has to name: the field, the value, what is allowed
     ("lsit", 2, "command", "lsit", "list"),
     ("list --nope", 2, "option", "--nope", ""),
     ("get", 2, "NAME", "", ""),
@@ -149,7 +149,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
 
 
 def complaint(root: Path, line: str, code: int, named: tuple[str, ...]) -> str:
-    """Return what is wrong about the answer to a line; "" if nothing is."""
+    """Return what is wrong with the message for a line; "" if nothing is."""
     words = shlex.split(line.replace("JOB", "render --name x --image i").replace("FILES", str(root)))
     place = [] if {"--backend", "--kubeconfig", "--root"} & set(words) else ["--root", str(root / "jobs")]
     result = CliRunner().invoke(main, [*place, *words])
@@ -165,7 +165,7 @@ def complaint(root: Path, line: str, code: int, named: tuple[str, ...]) -> str:
 def test_each_wrong_line_is_answered_with_the_field_the_value_and_what_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least sixty of them, none in the words of a programming language."""
+    """There are at least sixty lines, and no message has a programming language's terms."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)

@@ -1,4 +1,4 @@
-"""Tests of pod settings besides the program, on a real node: one training has all of them.
+"""Tests of pod settings on a real node: one training has all of them.
 
 The training writes more into /dev/shm than a container's default 64 MB; without the memory that jobs get, it fails.
 """
