@@ -182,7 +182,7 @@ ENDINGS: dict[str, Failure] = {
         "The worker's restarts reach the backoff limit; the operator deletes the pods before it says so.",
         RAISES,
         job={"restart_policy": "OnFailure", "backoff_limit": 2},
-        limits={"crash_loop_limit": 100},  # it restarts everything if writing that causes a conflict (common/job.go)
+        limits={"crash_loop_limit": 100},  # on a write conflict, the operator restarts everything (common/job.go)
     ),
     "job-backoff-unseen": worker(
         "The backoff limit was reached while nobody looked.",

@@ -81,7 +81,7 @@ async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespa
     await followed(backend, submission, sink, then=lose, after="line 5")
 
     loss = next(place for place, line in enumerate(sink.lines) if "was lost with it" in line)
-    again = sink.lines[loss + 1 :]  # the operator fails the job, or recreates the pod if it missed it sooner
+    again = sink.lines[loss + 1 :]  # the operator fails the job, or recreates the pod if it noticed sooner
     assert "its pod is gone; what it wrote after" in sink.lines[loss]
     assert sink.lines[:loss] == ALL[:loss]
     assert again == ALL[: len(again)]

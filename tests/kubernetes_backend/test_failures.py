@@ -41,7 +41,7 @@ OWNER = Owner(instance="test", ids={"task_id": "train"}, labels={})
 PATIENCE = 600.0
 STOP_PATIENCE = 180.0
 MORE_TIME = 3
-"""Factor for the limits of the recordings: six jobs start at once, beside other work."""
+"""Factor for the limits of the recordings: six jobs start at once, with other work running."""
 
 AT_ONCE = 6
 """How many jobs fail at the same time on a machine of two cores."""
