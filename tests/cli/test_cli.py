@@ -410,7 +410,7 @@ def test_deleting_what_is_not_there_can_be_good_enough(machine: Machine) -> None
 
 
 def test_the_root_of_airflows_configuration_is_the_default(tmp_path: Path) -> None:
-    """Where Airflow is configured, the command line uses the same root; it does not load Airflow."""
+    """The command line reads Airflow's configuration for the root; it does not load Airflow."""
     (tmp_path / "airflow.cfg").write_text("[core]\nfernet_key = %x\n[ptjob]\nlocal_root = /data/jobs\n")
 
     assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {"local_root": "/data/jobs"}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kubernetes_backend.failure import Failure
 
 SIDE_BY_SIDE = 4
-"""How many stories are recorded at once on a machine with two cores."""
+"""Number of stories that a machine with two cores records at once."""
 ONE_LOOK = 1.0
 """Changes within this many seconds form one look, unless a pod is deleted or is being deleted."""
 WATCHED = (
@@ -159,7 +159,7 @@ OPERATORS = {
     "PyTorchJob": {"training-operator": (TRAINING_OPERATOR, "kubeflow/training-operator")},
     "TrainJob": {"trainer": (TRAINER, "kubeflow/trainer/v2"), "jobset": (TRAINER, "sigs.k8s.io/jobset")},
 }
-"""What runs the jobs of a kind: the Go module, and the folder that pins it."""
+"""The operators of each kind, with the folder that pins their version, and their Go module."""
 
 
 def _versions(kubectl: Kubectl, kind: str) -> dict[str, str]:

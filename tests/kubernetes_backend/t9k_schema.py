@@ -25,7 +25,7 @@ def _one_of(*words: str) -> dict[str, Any]:
 
 
 _HELD = {"type": STRING, "skipInitContainer": SWITCH, "command": _list(STRING)}
-"""What a role does while its job is debugged or resumed."""
+"""Settings of a role while its job is debugged or resumed."""
 
 SPEC = _object(
     replicaSpecs=_list(

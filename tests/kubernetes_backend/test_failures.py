@@ -44,7 +44,7 @@ MORE_TIME = 3
 """Factor for the limits of the recordings: six jobs start at once, with other work running."""
 
 AT_ONCE = 6
-"""How many jobs fail at the same time on a machine of two cores."""
+"""Number of jobs that fail at the same time on a machine with two cores."""
 
 EXPECTED = [
     ("pod-exit-code", Cause.EXIT_CODE, "worker-0", True),
@@ -85,7 +85,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How one job ended, and what was left afterwards.
+    """One job's end, and what was left afterwards.
 
     Attributes:
         ref: the job.
@@ -101,7 +101,7 @@ class Ended:
 
     @property
     def why(self) -> Diagnosis:
-        """Why the job failed."""
+        """The diagnosis of the failed job."""
         assert self.conclusion.diagnosis is not None
         return self.conclusion.diagnosis
 

@@ -70,7 +70,7 @@ def test_the_session_of_the_operators_guide_trains(
 
 
 SMALLER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-"""What the test's node can run; the tutorial's other requests stay."""
+"""Requests that fit the test's node; the tutorial's others stay."""
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class World:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has ended, or is gone."""
+        """True if the job has ended or is gone."""
         return self.is_deleted or (self.job is not None and kinds.read_status(self.job).phase.is_terminal)
 
     def statuses(self, replica: str = "") -> Iterator[dict[str, Any]]:
@@ -64,7 +64,7 @@ class World:
         return any(one["name"] == container and one["state"].get("running") for one in self.statuses(replica))
 
     def restarts(self) -> int:
-        """How often the kubelet has restarted containers, in all pods."""
+        """The kubelet's restarts of containers, in all pods."""
         return sum(one["restartCount"] for one in self.statuses())
 
 
