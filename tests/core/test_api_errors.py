@@ -1,4 +1,4 @@
-"""Requests about a job that are refused for a while: waited out with two sentences, and never the job's end."""
+"""Tests of temporary API errors: two lines in the log, and the job continues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REFUSALS = [
 
 
 def job(*conditions: str) -> Manifest:
-    """Return a job of one pod."""
+    """Return a job with one pod."""
     said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T12:00:00Z"}
     role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
     return {
@@ -58,7 +58,7 @@ def job(*conditions: str) -> Manifest:
 
 
 def backend_with(*conditions: str) -> ScriptedBackend:
-    """Return a back-end that has the job, and rank 0's one line."""
+    """Return a back-end with this job and one log line of rank 0."""
     backend = ScriptedBackend()
     backend.jobs["team", "digits"] = job(*conditions)
     backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
@@ -69,7 +69,7 @@ def backend_with(*conditions: str) -> ScriptedBackend:
 
 
 def pod_that_was_stopped() -> Manifest:
-    """Return a worker that something outside has stopped."""
+    """Return a worker pod that was stopped from outside."""
     ended = {"exitCode": 143, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
     return {
         "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T12:00:00Z"},
@@ -90,7 +90,7 @@ def about_refusals(sink: ListSink) -> list[str]:
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 @pytest.mark.parametrize("verb", ["watch", "logs", "pods_gone"])
 async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, verb: str) -> None:
-    """It is said once when it begins, in the server's words and with how long it is borne, and once when it ends."""
+    """The first line quotes the server and gives the timeout; the second one reports the recovery."""
     backend, sink = backend_with("Failed"), ListSink()
     backend.refusals[verb] = [refusal] * 4
 
@@ -106,7 +106,7 @@ async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, ver
 
 
 async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
-    """A worker was stopped, so the operator is asked whether it has done that."""
+    """The events of the operator are read once, because they may explain why the worker was stopped."""
     backend, sink = backend_with("Failed"), ListSink()
     backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_was_stopped()])]
     backend.refusals["reasons"] = [FORBIDDEN] * 4
@@ -119,7 +119,6 @@ async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
 
 
 async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_allowed() -> None:
-    """A refused deletion is asked for again."""
     backend, sink = backend_with("Running"), ListSink()
     backend.refusals["delete"] = [FORBIDDEN] * 3
 
@@ -131,7 +130,7 @@ async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_all
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 async def test_a_lasting_refusal_is_an_error_that_a_retry_may_mend(refusal: PTJobError) -> None:
-    """It says which job was left running, for how long it was refused, and what to look at."""
+    """The error names the job that keeps running, the duration and the Role to check."""
     backend, sink = backend_with("Running"), ListSink()
     backend.refusals["watch"] = [refusal] * 10_000
 
@@ -145,7 +144,7 @@ async def test_a_lasting_refusal_is_an_error_that_a_retry_may_mend(refusal: PTJo
 
 
 async def test_refusals_count_from_the_last_answer() -> None:
-    """A stream that was open in between was answered, whether it said anything or not."""
+    """A stream that was open in between counts as an answer, even if it had no items."""
     told: list[str] = []
     errors = ApiErrors("team/digits", told.append, timeout=20.0)
     opened = 0
@@ -163,7 +162,7 @@ async def test_refusals_count_from_the_last_answer() -> None:
 
 
 async def test_what_two_requests_are_refused_is_said_once() -> None:
-    """The sentence that it is over comes with the last of them."""
+    """The recovery is reported when the last request succeeds."""
     told: list[str] = []
     errors = ApiErrors("team/digits", told.append, timeout=60)
     refusals = {"one": 3, "two": 6}
@@ -197,7 +196,7 @@ async def test_a_job_that_is_gone_is_no_refusal() -> None:
 
 
 async def test_an_item_of_a_stream_is_freed_while_the_next_one_is_waited_for() -> None:
-    """Each of ten thousand followers would keep its job's last state: two thirds of their memory."""
+    """With 10,000 followers, keeping the last item would take two thirds of their memory."""
 
     class Item:
         pass

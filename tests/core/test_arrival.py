@@ -1,4 +1,4 @@
-"""Which files make a batch, when it is announced, and that none is ever left out."""
+"""Tests of data arrival: which files form a batch, when a batch is announced, and that none is lost."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def file(path: str, size: int = 1, mark: str = "1", modified: str = "2026-11-22T
 
 
 def ids(*files: StoredFile, rules: BatchRules = UNMARKED) -> list[str]:
-    """Return the ids of the batches of these files."""
+    """Return the batch ids of these files."""
     return [batch.id for batch in group(files, rules, began=0.0).batches]
 
 
 class Watched:
-    """A watcher's decisions over listings, one after the other."""
+    """A watcher that is given one listing after another."""
 
     def __init__(self, rules: BatchRules = MARKED, watermark: Watermark | None = None) -> None:
         self.rules = rules
         self.arrivals = Arrivals(rules, settle_seconds=SETTLE, watermark=watermark)
 
     def look(self, now: float, *files: StoredFile, takes: bool = True) -> list[str]:
-        """Return the names of what is announced."""
+        """Return the names of the batches that are announced."""
         return [batch.name for batch in self.announced(now, files, takes=takes)]
 
     def announced(self, now: float, files: Iterable[StoredFile], *, takes: bool = True) -> list[Batch]:
-        """Return what is announced of a listing."""
+        """Return the batches that are announced after this listing."""
         listing = group(files, self.rules, began=now)
         ready = self.arrivals.ready(listing)
         if takes:
@@ -66,7 +66,7 @@ class Watched:
         return ready
 
     def restarted(self) -> Watched:
-        """Return the watcher that comes after this one was killed."""
+        """Return a watcher that continues from the stored watermark."""
         return Watched(self.rules, Watermark.from_pages(self.arrivals.watermark.pages()))
 
 
@@ -74,7 +74,7 @@ DATA, MARKER = file("b/1.npz"), file("b/_SUCCESS", 0)
 
 
 def test_a_batch_is_a_folder_with_everything_in_it() -> None:
-    """Folders in it too; files beside the folders are none of them."""
+    """A batch includes nested folders; files next to the folders belong to no batch."""
     listing = group([file("b/1", 3), file("b/deep/2", 4), file("c/1", 5), file("README", 6)], UNMARKED, began=7.0)
 
     assert [(batch.name, batch.files, batch.size) for batch in listing.batches] == [("b", 2, 7), ("c", 1, 5)]
@@ -83,7 +83,7 @@ def test_a_batch_is_a_folder_with_everything_in_it() -> None:
 
 
 def test_no_batch_is_told_to_be_greater_than_what_events_can_say() -> None:
-    """A file with nothing in it may say that it has 8 EiB; the events of 200 such batches are whole numbers still."""
+    """A sparse file may report 8 EiB; the sum over 200 such batches still fits into an event."""
     listing = group([file("b/1", 2**63 - 1), file("b/2", 2**63 - 1)], UNMARKED, began=0.0)
 
     assert [batch.size for batch in listing.batches] == [2**53 - 1]
@@ -97,13 +97,12 @@ def test_a_batch_may_be_a_file_at_any_depth() -> None:
 
 @each_row("path", ["b/_temporary/0/x", "b/.part-0", "_logs/x", ".hidden/x", "b/.x/y"])
 def test_hidden_names_are_no_data(path: str) -> None:
-    """Names that begin with a dot or an underscore are work in progress, as for Spark."""
+    """As in Spark, names with a leading dot or underscore are work in progress."""
     assert ids(file(path), file("c/1")) == ids(file("c/1"))
     assert ids(file(path), rules=FILES) == []
 
 
 def test_the_pattern_chooses_batches_by_name() -> None:
-    """As in a shell."""
     listing = group([file("day-1/x"), file("tmp/x")], BatchRules(pattern="day-*"), began=0.0)
 
     assert [batch.name for batch in listing.batches] == ["day-1"]
@@ -115,7 +114,6 @@ def test_the_pattern_chooses_batches_by_name() -> None:
     ids=["another name", "another size", "another time or etag", "another folder"],
 )
 def test_another_content_is_another_id(other: StoredFile) -> None:
-    """Nothing else tells two versions of a batch apart."""
     assert ids(other) != ids(DATA)
 
 
@@ -126,7 +124,7 @@ def test_a_file_more_or_less_is_another_id() -> None:
 
 
 def test_the_id_does_not_depend_on_marker_or_dates() -> None:
-    """A marker that is touched again is no news; the clock of a store may be of another century."""
+    """Touching the marker again changes nothing, and the clock of a store may be wrong."""
     first, second = file("b/1"), file("b/2")
 
     assert ids(first, second) == ids(first, second, MARKER, rules=MARKED)
@@ -134,7 +132,7 @@ def test_the_id_does_not_depend_on_marker_or_dates() -> None:
 
 
 def test_a_marked_batch_is_announced_once_two_listings_agree() -> None:
-    """The first may have shown the marker and missed a file that was written before it."""
+    """The first listing may contain the marker and lack a file that was written before it."""
     watched = Watched()
 
     assert watched.look(0, DATA) == []
@@ -145,7 +143,7 @@ def test_a_marked_batch_is_announced_once_two_listings_agree() -> None:
 
 
 def test_the_same_listing_confirms_nothing() -> None:
-    """It may be asked about again, when a part of what it has was announced."""
+    """The same listing is evaluated again after a part of its batches was announced."""
     watched = Watched()
 
     assert watched.look(5, DATA, MARKER) == []
@@ -153,7 +151,7 @@ def test_the_same_listing_confirms_nothing() -> None:
 
 
 def test_a_batch_without_marker_settles() -> None:
-    """By the watcher's own clock: it must have stayed the same that long."""
+    """A batch settles when it has not changed for that time on the watcher's clock."""
     watched = Watched(UNMARKED)
 
     assert watched.look(0, DATA) == []
@@ -164,7 +162,7 @@ def test_a_batch_without_marker_settles() -> None:
 
 
 def test_a_rewritten_batch_is_announced_again_when_it_has_settled() -> None:
-    """Its marker is from the first time and says nothing of the second."""
+    """The marker belongs to the first version, so it does not apply to the second one."""
     watched = Watched()
     watched.look(0, DATA, MARKER)
     assert watched.look(1, DATA, MARKER) == ["b"]
@@ -180,7 +178,7 @@ def test_a_rewritten_batch_is_announced_again_when_it_has_settled() -> None:
 
 
 def test_a_batch_without_its_marker_waits() -> None:
-    """For as long as it takes; a deleted file or batch makes no noise."""
+    """It waits without a limit; a deleted batch is not announced either."""
     watched = Watched()
 
     assert [watched.look(now, DATA) for now in (0, 100, 10_000)] == [[], [], []]
@@ -188,7 +186,7 @@ def test_a_batch_without_its_marker_waits() -> None:
 
 
 def test_what_was_not_taken_is_announced_again() -> None:
-    """Airflow has not stored the event."""
+    """A batch that is not taken is one whose event Airflow has not stored."""
     watched = Watched()
     watched.look(0, DATA, MARKER)
 
@@ -198,7 +196,7 @@ def test_what_was_not_taken_is_announced_again() -> None:
 
 
 def test_a_new_marked_batch_asks_for_a_second_look() -> None:
-    """So that it need not wait for the next poll."""
+    """The second listing follows at once instead of at the next poll."""
     arrivals = Arrivals(MARKED, settle_seconds=SETTLE)
     listing = group([DATA, MARKER, file("c/1")], MARKED, began=1.0)
 
@@ -230,7 +228,7 @@ def test_what_is_wrong_with_a_batch_is_said_and_it_waits(files: list[StoredFile]
 
 
 def test_a_deleted_batch_is_forgotten_after_a_day_and_not_before() -> None:
-    """A listing may be cut short without a word: what it misses is not announced again when it is back."""
+    """A truncated listing must not cause a second announcement when the batch reappears."""
     watched = Watched()
     other = (file("c/1"), file("c/_SUCCESS"))
     watched.look(0, DATA, MARKER, *other)
@@ -247,7 +245,7 @@ def test_a_deleted_batch_is_forgotten_after_a_day_and_not_before() -> None:
 
 
 def test_an_empty_source_makes_nothing_forgotten() -> None:
-    """A volume that is not mounted looks like that."""
+    """An unmounted volume looks empty."""
     watched = Watched()
     watched.look(0, DATA, MARKER)
     watched.look(1, DATA, MARKER)
@@ -259,7 +257,7 @@ def test_an_empty_source_makes_nothing_forgotten() -> None:
 
 
 def test_the_watermark_of_ten_thousand_batches_is_three_pages() -> None:
-    """Each below the 64 KB at which Airflow warns; what comes later changes the last one only."""
+    """Each page is below the 64 KB at which Airflow warns; a new batch changes only the last page."""
     files = [file(f"batch-{number:05d}/1") for number in range(10_000)]
     watermark = Watermark()
     watermark.add(group(files, UNMARKED, began=0.0).batches)
@@ -274,12 +272,12 @@ def test_the_watermark_of_ten_thousand_batches_is_three_pages() -> None:
 
 @pytest.mark.parametrize("page", [None, 7, "no base64!", "AAAA"])
 def test_a_page_that_cannot_be_read_is_empty(page: object) -> None:
-    """Its batches are announced again, with the same ids."""
+    """Its batches are announced again with the same ids."""
     assert len(Watermark.from_pages([page])) == 0
 
 
 def test_what_two_assets_do_not_both_have_is_announced_again() -> None:
-    """One of them came later, and has had no event yet."""
+    """An asset that was added later has had no event for these batches."""
     one, two = (group([file(f"{name}/1")], UNMARKED, began=0.0).batches for name in "ab")
     first, second = Watermark(), Watermark()
     first.add([*one, *two])
@@ -313,7 +311,7 @@ def test_an_event_says_what_arrived() -> None:
 
 @pytest.mark.parametrize(("together", "expected"), [(True, [MOST_BATCHES, MOST_BATCHES, 1]), (False, [1] * 401)])
 def test_many_batches_are_several_events(together: bool, expected: list[int]) -> None:  # noqa: FBT001
-    """One for each, or as many in one as a log can take; the version tells contents apart."""
+    """One event per batch, or as many batches per event as the limit allows; the version identifies the content."""
     batches = group([file(f"{number:04d}/1") for number in range(401)], UNMARKED, began=0.0).batches
 
     said = list(payloads("/in", batches, together=together))
@@ -348,7 +346,7 @@ def test_trouble_is_said_once_and_once_that_it_is_over() -> None:
 def test_trouble_makes_looks_rarer_and_never_more_frequent(
     failures: int, poll: float, least: float, most: float
 ) -> None:
-    """Between a fixed pause and half of it more."""
+    """The jitter adds up to half of the pause."""
     assert pause_after(failures, poll, 0.0) == least
     assert pause_after(failures, poll, 1.0) == pytest.approx(most)
 
@@ -370,7 +368,7 @@ STEPS = st.lists(
 
 
 class Scenario:
-    """A store, the watchers that follow each other, and every event that was made."""
+    """A store, its consecutive watchers, and all events."""
 
     def __init__(self, rules: BatchRules) -> None:
         self.rules = rules
@@ -381,7 +379,7 @@ class Scenario:
         self.now = 0.0
 
     def play(self, what: str, name: str, amount: int) -> None:
-        """Let one thing happen."""
+        """Apply one step."""
         self.now += amount
         getattr(self, what.replace(" ", "_"))(name, amount)
 
@@ -413,7 +411,7 @@ class Scenario:
         self.watched = self.written = Watched(self.rules)
 
     def settle(self) -> None:
-        """Let time pass with nothing written."""
+        """Let time pass without a change in the store."""
         for _ in range(3):
             self.now += 2 * SETTLE
             self.look()
@@ -425,7 +423,7 @@ class Scenario:
 @settings(max_examples=300, deadline=None)
 @given(steps=STEPS, rules=st.sampled_from([MARKED, UNMARKED]))
 def test_no_complete_batch_is_lost_whatever_happens(steps: list[tuple[str, str, int]], rules: BatchRules) -> None:
-    """Each content that is there and complete in the end was announced, with an id that depends on nothing else."""
+    """Each complete batch in the final store was announced, and its id depends only on its content."""
     scenario = Scenario(rules)
 
     for step in steps:
@@ -453,7 +451,6 @@ def test_any_listing_makes_the_same_batches_in_any_order(
     random: object,
     whole: bool,  # noqa: FBT001
 ) -> None:
-    """A store lists each path once, in whatever order."""
     rules = FILES if whole else UNMARKED
     once = list({each.path: each for each in files}.values())
     shuffled = list(once)

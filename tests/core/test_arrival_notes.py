@@ -1,4 +1,4 @@
-"""What a writer's note on a claim says: batches, or what is wrong with it."""
+"""Tests of arrival annotations on a claim: their batches and their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHOLE = {"path": "incoming/1", "id": "a", "files": 3, "bytes": 1234, "modified":
 
 
 def read(value: Any, *, claim: str = "uid-1") -> list[Any]:
-    """Return the batches of one note, of which nothing is wrong."""
+    """Return the batches of one valid annotation."""
     text = value if isinstance(value, str) else json.dumps(value)
     batches, wrong = noted({NOTE: text}, note=NOTE, claim=claim)
     assert wrong == {}
@@ -53,7 +53,7 @@ def test_what_is_known_of_a_batch_is_told() -> None:
 
 @pytest.mark.parametrize("change", [{"id": "b"}, {"files": 4}, {"bytes": 1}, {"modified": "2026-11-22T04:00:00Z"}])
 def test_a_batch_that_was_written_again_has_another_id(change: dict[str, Any]) -> None:
-    """The path is the same, the content is not: the writer says so by any of these."""
+    """Each of these fields tells two versions of the same path apart."""
     (before,), (after,) = read(WHOLE), read(WHOLE | change)
 
     assert before.id != after.id
@@ -62,7 +62,7 @@ def test_a_batch_that_was_written_again_has_another_id(change: dict[str, Any]) -
 
 
 def test_a_claim_that_was_made_anew_has_new_batches() -> None:
-    """Another volume has other data in it, whatever its folders are called."""
+    """A new volume contains other data, even if its folders have the same names."""
     (before,), (after,) = read("1"), read("1", claim="uid-2")
 
     assert before.key != after.key
@@ -70,7 +70,7 @@ def test_a_claim_that_was_made_anew_has_new_batches() -> None:
 
 
 def test_every_note_counts_in_the_order_of_the_names() -> None:
-    """The one that is asked for, and those that go on after it with a dot; nobody else's."""
+    """The annotation itself and those that extend its name with a dot count; other annotations are ignored."""
     others = {"ptjob.dev/arrived-not": "x", "ptjob.dev/arrive": "x", "volume.kubernetes.io/selected-node": "n"}
     notes = {f"{NOTE}.2": "b", f"{NOTE}.10": "c", NOTE: "a"}
 
@@ -114,7 +114,7 @@ def test_a_wrong_note_is_named_with_what_is_allowed(text: str, said: str) -> Non
 
 
 def test_a_list_with_one_wrong_batch_is_wrong_as_a_whole() -> None:
-    """Half a list would look like all that has arrived."""
+    """A partial list would look like a complete one."""
     batches, wrong = noted({NOTE: '{"batches": [{"path": "1"}, {"path": ".."}]}'}, note=NOTE, claim="")
 
     assert batches == []

@@ -1,4 +1,4 @@
-"""Which attempt comes next, and which object is ours."""
+"""Tests of attempts: when a new one starts, and which existing job belongs to this task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def found(*, uid: str = "u-1", name: str = "digits-1", owner: Owner = OWNER, del
 
 
 def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
-    """A failed attempt is never adopted again, nor one that a person has cleared."""
+    """A failed attempt is never adopted again, nor is a cleared one."""
     ended = AttemptRecord(attempt=2, name="digits-1", namespace="team", ended=True, clear_number=3)
 
     assert is_over(ended, clear_number=3)
@@ -47,7 +47,7 @@ def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
 def test_what_a_try_before_the_last_clear_handed_on_is_history(
     delivered_by: int, tries_before_clear: int, *, expected: bool
 ) -> None:
-    """What a try since then handed on is not: Airflow may not have heard of it."""
+    """A result of a later try is still handed on: Airflow may not have stored it."""
     record = replace(RECORD, delivered_by=delivered_by)
 
     assert is_delivered(record, tries_before_clear=tries_before_clear) is expected
@@ -56,7 +56,7 @@ def test_what_a_try_before_the_last_clear_handed_on_is_history(
 
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
 def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> None:
-    """Two live jobs for one task instance never exist."""
+    """A task instance never has two running jobs."""
     assert ownership_of(found(), phase=phase, owner=OWNER, record=None) is Ownership.ADOPT
 
 
@@ -75,24 +75,23 @@ def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> 
 def test_a_finished_job_is_ours_only_if_the_store_expects_it(
     phase: JobPhase, record: AttemptRecord | None, expected: Ownership
 ) -> None:
-    """The uid or an open intent must be on record; else it is an earlier run's."""
+    """The store must have its uid or an open attempt of its name; otherwise the job is from an earlier run."""
     assert ownership_of(found(), phase=phase, owner=OWNER, record=record) is expected
 
 
 def test_a_job_that_is_being_deleted_is_never_adopted() -> None:
-    """It would take its pods away from under the new try."""
+    """Its deletion would end the pods of the new try."""
     assert ownership_of(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.HISTORY
 
 
 def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
-    """Another owner's annotation decides before anything else."""
     other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
 
     assert ownership_of(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
 
 
 def test_a_record_of_an_older_version_means_what_it_meant_then() -> None:
-    """Its create may not have arrived, nobody had cleared the task, and one kind was known."""
+    """Older records have no uid, no clear number and no kind."""
     record = AttemptRecord.from_dict({"attempt": 2, "name": "digits-1", "namespace": "team"})
 
     assert (record.uid, record.ended, record.clear_number, record.kind) == (None, False, 0, "PyTorchJob")

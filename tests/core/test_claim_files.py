@@ -1,4 +1,4 @@
-"""Files on claims: what is listed, and that no archive writes outside of its claim."""
+"""Tests of files on claims: listing, copying, and that no archive writes outside the claim."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A claim with a file and a folder."""
+    """Return the folder of a claim with a file and a folder."""
     folder = tmp_path / "claim"
     (folder / "runs").mkdir(parents=True)
     (folder / "model.pt").write_bytes(b"m" * 10)
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def archive(*members: tuple[str, bytes | None], kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
-    """Return an archive of files; None is a folder."""
+    """Return an archive of these files; a member without content is a folder."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w|") as made:
         for name, content in members:
@@ -42,13 +42,13 @@ def archive(*members: tuple[str, bytes | None], kind: bytes = tarfile.REGTYPE) -
 
 
 def program(root: Path, *words: str, given: bytes = b"") -> bytes:
-    """Run it as a program of its own, as in a pod."""
+    """Run the program in its own process, as a pod does."""
     command = [sys.executable, claim_files.__file__, words[0], str(root), *words[1:]]
     return subprocess.run(command, input=given, capture_output=True, check=True).stdout
 
 
 def test_a_folder_and_a_file_are_listed(root: Path) -> None:
-    """Folders end in a slash and have no size."""
+    """Folder names end in a slash and have no size."""
     found = claim_files.listed(claim_files.below(root, ""))
 
     assert [(each["name"], each["bytes"]) for each in found] == [("model.pt", 10), ("runs/", None)]
@@ -56,7 +56,7 @@ def test_a_folder_and_a_file_are_listed(root: Path) -> None:
 
 
 def test_what_is_packed_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path: Path) -> None:
-    """Folders with everything in them; a file that is there is replaced as a whole."""
+    """A folder includes its contents; an existing entry is replaced completely."""
     stream, other = io.BytesIO(), tmp_path / "other"
     (other / "kept").mkdir(parents=True)
     (other / "kept" / "log").write_text("old")
@@ -78,7 +78,7 @@ def test_no_path_leads_out_of_the_claim(root: Path, path: str) -> None:
 
 
 def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
-    """Whatever its entries are called; links and devices are refused."""
+    """Entry names cannot leave the folder; links and devices are refused."""
     with pytest.raises(SystemExit, match="leads out"):
         claim_files.unpack(archive(("a/../../../x", b"1")), root, root.resolve(), "a")
     with pytest.raises(SystemExit, match="neither a file nor a folder"):
@@ -88,7 +88,7 @@ def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
 def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes to the claim, and guesses the name, cannot have the copy of somebody else written elsewhere."""
+    """Another user of the claim who guesses the temporary name cannot redirect the copy."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"kept")
     monkeypatch.setattr(claim_files.uuid, "uuid4", lambda: UUID(int=1))
@@ -101,7 +101,7 @@ def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(
 
 
 def test_two_copies_of_a_file_at_once_do_not_mix(root: Path) -> None:
-    """Two jobs with the same folder send the same archive; the last one that is complete stays."""
+    """Two jobs with the same folder write the same archive; the last complete one stays."""
     other = archive(("a", b"2"))
 
     class Interrupted(io.BytesIO):
@@ -117,7 +117,7 @@ def test_two_copies_of_a_file_at_once_do_not_mix(root: Path) -> None:
 
 
 def test_what_cannot_be_written_is_read_to_its_end(root: Path) -> None:
-    """Whoever sends it over a web socket waits for that, and learns the reason only then."""
+    """A sender on a web socket sends everything before it reads the error."""
     stream = archive(("a", 50_000 * b"1"), ("a/b", 50_000 * b"2"))
 
     with pytest.raises(OSError, match="Not a directory"):
@@ -142,7 +142,7 @@ def test_what_is_not_there_is_named(root: Path) -> None:
 
 
 def test_it_is_a_program_of_its_own(root: Path, tmp_path: Path) -> None:
-    """Inside a cluster it is run by the Python of somebody's image, with its streams over a web socket."""
+    """In a cluster, the Python of the pod's image runs it, with its streams on a web socket."""
     other = tmp_path / "other"
     other.mkdir()
 

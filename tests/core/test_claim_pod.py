@@ -1,6 +1,6 @@
-"""What is asked of an API server to reach the files on a claim; the server is a stand-in that follows a script.
+"""Tests of the pod that gives access to a claim, against a scripted API server.
 
-That files come through is tested on the cluster.
+The transfer of files is tested on a cluster.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ EVENTS = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion
 
 
 def pod(phase: str, **state: Any) -> dict[str, Any]:
-    """Return the pod as a kubelet tells of it, with the one state of its container."""
+    """Return the pod as a kubelet reports it, with this container state."""
     status = {"phase": phase, "containerStatuses": [{"name": "probe", "state": state}]}
     spec = {"nodeName": "n", "containers": [{"name": "probe"}]}
     return {"metadata": {"name": "files", "uid": "p-1"}, "spec": spec, "status": status}
 
 
 def event(reason: str, message: str) -> dict[str, Any]:
-    """Return what is told of that pod."""
+    """Return an event about the pod."""
     about = {"kind": "Pod", "name": "files", "uid": "p-1"}
     told_at = "2026-11-20T12:00:00Z"
     return {"involvedObject": about, "reason": reason, "message": message, "type": "Warning", "lastTimestamp": told_at}
 
 
 async def refusal(*script: Any, **settings: Any) -> tuple[str, list[str]]:
-    """Ask for the files; return why they are not reached, and the verbs of all requests."""
+    """Return the error of opening the claim and the verbs of all requests."""
     async with stand_in_api_server((200, {}), (200, {}), *script) as server:
         with pytest.raises(ClusterError) as raised:
             await enter(server.config(**settings))
@@ -54,7 +54,7 @@ async def enter(config: ClusterConfig, **how: Any) -> None:
 
 
 async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> None:
-    """The command's own flag; nothing of rank 0 or of outputs, which this pod has nothing to do with."""
+    """The error names the command's own flag, and neither rank 0 nor outputs: this pod has none."""
     pulled = pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "no such host"})
 
     said, verbs = await refusal((200, pulled), (200, EVENTS | {"items": []}))
@@ -67,7 +67,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "InvalidImageName"])
 async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> None:
-    """The time for it is long, and it is not needed."""
+    """It fails at once instead of after the long timeout."""
     waits = pod("Pending", waiting={"reason": reason, "message": "manifest unknown: not found"})
     lists = EVENTS | {"items": []}
     async with stand_in_api_server((200, {}), (200, {}), (200, waits), (200, lists)) as server:
@@ -80,7 +80,7 @@ async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> N
 
 
 async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each reason; a pull that fails and the pause before the next one are one."""
+    """Each reason is reported once; a failed pull and the back-off after it count as one."""
     monkeypatch.setattr(helper_pods, "_QUIET", 0.0)
     monkeypatch.setattr(helper_pods, "_INTERVAL", 0.0)
     failed, paused = (pod("Pending", waiting={"reason": reason, "message": "no such host"}) for reason in PULLS)
@@ -108,7 +108,7 @@ async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events(
 
 
 async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
-    """Such as an image without Python."""
+    """An image without Python ends like this."""
     end = {"exitCode": 127, "reason": "ContainerCannotRun", "message": 'exec: "python3": executable file not found'}
 
     said, _ = await refusal((200, pod("Failed", terminated=end)), (200, EVENTS | {"items": []}))
@@ -119,7 +119,7 @@ async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
 
 
 async def test_what_was_never_seen_is_told_as_well() -> None:
-    """The API server was too slow for the time that there was."""
+    """The API server did not respond within the timeout."""
     said, _ = await refusal(SILENT)
 
     assert "does not run yet; " in said

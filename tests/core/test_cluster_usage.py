@@ -1,4 +1,4 @@
-"""What nodes have, pods take and the metrics API measures."""
+"""Tests of usage: capacity of nodes, requests of pods, and figures of the metrics API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READY = {"type": "Ready", "status": "True"}
 
 
 def node(name: str, *, labels: dict[str, str] | None = None, spec: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a node with two cards."""
+    """Return a node with two GPUs."""
     addresses = [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "10.0.0.1"}]
     allocatable = {"cpu": "7910m", "memory": "16Gi", "nvidia.com/gpu": "2", "pods": "110"}
     status = {"addresses": addresses, "allocatable": allocatable, "conditions": [READY]}
@@ -23,7 +23,7 @@ def node(name: str, *, labels: dict[str, str] | None = None, spec: dict[str, Any
 def pod(
     where: str, requests: dict[str, str], *, phase: str = "Running", init: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a pod that has asked for this."""
+    """Return a pod with these requests."""
     gpus = {name: count for name, count in requests.items() if "/" in name}
     container = {"name": "pytorch", "resources": {"requests": requests, "limits": gpus}}
     spec: dict[str, Any] = {"nodeName": where, "containers": [container]}
@@ -33,7 +33,7 @@ def pod(
 
 
 def test_a_node_is_told_with_what_its_pods_have_asked_for() -> None:
-    """As the scheduler counts: what has ended takes nothing, an init container that asks for more counts instead."""
+    """As in the scheduler: ended pods do not count; a larger request of an init container replaces the sum."""
     pods = [
         pod("a", {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}),
         pod("a", {"cpu": "500m"}, init={"cpu": "2"}),
@@ -67,7 +67,7 @@ def test_a_node_on_which_no_pod_gets_says_so() -> None:
 
 
 def test_a_replica_is_told_with_what_is_measured_of_it() -> None:
-    """One without a pod, or that has ended, holds no card."""
+    """A replica without a pod, or whose pod has ended, holds no GPU."""
     running, ended = pod("a", {"nvidia.com/gpu": "1"}), pod("a", {"nvidia.com/gpu": "1"}, phase="Failed")
 
     assert replica_use("x", None, {}) == ReplicaUse(replica="x")
@@ -78,12 +78,12 @@ def test_a_replica_is_told_with_what_is_measured_of_it() -> None:
 
 
 def item(name: str = "p", *, at: str = "2026-11-20T12:00:00Z", containers: Any = ()) -> dict[str, Any]:
-    """Return a PodMetrics of namespace ml."""
+    """Return a PodMetrics in namespace ml."""
     return {"metadata": {"name": name, "namespace": "ml"}, "timestamp": at, "containers": containers}
 
 
 def started(at: str | None) -> dict[str, Any]:
-    """Return the pod p of namespace ml, which the kubelet has begun then; None: it has not yet."""
+    """Return pod p in namespace ml with this start time, or without one."""
     return {"metadata": {"name": "p", "namespace": "ml"}, "status": {"startTime": at} if at else {}}
 
 
@@ -97,9 +97,9 @@ def test_the_metrics_api_says_cores_and_bytes() -> None:
 
 
 def test_what_was_not_measured_is_left_out_and_no_zero() -> None:
-    """A pod whose containers are not counted yet, or of which half is reported; what has no name is nobody's.
+    """Missing containers, partial figures and items without a name are ignored.
 
-    No process has no memory; one that only waits has no core.
+    A memory usage of zero is not a measurement; a CPU usage of zero is one.
     """
     half, idle = [{"usage": {"cpu": "1"}}, {"usage": None}], [{"usage": {"cpu": "0", "memory": "0"}}]
 
@@ -121,7 +121,7 @@ def test_what_was_not_measured_is_left_out_and_no_zero() -> None:
 def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
     at: str, began: str | None, *, is_its_own: bool
 ) -> None:
-    """The metrics API knows names only; the time of a figure tells whose it is, where it has one."""
+    """The metrics API identifies pods by name only; a figure older than the pod is not its own."""
     measured = from_metrics([item(at=at, containers=[{"usage": {"cpu": "1"}}])])
 
     assert bool(figures_of(started(began), measured)) == is_its_own

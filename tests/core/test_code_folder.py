@@ -1,4 +1,4 @@
-"""A folder of this machine on its way into a job: its archive, the Secret that has it, and the pods of each kind."""
+"""Tests of a local code folder in a job: its archive, the Secret with it, and the pods of each kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job_of(folder: Path, **given: Any) -> TrainingJob:
-    """Return a job with the packed folder, named as from the folder above it."""
+    """Return a job with the packed folder, as started from the parent folder."""
     values = {"name": "digits", "namespace": "team", "image": IMAGE, "code": folder.name, "command": TRAIN, **given}
     return with_packed_folder(TrainingJob.parse(**values), beside=folder.parent)
 
@@ -60,7 +60,7 @@ def render(job: TrainingJob, attempt: int = 1) -> Rendered:
 
 
 def pods(rendered: Rendered) -> list[dict[str, Any]]:
-    """Return the pods of each role, as the job's object describes them."""
+    """Return the pod spec of each role of a rendered job."""
     spec = rendered.manifest["spec"]
     roles = [*spec.get("pytorchReplicaSpecs", {}).values(), *spec.get("replicaSpecs", ())]
     return [role["template"]["spec"] for role in roles] or [template_of(spec)["spec"]]
@@ -79,7 +79,7 @@ def archive_volume(pod: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
 def test_an_init_container_unpacks_the_folder_in_every_pod(folder: Path, kind: str) -> None:
-    """It has the training's image and user, and is first; the program starts in the folder, its command as it was."""
+    """It comes first and has the image and user of the training, whose command stays and runs in the folder."""
     warm = {"name": "warm", "image": IMAGE}
     user = {"runAsUser": 1000, "runAsGroup": 100}
     job = job_of(
@@ -101,7 +101,7 @@ def test_an_init_container_unpacks_the_folder_in_every_pod(folder: Path, kind: s
 
 
 def test_a_train_job_unpacks_the_folder_in_front_of_its_command(folder: Path) -> None:
-    """It can add no init container, and its working directory is its runtime's; so it needs a command."""
+    """It can add no init container and no working directory, so it requires a command."""
     rendered = render(job_of(folder, kind="TrainJob", args=["--fast"]))
 
     (pod,) = pods(rendered)
@@ -116,7 +116,7 @@ def test_a_train_job_unpacks_the_folder_in_front_of_its_command(folder: Path) ->
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
 async def test_the_archive_is_in_a_secret_that_the_job_names(folder: Path, kind: str) -> None:
-    """Under its unguessable name; a user's own volume keeps its Secret."""
+    """The Secret has a random suffix; a user's own volume keeps its Secret."""
     own = {"name": "own", "secret": {"secretName": "digits-code"}}
     job, backend = job_of(folder, kind=kind, volumes=[own]), ScriptedBackend()
 
@@ -136,7 +136,7 @@ async def test_the_archive_is_in_a_secret_that_the_job_names(folder: Path, kind:
     "source", [{"secret": {"secretName": "mine"}}, {"persistentVolumeClaim": {"claimName": "code-archive"}}]
 )
 async def test_a_users_volume_that_is_called_like_a_folders_is_left_alone(folder: Path, source: dict[str, Any]) -> None:
-    """A job without a folder keeps it; one with a folder cannot have both."""
+    """A job with a code folder refuses a volume of this name."""
     own = {"name": "code-archive", **source}
     password = {"GIT_SYNC_PASSWORD": "tops3cret"}
     backend, job = ScriptedBackend(), job_of(folder, code="https://g/x.git", env=password, volumes=[own])
@@ -151,7 +151,7 @@ async def test_a_users_volume_that_is_called_like_a_folders_is_left_alone(folder
 
 
 async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(folder: Path, caplog: Any) -> None:
-    """Under the name that the job refers to; of credentials, which there are none of, nothing is said."""
+    """The Secret has the name that the job refers to; the log mentions no credentials."""
     backend, job = ScriptedBackend(), job_of(folder)
     backend.submits = ["lost"]
 
@@ -166,7 +166,7 @@ async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(fold
 
 
 async def test_a_running_job_is_followed_though_its_folder_has_become_too_large(folder: Path) -> None:
-    """The pods of the adopted job would refuse the archive of other files; so it need not fit into a Secret."""
+    """The pods of the adopted job need the old archive, so the new one is not stored."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await ensure_submitted(backend, job_of(folder), owner=OWNER, store=store)
     before = dict(backend.secrets)
@@ -179,7 +179,6 @@ async def test_a_running_job_is_followed_though_its_folder_has_become_too_large(
 
 
 def test_a_large_folder_is_in_several_secrets(folder: Path, tmp_path: Path) -> None:
-    """Each as large as one may be; together they are the folder again."""
     (folder / "noise").write_bytes(os.urandom(2_000_000))
     job = job_of(folder)
 
@@ -194,7 +193,7 @@ def test_a_large_folder_is_in_several_secrets(folder: Path, tmp_path: Path) -> N
 
 
 def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) -> None:
-    """The same files are the same job, in every attempt; another line is another one."""
+    """Unchanged files keep the hash in every attempt; a changed file changes it."""
     first, again = render(job_of(folder)), render(job_of(folder), attempt=2)
     (folder / "train.py").write_text("print('changed')\n")
 
@@ -203,7 +202,7 @@ def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) ->
 
 
 async def test_a_folder_that_is_too_large_for_this_machine_is_refused(folder: Path, tmp_path: Path) -> None:
-    """With its size, the limit, what is large in it, and what to do; more than goes anywhere is not even read."""
+    """The error names the size, the limit, the largest files and what to do; above the hard limit nothing is read."""
     (folder / "data").mkdir()
     (folder / "data" / "model.pt").touch()
     os.truncate(folder / "data" / "model.pt", 65_000_000)
@@ -221,7 +220,7 @@ async def test_a_folder_that_is_too_large_for_this_machine_is_refused(folder: Pa
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
 def test_a_folder_that_no_secret_can_hold_is_unpacked_from_a_claim(folder: Path, kind: str) -> None:
-    """One that every pod writes to; it is mounted read-only where the folder is unpacked, and nowhere else."""
+    """Only a claim that every pod writes to is used; only the unpacking container mounts it, read-only."""
     job = job_of(folder, kind=kind, workers=2, volumes=["data:/data:ro", "runs:/runs"])
     rendered = render(job)
 
@@ -240,7 +239,7 @@ def test_a_folder_that_no_secret_can_hold_is_unpacked_from_a_claim(folder: Path,
 
 
 def test_a_train_job_unpacks_such_a_folder_from_where_it_mounts_the_claim(folder: Path) -> None:
-    """Its container can mount each volume only once; so it has to mount the whole claim."""
+    """Its container can mount each volume only once, so it must mount the whole claim."""
     job = job_of(folder, kind="TrainJob", workers=2, volumes=["part/sub:/part", "runs:/runs"])
     rendered = render(job)
 
@@ -253,7 +252,7 @@ def test_a_train_job_unpacks_such_a_folder_from_where_it_mounts_the_claim(folder
 
 
 def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
-    """The others could not unpack it; one without any is no error here."""
+    """The pods without the claim could not unpack it; a manifest without claims is no error."""
     rendered = render(job_of(folder, workers=2, volumes=["runs:/runs"]))
     workers = rendered.manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     for each in workers["containers"]:
@@ -264,7 +263,7 @@ def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_packed_cannot_be_rendered() -> None:
-    """Such as in the pod of a pipeline's step, which has another file system."""
+    """A pipeline step runs in a pod that does not have the folder."""
     with pytest.raises(InvalidSpec, match=r"code: '.' is not allowed; .*an address"):
         render(TrainingJob.parse(name="digits", image=IMAGE, command=TRAIN, code="."))
 
@@ -273,7 +272,7 @@ def test_a_folder_that_is_not_packed_cannot_be_rendered() -> None:
 
 
 def delivered(job: TrainingJob, place: Path) -> Path:
-    """Return the program in a folder with what a pod's volume has of the Secret."""
+    """Return the path of the program in a folder with the contents of the mounted Secrets."""
     place.mkdir()
     for secret in in_pieces(secret_of(job)):
         for name, text in secret["stringData"].items():
@@ -282,7 +281,7 @@ def delivered(job: TrainingJob, place: Path) -> Path:
 
 
 def test_the_program_becomes_the_training_in_the_folder(folder: Path, tmp_path: Path) -> None:
-    """Again after a restart of its container; a file that the training wrote stays."""
+    """It can run again after a container restart; files that the training wrote stay."""
     (folder / "link.py").symlink_to("train.py")
     program = delivered(job := job_of(folder), tmp_path / "volume")
     command = [sys.executable, "-I", str(program), code_of(job).digest, str(tmp_path / "pod"), *TRAIN]
@@ -307,7 +306,7 @@ def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: s
 
 
 def test_the_program_unpacks_from_the_claim_what_no_secret_has(folder: Path, tmp_path: Path) -> None:
-    """What was not written to its end is told like any other archive."""
+    """A truncated archive is reported like any other broken one."""
     job = job_of(folder)
     data, file = base64.b64decode(code_of(job).archive), tmp_path / f"{code_of(job).digest}.tar.gz"
     file.write_bytes(data)

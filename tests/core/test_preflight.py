@@ -1,4 +1,4 @@
-"""What `ptjob doctor` says of a cluster, from what it has seen."""
+"""Tests of the checks of `ptjob doctor`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
 
 
 def rules(folder: str, kind: str = "Role") -> set[tuple[str, str, str]]:
-    """Return every (group, resource, verb) that the base or a component gives."""
+    """Return each (group, resource, verb) that the base or a component grants."""
     return {
         (group, resource, verb)
         for rule in rules_in(folder, kind)
@@ -53,12 +53,12 @@ def rules(folder: str, kind: str = "Role") -> set[tuple[str, str, str]]:
 
 
 def test_what_is_needed_is_what_the_base_gives() -> None:
-    """So that the advice to have it bound is enough."""
+    """Binding the base Role is therefore enough."""
     assert plain(needed_rights(["PyTorchJob"])) == rules(BASE)
 
 
 def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
-    """Return group, resource and verb of each."""
+    """Return group, resource and verb of each right."""
     return {(right.group, right.resource, right.verb) for right in rights}
 
 
@@ -73,7 +73,7 @@ def test_what_other_kinds_need_is_what_their_roles_give() -> None:
 
 
 def test_beside_the_default_kind_another_one_is_no_need() -> None:
-    """One line says whether jobs may be of it, and who gives the right."""
+    """One line says whether jobs of the other kind are allowed, and which component grants it."""
     both = useful_rights(["PyTorchJob", "TrainJob"])
 
     assert needed_rights(["PyTorchJob", "TrainJob"]) == needed_rights(["PyTorchJob"])
@@ -82,16 +82,16 @@ def test_beside_the_default_kind_another_one_is_no_need() -> None:
 
 
 def test_rights_of_queues_are_useful_where_queues_are_served() -> None:
-    """Those of code are, everywhere."""
+    """The rights for code are useful on every cluster."""
     assert {*BESIDE, *QUEUES} <= set(useful_rights([]))
     assert not set(QUEUES) & set(useful_rights([], has_queues=False))
 
 
 @each_row("folder", sorted({right.given_by for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES)} - {KINDS}))
 def test_what_is_useful_is_what_the_component_gives_that_the_advice_names(folder: str) -> None:
-    """Its Role, or its ClusterRole for what is in the whole cluster.
+    """Cluster-wide rights come from its ClusterRole, all others from its Role.
 
-    `pods/exec get` is the create of clusters older than 1.35, which ask for the web socket's GET.
+    `pods/exec get` is excluded: clusters older than 1.35 check it for the web socket's GET instead of `create`.
     """
     rights = [right for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES) if right.given_by == folder]
 
@@ -101,7 +101,7 @@ def test_what_is_useful_is_what_the_component_gives_that_the_advice_names(folder
 
 
 def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
-    """One verb for each resource stands for all that its Role gives of it, and the advice names its file."""
+    """One verb per resource represents all rights of the Role, and the advice names its folder."""
     given = rules(f"{COMPONENTS}/tensorboard")
     asked = {(right.group, right.resource, right.verb) for right in SHOWING}
     checks = permission_checks("ml", {right: right not in SHOWING for right in ALL})
@@ -116,9 +116,9 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
 
 @each_row("folder", FOLDERS)
 def test_no_documented_role_reaches_beyond_the_namespaces_jobs(folder: str) -> None:
-    """In the whole cluster they list, and nothing else; nobody gets wildcards, nodes, or a list of Secrets.
+    """Cluster-wide, `list` is the only verb; no role grants wildcards, nodes or listing Secrets.
 
-    Who may `get` `nodes/proxy` runs commands in any pod through its kubelet.
+    `get` on `nodes/proxy` allows to run commands in any pod through its kubelet.
     """
     every = rules(folder) | rules(folder, "ClusterRole")
 
@@ -131,7 +131,7 @@ def test_no_documented_role_reaches_beyond_the_namespaces_jobs(folder: str) -> N
 
 @each_row("folder", FOLDERS)
 def test_each_role_is_bound_to_the_account_of_the_base(folder: str) -> None:
-    """Whoever takes a component gives its rights to that account, or to Kubeflow's own, and to nobody else."""
+    """The only exception is Kubeflow's own account for pipeline steps."""
     found = objects_in(folder)
     roles = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"].endswith("Role")}
     bindings = [each for each in found if each["kind"].endswith("Binding")]
@@ -143,7 +143,7 @@ def test_each_role_is_bound_to_the_account_of_the_base(folder: str) -> None:
 
 
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
-    """Whoever asks the administrator has everything in one sentence."""
+    """An administrator gets all required rights in one sentence."""
     missing = {right for right in needed_rights(["PyTorchJob"]) if right.resource == "pods/log"} | {
         USEFUL[0],
         USEFUL[4],
@@ -162,7 +162,7 @@ def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
 
 
 def test_a_kind_is_served_or_not_or_by_the_old_operators_crd() -> None:
-    """No kind alone has to be there."""
+    """No single kind is required."""
     job = kinds.DEFAULT
 
     assert kind_check(job, {"pytorchReplicaSpecs", "runPolicy"}).is_good is True
@@ -171,7 +171,7 @@ def test_a_kind_is_served_or_not_or_by_the_old_operators_crd() -> None:
 
 
 def of_trainer(*fields: str) -> list[Any]:
-    """Return the answers of a cluster that serves TrainJobs alone, and nothing where no fields are given."""
+    """Return the responses of a cluster that serves only TrainJobs, or no kind if no fields are given."""
     properties = {"spec": {"properties": {name: {} for name in fields}}}
     kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
     schemas = {"t": {"x-kubernetes-group-version-kind": [kind], "properties": properties}}
@@ -182,7 +182,7 @@ def of_trainer(*fields: str) -> list[Any]:
 
 
 async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
-    """The rights for its kind are asked for and missed, not those for another; no training-operator is looked for."""
+    """Only the rights for its kind are checked, and the training-operator is not required."""
     async with stand_in_api_server(*of_trainer("runtimeRef")) as server, shared_client(server.config()) as client:
         checks = await check_up(client, "ml")
 
@@ -210,7 +210,7 @@ async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None
 
 
 async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
-    """It is said once, with all that may be installed."""
+    """One check reports it and lists what can be installed."""
     async with stand_in_api_server(*of_trainer()) as server, shared_client(server.config()) as client:
         checks = await check_up(client, "ml")
 
@@ -220,7 +220,6 @@ async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
 
 
 def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:
-    """Jobs get no pods without it."""
     pod: dict[str, Any] = {"metadata": {"name": "op", "namespace": "kubeflow"}, "status": {"conditions": []}}
     ready = {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
@@ -279,7 +278,7 @@ def test_whose_words_a_trainjob_has_is_told(fields: set[str], said: str, is_good
 
 
 def test_storage_classes_are_named_with_their_default() -> None:
-    """Without one a claim has to say its class."""
+    """Without a default, a claim has to name its class."""
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     classes = [{"metadata": {"name": "fast"}}, {"metadata": {"name": "slow", "annotations": default}}]
 

@@ -1,4 +1,4 @@
-"""A job's reason as a list has it."""
+"""Tests of the short reason that a list of jobs shows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def held(kind: WaitKind, reason: str, message: str = "") -> PodHistory:
     ],
 )
 def test_a_pending_job_has_what_it_waits_for(record: PodHistory, told: str) -> None:
-    """The missing thing's name where somebody said it, else the word that kubectl has."""
+    """The reason is the name of the missing object if it is known, otherwise the word that kubectl shows."""
     assert brief(record, WAITING) == told
 
 
@@ -81,7 +81,7 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, told: str) -> N
     ],
 )
 def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: PodHistory, status: JobStatus, told: str) -> None:
-    """Of a job that runs what happened, not what waited when the record was written."""
+    """For a running job, failures count and earlier waits do not."""
     assert brief(record, status) == told
 
 
@@ -99,7 +99,7 @@ def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: PodHistory,
     ],
 )
 def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, fields: dict[str, Any], told: str) -> None:
-    """As it was found out when the job ended; of a job that was ended as a whole no replica is named."""
+    """The reason comes from the diagnosis; a job that ended as a whole names no replica."""
     assert brief(PodHistory(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == told
 
 
@@ -129,10 +129,9 @@ def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, field
 def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
     record: PodHistory, status: JobStatus, told: str
 ) -> None:
-    """By the record that is on it, else in the operator's words: but the role that it counts is mostly not to blame."""
+    """The reason comes from the stored history; the replica type in the operator's message is often not the cause."""
     assert brief(record, status).startswith(told)
 
 
 def test_a_reason_has_room_in_a_line() -> None:
-    """Somebody else's words may be long."""
     assert len(brief(PodHistory(queue="no room " * 20), SUSPENDED)) == 40
