@@ -15,7 +15,7 @@ KEY_ERROR = VALUE_ERROR.replace("Value", "Key")
 
 
 def raising(error: str) -> str:
-    """Return a log that ends with the exception."""
+    """Return a log that ends with this exception."""
     return VALUE_ERROR.replace("ValueError: bad batch", error)
 
 
@@ -53,7 +53,7 @@ class TestFinding:
     def test_what_an_end_means_and_whether_a_retry_helps(
         self, more: dict[str, Any], cause: str, *, retryable: bool
     ) -> None:
-        """The table of causes: what is there again the next time is not retried, all else is."""
+        """Failures that would be the same in the next try are not retried; all others are."""
         found = judged(end(**more))
 
         assert (found.cause, found.retryable) == (cause, retryable)
@@ -72,7 +72,7 @@ class TestFinding:
         ],
     )
     def test_a_program_that_is_not_in_the_image_may_be_in_a_folder(self, more: dict[str, Any]) -> None:
-        """Or a module of it: the advice says how it gets into the pods, in the operator's and the command's words."""
+        """The same holds for a module; the advice names the field of the operator and the flag of the command."""
         found = judged(end(**more))
 
         assert 'add code="." (--code .)' in found.resolution
@@ -80,7 +80,7 @@ class TestFinding:
 
     @pytest.mark.parametrize(("path", "retryable"), [("data.csv", True), ("conf/net.yaml", False)])
     def test_a_file_beside_the_program_is_not_in_the_pods_either(self, path: str, *, retryable: bool) -> None:
-        """A path that begins at the root, or with a scheme, is no such file."""
+        """An absolute path or a URL is no such file."""
 
         def missing(path: str) -> Diagnosis:
             error = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
@@ -91,13 +91,13 @@ class TestFinding:
         assert "code=" not in missing(f"/{path}").resolution + missing(f"s3://bucket/{path}").resolution
 
     def test_a_program_that_an_image_should_have_is_not_sought_in_a_folder(self) -> None:
-        """Such as torchrun, or one with an absolute path."""
+        """Examples are torchrun and absolute paths."""
         for program in ("torchrun", "/opt/train"):
             message = f'exec: "{program}": executable file not found in $PATH'
             assert "code=" not in judged(end(code=128, reason="StartError", message=message)).resolution
 
     def test_code_that_was_not_unpacked_is_not_the_programs_fault(self) -> None:
-        """Also where the training's own container unpacks it."""
+        """The training's own container may unpack the code."""
         message = f"{unpack_code.FAILED}[Errno 28] No space left on device: '/ptjob-code/train.py'"
 
         found = judged(end(code=1, message=message))
@@ -115,7 +115,7 @@ class TestFinding:
         ],
     )
     def test_some_exceptions_give_more_away(self, error: str, cause: Cause, *, retryable: bool) -> None:
-        """A server or a GPU at fault may be another one the next time."""
+        """The next try may get another server or GPU."""
         found = judged(end(message=raising(error)))
 
         assert (found.cause, found.retryable) == (cause, retryable)
@@ -125,7 +125,7 @@ class TestFinding:
         [raising("TimeoutError: slow"), raising("requests.exceptions.HTTPError: 503 Server Error: Slow Down"), LOST],
     )
     def test_a_bug_that_a_lost_server_brought_to_light_is_retried(self, first: str) -> None:
-        """The branch that handles an exception is wrong, but nobody would have come there without it."""
+        """The exception handler has a bug, but it runs only after the first error."""
         found = judged(
             end(message=f"{first}\nDuring handling of the above exception, another occurred:\n\n{NAME_ERROR}")
         )
@@ -141,14 +141,14 @@ class TestFinding:
         ],
     )
     def test_the_further_lines_of_an_exception_tell_as_well(self, error: str, *, retryable: bool) -> None:
-        """What comes after an empty line is not its text any more."""
+        """The message of an exception ends at an empty line."""
         found = judged(end(message=raising(error)))
 
         assert found.retryable is retryable
 
     @pytest.mark.parametrize("mark", ["", "[rank0]: "])
     def test_the_exception_of_a_function_comes_with_its_file_and_line(self, mark: str) -> None:
-        """As `run_function` tells it below the traceback; a name in it is no hint."""
+        """`run_function` prints this line below the traceback; its file name is not a hint to the cause."""
         message = f"{VALUE_ERROR}raised in fit (dags/Timeout.py, line 14)\n".replace("bad batch", "must be one of a, b")
 
         found = judged(end(message="".join(f"{mark}{line}\n" for line in message.splitlines())))
@@ -157,7 +157,7 @@ class TestFinding:
         assert (text in found.summary, found.exception, found.retryable) == (True, "ValueError", False)
 
     def test_what_a_launcher_says_of_its_child_hides_nothing(self) -> None:
-        """`accelerate launch` and its like raise an exception of their own after the program's."""
+        """Launchers such as `accelerate launch` raise an exception of their own after the program's."""
         launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."
         pip = launcher.replace("'train.py'", "'-m', 'pip', 'install', 'timm'")
 
@@ -176,7 +176,7 @@ class TestFinding:
     def test_a_gpu_that_another_process_has_filled_may_be_free_the_next_time(
         self, text: str, *, retryable: bool
     ) -> None:
-        """The batch is not at fault where the process asked for and held less than half of the GPU."""
+        """The batch size is not the cause if the process held and requested less than half of the GPU."""
         error = f"torch.OutOfMemoryError: CUDA out of memory. {text}"
 
         found = judged(end(message=raising(error)))
@@ -184,7 +184,7 @@ class TestFinding:
         assert (found.cause, found.retryable) == (Cause.GPU_OUT_OF_MEMORY, retryable)
 
     def test_a_process_of_torchrun_without_a_rank_is_the_pods(self) -> None:
-        """A block that was cut off still says that there was a failure, not whose."""
+        """A truncated block shows that there was a failure, but not of which rank."""
         block = "Root Cause (first observed failure):\n[0]:\n  time : now\n"
 
         classified = classify(end(), last_lines.lines_of(block))
@@ -202,7 +202,7 @@ class TestFinding:
         assert (classified.process, classified.detail) == ("3", "")
 
     def test_the_lines_of_another_rank_are_not_this_ones_reason(self) -> None:
-        """With several processes in a pod each marks its lines; the blamed one's count."""
+        """With several processes per pod, each line has a rank, and only those of the failed rank count."""
         log = "".join(f"[rank0]: {line}\n" for line in LOST.splitlines())
         block = (
             "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 4)\n"
@@ -236,16 +236,15 @@ class TestTail:
         ids=["a chain", "2 KiB without the head", "ignored in a destructor", "cut by another process", "no traceback"],
     )
     def test_a_log_has_the_exceptions_of_its_tracebacks(self, log: str, errors: tuple[str, ...]) -> None:
-        """The last one of a chain is the one that ended the program."""
+        """The last exception of a chain ended the program."""
         assert last_lines.python_errors(log.splitlines()) == errors
 
     @pytest.mark.parametrize("text", ["{", "{}", '{"message": 3}', '{"message": {}}'])
     def test_json_that_is_no_error_file_is_skipped(self, text: str) -> None:
-        """A program may print JSON of its own."""
+        """A program may print its own JSON."""
         assert [error for error in last_lines.python_errors([text]) if error != "3"] in ([], [""])
 
     def test_a_progress_bar_shows_its_last_state(self) -> None:
-        """It rewrote its line a thousand times."""
         assert last_lines.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
 
     def test_an_image_that_was_pulled_and_cannot_be_unpacked_is_named_with_the_reason(self) -> None:
@@ -258,13 +257,13 @@ class TestTail:
 
 
 class TestCode:
-    """What the container says that fetches the code."""
+    """Failures of the container that fetches the code."""
 
     FAILED = "code sync failed: there is no such branch or tag: git says “couldn't find remote ref x”"
 
     @pytest.mark.parametrize(("code", "retryable"), [(1, False), (75, True)])
     def test_it_says_why_the_code_is_not_there(self, code: int, *, retryable: bool) -> None:
-        """And its exit code, whether a retry may help."""
+        """Its exit code says if a retry may help."""
         found = judged(end(code=code, message=f"x\n{self.FAILED}\n", container="init-code", kind=ContainerKind.INIT))
 
         assert (found.cause, found.retryable) == (Cause.CODE, retryable)
@@ -274,5 +273,5 @@ class TestCode:
         "more", [{"container": "init-code"}, {"container": "init-code", "message": "x"}, {"message": FAILED}]
     )
     def test_whoever_does_not_say_it_is_judged_as_any_other(self, more: dict[str, Any]) -> None:
-        """git-sync's own image, or a training that prints the same words."""
+        """Other sources are git-sync's own image and a training that prints the same text."""
         assert judged(end(code=2, **more)).cause is Cause.EXIT_CODE

@@ -1,4 +1,4 @@
-"""The container that fetches code, in the object that is submitted."""
+"""Tests of the container that fetches code, as part of the submitted object."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ BY_HAND = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
 
 
 def sync(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
-    """Return the container that fetches the code: the first one of all."""
+    """Return the container that fetches the code: the first init container."""
     found: dict[str, Any] = pod(manifest, role)["initContainers"][0]
     assert found["name"] == "init-code"
     return found
 
 
 def told(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
-    """Return what it is told: a value, or where the value is."""
+    """Return the environment of this container: values or Secret references."""
     return {
         each["name"]: each.get("value") or each["valueFrom"]["secretKeyRef"] for each in sync(manifest, role)["env"]
     }
 
 
 def test_the_code_is_beside_the_training_in_every_pod() -> None:
-    """Below the working directory, which is Arena's if nobody says one; the job gets nothing else."""
+    """The code lies below the working directory, by default Arena's; a job without code gets no container."""
     manifest = render(workers=2, code=HTTPS).manifest
     elsewhere = render(code=HTTPS, working_dir="/training").manifest
 
@@ -48,7 +48,7 @@ def test_the_code_is_beside_the_training_in_every_pod() -> None:
 
 
 def test_what_is_wanted_of_a_repository_is_told_in_git_syncs_words() -> None:
-    """So that an image of git-sync can fetch it; only what was said."""
+    """An image of git-sync can therefore fetch it; only fields that are set become variables."""
     parts = {"branch": "dev", "revision": "v1", "submodules": "off", "depth": 0}
 
     found = told(render(code={"git": HTTPS, **parts}).manifest)
@@ -59,7 +59,7 @@ def test_what_is_wanted_of_a_repository_is_told_in_git_syncs_words() -> None:
 
 
 def test_variables_for_the_sync_container_are_its_own() -> None:
-    """Both versions' names, the job's and a role's; what `code` says itself wins, and so does where the code goes."""
+    """The names of git-sync 3 and 4 count, per job and per role; the fields of `code` and the target win over them."""
     env = {"LR": 1, "GIT_SYNC_BRANCH": "old", "GITSYNC_DEPTH": 5, "GIT_SYNC_ROOT": "/tmp", "GIT_SYNC_REPO": "x"}  # noqa: S108
     worker = {"env": {"GIT_SYNC_DEST": "other"}}
 
@@ -84,7 +84,7 @@ def test_variables_for_the_sync_container_are_its_own() -> None:
     ],
 )
 def test_a_variable_that_would_lead_astray_is_refused(name: str, value: str, words: str) -> None:
-    """Whoever's image fetches the code; where the value is somewhere else, our program looks at it."""
+    """This holds for every image; a value from a Secret is checked by the sync program in the pod."""
     with pytest.raises(InvalidSpec, match=rf"env\[{name}\]: .*{words}"):
         render(code=HTTPS, env={name: value})
 
@@ -94,7 +94,7 @@ def test_a_variable_that_would_lead_astray_is_refused(name: str, value: str, wor
 
 
 def test_without_code_nothing_is_moved() -> None:
-    """A container of the user's own may fetch it."""
+    """The variables may be for an init container of the user."""
     rendered = render(env=BY_HAND)
 
     assert variables(rendered.manifest)["GIT_SYNC_PASSWORD"] == "tops3cret"  # noqa: S105 - the test's
@@ -102,7 +102,7 @@ def test_without_code_nothing_is_moved() -> None:
 
 
 def test_credentials_are_moved_into_a_secret() -> None:
-    """No value of them is in the job; a reference stays one; every role has its own."""
+    """The job contains no plain value; references stay, and each role has its own entries."""
     reference = {"GIT_SYNC_PASSWORD": {"secret": "hub", "key": "token"}}
 
     rendered = render(workers=2, code=HTTPS, env=BY_HAND, worker={"env": reference})
@@ -123,7 +123,7 @@ def test_credentials_are_moved_into_a_secret() -> None:
 
 
 def test_credentials_do_not_change_what_was_asked_for() -> None:
-    """Every attempt of a job has one hash, whatever its Secret is called and holds."""
+    """All attempts of a job have one hash, whatever the name and content of the Secret."""
     first = render(code=HTTPS, env=BY_HAND)
     again = render(code=HTTPS, env={**BY_HAND, "GIT_SYNC_PASSWORD": "another"}, attempt=2)
 
@@ -132,7 +132,7 @@ def test_credentials_do_not_change_what_was_asked_for() -> None:
 
 
 def test_a_secret_has_a_password_for_an_address_of_http() -> None:
-    """The user's name may be missing: most servers take any with a token."""
+    """The user name is optional: with a token, most servers accept any name."""
     found = told(render(code={"git": HTTPS, "secret": "hub"}).manifest)
 
     assert found["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "password"}
@@ -143,7 +143,7 @@ def test_a_secret_has_a_password_for_an_address_of_http() -> None:
 
 
 def test_a_secret_has_a_key_for_an_address_of_ssh() -> None:
-    """It is a file of the sync container alone."""
+    """Only the sync container mounts the key."""
     manifest = render(code={"git": SSH, "secret": "deploy"}).manifest
 
     (volume,) = [each for each in pod(manifest)["volumes"] if each["name"] == "code-secret"]
@@ -156,7 +156,7 @@ def test_a_secret_has_a_key_for_an_address_of_ssh() -> None:
 
 
 def test_the_image_is_the_jobs_the_installations_or_ours() -> None:
-    """An installation's may come from a mirror."""
+    """The image of an installation may come from a mirror."""
     own = {"git": HTTPS, "image": "git-sync:v4"}
 
     assert sync(render(code=HTTPS).manifest)["image"] == SYNC_IMAGE
@@ -167,7 +167,7 @@ def test_the_image_is_the_jobs_the_installations_or_ours() -> None:
 
 
 def test_a_folder_of_rsync_needs_no_program_of_ours() -> None:
-    """Where the image is somebody's own it is rsync that is run, as Arena does."""
+    """With an image of the user, the container runs rsync itself, as in Arena."""
     ours, theirs = render(code="h::m/p").manifest, render(code={"rsync": "h::m/p", "image": "rsync:3"}).manifest
 
     assert told(ours)["PTJOB_RSYNC_SOURCE"] == "h::m/p"
@@ -194,7 +194,7 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
     ],
 )
 def test_it_runs_as_the_training_does_and_with_no_right_more(fields: dict[str, Any], user: dict[str, Any]) -> None:
-    """Under PodSecurity `restricted`, with requests and limits; the code is the training user's own."""
+    """It meets PodSecurity `restricted`, has requests and limits, and writes the code as the user of the training."""
     found = sync(render(**{"code": HTTPS, **fields}).manifest)
 
     seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
@@ -203,7 +203,7 @@ def test_it_runs_as_the_training_does_and_with_no_right_more(fields: dict[str, A
 
 
 def test_a_manifest_gets_code_too() -> None:
-    """Its own init containers come after; one that has the name already is replaced; its working directory counts."""
+    """The container replaces one of its name and precedes the others; the manifest's working directory is used."""
     own = [{"name": "init-code", "image": "old"}, {"name": "second", "image": "busybox"}]
     manifest = over("manifest-rich", code=HTTPS, init_containers=own)
 

@@ -1,4 +1,4 @@
-"""Fetching code from real servers: git over HTTP and ssh, and rsync. The program runs as the container runs it."""
+"""Tests of fetching code from real servers: git over HTTP and ssh, and rsync. The program runs as in its container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = {"GIT_SYNC_MAX_SYNC_FAILURES": "0", "GIT_SYNC_TIMEOUT": "60"}
 
 @dataclass(frozen=True)
 class Synced:
-    """What one run left behind."""
+    """The result of one run."""
 
     code: int
     said: str
@@ -76,7 +76,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
 
 
 def sync(folder: Path, **environ: str) -> Synced:
-    """Run the program on its own, with nothing of ours in reach."""
+    """Run the program as an isolated process."""
     root, report = folder / "code", folder / "report"
     command = [sys.executable, "-I", sync_code.__file__]
     told = {"GIT_SYNC_ROOT": str(root), "PTJOB_SYNC_REPORT": str(report), "PATH": os.environ["PATH"], **HOSTILE}
@@ -87,7 +87,7 @@ def sync(folder: Path, **environ: str) -> Synced:
 
 
 def secret(folder: Path, ssh: Ssh, *, key: str = "ssh-privatekey") -> dict[str, str]:
-    """Lay the parts of a Secret out as the kubelet does, and return the variables that name them."""
+    """Write the keys of a Secret as the kubelet does, and return the variables with their paths."""
     place = folder / "git-secret"
     place.mkdir()
     (place / key).write_text(ssh.key)
@@ -100,7 +100,7 @@ def secret(folder: Path, ssh: Ssh, *, key: str = "ssh-privatekey") -> dict[str, 
 
 
 def with_part_at(folder: Path, repository: Repository, url: str) -> Path:
-    """Return a folder that holds the repository with its sub-module at another address."""
+    """Return a folder with the repository, whose sub-module has another URL."""
     work, own = folder / "work", folder / "own"
     code_servers.git(folder, "clone", "--quiet", str(repository.path), str(work))
     (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {url}\n')
@@ -111,7 +111,7 @@ def with_part_at(folder: Path, repository: Repository, url: str) -> Path:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """Return a file of somebody else beside the root."""
+    """Return an unrelated file outside the root."""
     file = tmp_path / "elsewhere" / "data.csv"
     file.parent.mkdir()
     file.write_text("1,2\n")
@@ -122,7 +122,7 @@ def kept(tmp_path: Path) -> Path:
 def test_the_default_branch_comes_with_its_sub_module(
     names: tuple[str, str], repository: Repository, url: str, tmp_path: Path
 ) -> None:
-    """It is not called `master`, and the revision that was fetched is told; both versions' names are understood."""
+    """The default branch is not `master`, the revision is reported, and the names of git-sync 3 and 4 both work."""
     found = sync(tmp_path, **{names[0]: url})
     elsewhere = sync(tmp_path, **{names[0]: url, names[1]: "other-place"})
 
@@ -156,7 +156,7 @@ def test_what_is_asked_for_is_checked_out(
 
 
 def test_the_history_is_as_deep_as_asked_for(url: str, tmp_path: Path) -> None:
-    """One commit unless more are wanted; sub-modules can be left out; a second run begins anew."""
+    """The default is one commit; sub-modules are optional; a second run starts from scratch."""
     sync(tmp_path, GIT_SYNC_REPO=url)
     shallow = code_servers.git(tmp_path / "code" / "mnist", "rev-list", "--count", "HEAD")
 
@@ -178,7 +178,7 @@ def test_the_history_is_as_deep_as_asked_for(url: str, tmp_path: Path) -> None:
 def test_a_server_that_refuses_a_part_of_the_history_gives_all_of_it(
     settings: dict[str, str], revision: str, dumb_url: str, repository: Repository, tmp_path: Path
 ) -> None:
-    """Dumb HTTP is a folder of files behind a plain web server; the log says that more is fetched than was asked."""
+    """Dumb HTTP serves plain files; the log says that the whole history is fetched."""
     told = {name: repository.revisions.get(text, text) for name, text in settings.items()}
 
     found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, **told)
@@ -191,7 +191,7 @@ def test_a_server_that_refuses_a_part_of_the_history_gives_all_of_it(
 def test_a_sub_module_that_recommends_a_shallow_clone_comes_from_a_server_that_refuses_one(
     dumb_url: str, repository: Repository, tmp_path: Path
 ) -> None:
-    """The word of `.gitmodules` would make git ask for a part of the history again."""
+    """With the `shallow` setting of `.gitmodules`, git would request a shallow clone again."""
     part = dumb_url.replace("mnist.git", "part.git")
     with code_servers.http(with_part_at(tmp_path, repository, f"{part}\n\tshallow = true")) as own:
         found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git")
@@ -200,7 +200,7 @@ def test_a_sub_module_that_recommends_a_shallow_clone_comes_from_a_server_that_r
 
 
 def test_a_private_repository_is_fetched_with_a_password(private_url: str, tmp_path: Path) -> None:
-    """And by a password in a file; it is printed nowhere and left in no file of the working copy."""
+    """The password may be in a file; it appears neither in the log nor in the working copy."""
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     account = {"GIT_SYNC_REPO": private_url, "GIT_SYNC_USERNAME": USER}
 
@@ -215,7 +215,7 @@ def test_a_private_repository_is_fetched_with_a_password(private_url: str, tmp_p
 
 @pytest.mark.parametrize("account", [{}, {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": "wrong-pass"}])
 def test_wrong_credentials_are_somebodys_to_change(account: dict[str, str], private_url: str, tmp_path: Path) -> None:
-    """Nobody is asked, nothing is tried again, and the password is not repeated."""
+    """There is no prompt and no retry, and the log does not contain the password."""
     found = sync(tmp_path, GIT_SYNC_REPO=private_url, **account)
 
     assert found.code == 1
@@ -224,7 +224,7 @@ def test_wrong_credentials_are_somebodys_to_change(account: dict[str, str], priv
 
 
 def test_a_password_is_for_its_own_server_alone(repository: Repository, private_url: str, tmp_path: Path) -> None:
-    """A sub-module on another server that asks for a password gets none."""
+    """The password is not sent to the server of a sub-module."""
     with code_servers.http(with_part_at(tmp_path, repository, private_url), private=True) as own:
         found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git", GIT_SYNC_USERNAME=USER, GIT_SYNC_PASSWORD=PASSWORD)
 
@@ -244,7 +244,7 @@ def test_a_password_is_for_its_own_server_alone(repository: Repository, private_
     ],
 )
 def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: str, tmp_path: Path) -> None:
-    """In the last line, which is what becomes the job's diagnosis."""
+    """The last line becomes the diagnosis of the job."""
     told = {name: text.replace("URL", url.rpartition("/")[0]) for name, text in settings.items()}
 
     found = sync(tmp_path, **{"GIT_SYNC_REPO": url, **told})
@@ -256,7 +256,7 @@ def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: st
 @pytest.mark.parametrize("name", ["GIT_SYNC_DEST", "GITSYNC_LINK"])
 @pytest.mark.parametrize("place", ["ELSEWHERE", "../elsewhere", "mnist/../../elsewhere", "..", ".", "below/mnist"])
 def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: str, kept: Path, tmp_path: Path) -> None:
-    """Any other place is refused before a file of it is touched."""
+    """Any other target is refused before a file is changed."""
     beside = tmp_path / "code" / "beside"
     beside.mkdir(parents=True)
 
@@ -272,7 +272,7 @@ def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: s
     "address", ["http://127.0.0.1:9/..", "http://127.0.0.1:9/...git", "git@127.0.0.1:.", "git@127.0.0.1:../"]
 )
 def test_an_address_that_names_no_folder_is_refused(address: str, kept: Path, tmp_path: Path) -> None:
-    """The code's folder has its name: `..` would be the folder that holds the root."""
+    """The folder is named after the address, and `..` would be the parent of the root."""
     found = sync(tmp_path, GIT_SYNC_REPO=address)
 
     assert found.code == 1, found.said
@@ -281,7 +281,7 @@ def test_an_address_that_names_no_folder_is_refused(address: str, kept: Path, tm
 
 
 def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, kept: Path, tmp_path: Path) -> None:
-    """What it leads to belongs to somebody else; a file in that place is in the way of nothing either."""
+    """The target of the link is not changed; an existing file is replaced, too."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "mnist").symlink_to(kept.parent)
     (tmp_path / "code" / "file").write_text("")
@@ -295,7 +295,7 @@ def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, kept: 
 
 @pytest.mark.parametrize("name", ["GIT_SYNC_BRANCH", "GITSYNC_REF", "GIT_SYNC_REV"])
 def test_a_revision_is_no_option_of_git(name: str, url: str, tmp_path: Path) -> None:
-    """Some of them name a program that git runs."""
+    """Some options of git run a program."""
     found = sync(tmp_path, GIT_SYNC_REPO=url, **{name: "--upload-pack=true"})
 
     assert found.code == 1, found.said
@@ -304,7 +304,7 @@ def test_a_revision_is_no_option_of_git(name: str, url: str, tmp_path: Path) -> 
 
 
 def test_a_path_is_one_word_for_the_shell_that_calls_ssh(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
-    """Git hands its ssh command to a shell; a file's name runs nothing there."""
+    """Git runs its ssh command through a shell, so the path must be quoted."""
     ran = tmp_path / "ran"
     named = {**secret(tmp_path, ssh), "GIT_SSH_KNOWN_HOSTS_FILE": f"nowhere; touch {ran};"}
 
@@ -314,7 +314,7 @@ def test_a_path_is_one_word_for_the_shell_that_calls_ssh(ssh: Ssh, repository: R
 
 
 def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
-    """As often as is asked for; the exit code says that a retry may help."""
+    """The number of retries is configurable; the exit code says that another try may help."""
     found = sync(tmp_path, GIT_SYNC_REPO="http://127.0.0.1:9/x.git", GIT_SYNC_MAX_SYNC_FAILURES="1")
 
     assert found.code == sync_code.UNREACHABLE
@@ -322,7 +322,7 @@ def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_repository_is_fetched_by_a_key(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
-    """The Secret's file need not be private, and may have git-sync's name; the host is the one that is known."""
+    """The key file may be world-readable and may have git-sync's name; the host key is verified."""
     found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **secret(tmp_path, ssh, key="ssh"))
 
     assert (found.code, found.part) == (0, True), found.said
@@ -341,7 +341,7 @@ def test_a_host_that_nobody_knows_gets_nothing(ssh: Ssh, repository: Repository,
 
 
 def test_a_key_that_the_server_does_not_take_is_said(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
-    """Instead of a prompt that nobody sees."""
+    """There is no prompt."""
     named = secret(tmp_path, ssh)
     Path(named["GIT_SSH_KEY_FILE"]).unlink()
 
@@ -381,7 +381,7 @@ def test_a_folder_is_fetched_by_rsync_over_ssh(tmp_path: Path) -> None:
 
 
 def folder_to_serve(folder: Path) -> Path:
-    """Return the folder that holds the folder `mnist`."""
+    """Return the folder that contains the folder `mnist`."""
     served = folder / "served"
     (served / "mnist").mkdir(parents=True)
     (served / "mnist" / "train.py").write_text("print('by rsync')\n")
@@ -389,7 +389,7 @@ def folder_to_serve(folder: Path) -> Path:
 
 
 def test_a_missing_program_is_named(tmp_path: Path, url: str) -> None:
-    """A laptop need not have git."""
+    """On one machine, git may not be installed."""
     found = sync(tmp_path, GIT_SYNC_REPO=url, PATH=str(tmp_path))
 
     assert found.code == 1

@@ -29,43 +29,43 @@ REMOVAL = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
 
 class TestRoot:
     def test_a_reason_that_comes_within_a_minute_beats_a_lost_connection(self) -> None:
-        """Torchrun may need half a minute to end the container in which the exception was raised."""
+        """Torchrun may need half a minute to end the container with the exception."""
         found = judged(end(MASTER, at=60, message=LOST), end(at=119, message=VALUE_ERROR))
 
         assert (found.replica, found.cause, found.collateral) == (WORKER, Cause.PYTHON_EXCEPTION, (MASTER,))
 
     def test_a_reason_that_comes_much_later_is_another_story(self) -> None:
-        """What happened an hour afterwards did not break the connection."""
+        """An exception an hour later did not break the connection."""
         found = judged(end(MASTER, at=60, message=LOST), end(at=3660, message=VALUE_ERROR))
 
         assert (found.replica, found.cause, found.also_failed) == (MASTER, Cause.CONNECTION_LOST, (WORKER,))
 
     def test_the_first_of_two_reasons_is_the_cause(self) -> None:
-        """The other one is told as well, and not called a consequence."""
+        """The other failure is reported too, and not as a consequence."""
         found = judged(end(MASTER, 3, at=61), end(WORKER, 4, at=60))
 
         assert (found.replica, found.also_failed, found.collateral) == (WORKER, (MASTER,), ())
 
     def test_of_two_ends_in_one_second_the_lower_rank_is_told(self) -> None:
-        """The choice is the same whoever looks and however often."""
+        """The result must not depend on the order of the ends."""
         ends = end(WORKER, 4), end(MASTER, 3)
 
         assert judged(*ends).replica == judged(*reversed(ends)).replica == MASTER
 
     def test_a_reason_is_better_than_a_bare_exit_code_before_it(self) -> None:
-        """2 KiB of log may hold torchrun's own words alone; a replica that says why tells the story."""
+        """The 2 KiB of a termination message may contain only torchrun's own lines."""
         found = judged(end(MASTER, 1, at=60), end(WORKER, 1, at=61, message=VALUE_ERROR))
 
         assert (found.replica, found.also_failed) == (WORKER, (MASTER,))
 
     def test_an_exit_code_of_the_programs_own_is_a_reason(self) -> None:
-        """A program that ends with 3 has decided so; what another one raises afterwards does not explain it."""
+        """Exit code 3 is chosen by the program; a later exception of another replica does not explain it."""
         found = judged(end(MASTER, 3, at=60), end(WORKER, 1, at=61, message=VALUE_ERROR))
 
         assert found.replica == MASTER
 
     def test_what_was_said_before_a_stop_is_a_reason(self) -> None:
-        """The peers of a rank that raised may die first; then the clean-up stops it in its last breath."""
+        """The peers of a rank that raised may end first; the clean-up then stops that rank as well."""
         found = judged(
             end(MASTER, at=60, message=LOST),
             end(WORKER, 143, at=61, message=VALUE_ERROR, stopped=True),
@@ -74,7 +74,7 @@ class TestRoot:
         assert (found.replica, found.cause) == (WORKER, Cause.PYTHON_EXCEPTION)
 
     def test_a_disruption_is_a_reason_although_it_stopped_the_pod(self) -> None:
-        """A drained node's pod is deleted, too; its peers only lose the connection, here a second before its end."""
+        """A drain deletes the pod; its peers only lose the connection, here a second earlier."""
         found = judged(
             end(MASTER, at=60, message=LOST),
             end(WORKER, 143, at=61, stopped=True, disruption="EvictionByEvictionAPI: Eviction API: evicting"),
@@ -83,13 +83,13 @@ class TestRoot:
         assert (found.replica, found.cause, found.collateral) == (WORKER, Cause.EVICTED, (MASTER,))
 
     def test_a_kill_after_the_failure_is_the_clean_up(self) -> None:
-        """A replica that ignores SIGTERM is killed at the end of its grace."""
+        """A replica that ignores SIGTERM is killed at the end of its grace period."""
         found = judged(end(MASTER, 1, at=60, message=VALUE_ERROR), end(WORKER, 137, at=90))
 
         assert (found.replica, found.collateral) == (MASTER, (WORKER,))
 
     def test_a_container_that_nobody_saw_fail_has_no_cause(self) -> None:
-        """Where everything was stopped from outside, the job's own words are all there is."""
+        """If everything was stopped from outside, only the job's own message is left."""
         found = judged(end(MASTER, 143, stopped=True), status=replace(FAILED, message="it broke."))
 
         assert found.cause is Cause.UNKNOWN
@@ -109,7 +109,7 @@ class TestRoot:
         ids=["nothing", "looked at after its end", "waited without pods", "an end"],
     )
     def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: PodHistory, said: str) -> None:
-        """Its pods are gone with their job, as a TrainJob's are: that none was seen failing is no classified."""
+        """Its pods are gone with the job, as for a TrainJob, so "no replica was seen failing" would mislead."""
         failed = replace(FAILED, message="it broke", finished_at=TEN_SECONDS_LATER)
 
         found = diagnose(seen, failed, ranks=RANKS)
@@ -118,7 +118,7 @@ class TestRoot:
         assert ("ptjob follow" in found.resolution) == said.startswith("nobody")
 
     def test_a_backoff_limit_that_nobody_saw_reached_is_told_by_the_job(self) -> None:
-        """An hour later neither pods nor events are there any more."""
+        """An hour later, pods and events are gone."""
         found = judged(status=replace(FAILED, message="Job x has failed because it has reached the backoff limit"))
 
         assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, True)
@@ -129,7 +129,7 @@ class TestRoot:
         assert Diagnosis.unknown().retryable
 
     def test_a_longer_log_beats_the_record(self) -> None:
-        """Where the log can still be read it says more than the kubelet's 2 KiB."""
+        """A readable log contains more than the kubelet's 2 KiB."""
         tails = {WORKER: VALUE_ERROR.splitlines()}
 
         found = diagnose(record_of(end(message="Error: bad batch")), FAILED, ranks=RANKS, tails=tails)
@@ -138,7 +138,7 @@ class TestRoot:
         assert found.log_tail[-1] == "ValueError: bad batch"
 
     def test_a_log_that_broke_off_does_not_beat_the_record(self) -> None:
-        """The reader's connection may have ended before the container did."""
+        """The log connection may have ended before the container did."""
         tails = {WORKER: ["epoch 1"]}
 
         found = diagnose(record_of(end(message=VALUE_ERROR)), FAILED, ranks=RANKS, tails=tails)
@@ -146,7 +146,7 @@ class TestRoot:
         assert found.log_tail[-1] == "ValueError: bad batch"
 
     def test_a_log_belongs_to_the_last_run(self) -> None:
-        """What a replica printed after its restart is not why it was restarted."""
+        """Output after a restart does not explain the restart."""
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
         record = record_of(end(run=0, at=10, message=VALUE_ERROR), end(run=1, at=60, code=143), restart_counts=counts)
 
@@ -155,7 +155,7 @@ class TestRoot:
         assert found.summary.endswith("ValueError: bad batch")
 
     def test_torchruns_own_words_do_not_hide_the_exception(self) -> None:
-        """With the whole log at hand the tail ends where torchrun begins to talk."""
+        """In a complete log, the tail ends where torchrun's own output begins."""
         agent = ["E1120 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"]
         block = [
             "Root Cause (first observed failure):",
@@ -171,7 +171,7 @@ class TestRoot:
         assert found.log_tail == tuple(own)
 
     def test_of_a_crash_loop_the_latest_failure_counts(self) -> None:
-        """A replica that recovered did not use up the last of the restarts."""
+        """A failure that a restart overcame did not end the job."""
         counts = tuple(Restarts(replica=name, container="pytorch", pod_uid="u", count=1) for name in RANKS)
 
         overcome = judged(end(WORKER, 4, at=10), end(MASTER, 3, at=600), restart_counts=counts)
@@ -190,7 +190,7 @@ class TestRoot:
     def test_of_replicas_that_are_started_again_together_the_one_that_ended_first_is_told(
         self, of_rank_0: list[tuple[int, int]], of_rank_1: list[tuple[int, int]]
     ) -> None:
-        """Two recorded TrainJobs: rank 1 raised in each run and left no message, the clean-up stopped the last ones."""
+        """Two recorded TrainJobs: rank 1 raised in each run without a message; the clean-up stopped the last runs."""
         ends = [
             end(name, 137 if number == 3 else 1, at=ended, started_at=NOW + timedelta(seconds=began), run=number)
             for name, runs in ((MASTER, of_rank_0), (WORKER, of_rank_1))
@@ -204,7 +204,7 @@ class TestRoot:
         assert found.summary == f"{WORKER} (rank 1) exited with code 1 and was restarted 3 times"
 
     def test_what_the_kubelet_says_of_a_lost_log_is_no_log(self) -> None:
-        """An evicted pod's folder may be gone before its log was read."""
+        """The log folder of an evicted pod may be deleted before the kubelet reads it."""
         lost = "Error on reading termination message from logs: failed to try resolving symlinks in path"
 
         found = judged(end(code=137, disruption="Evicted: too much", message=lost))
@@ -212,7 +212,7 @@ class TestRoot:
         assert found.log_tail == ()
 
     def test_of_two_removals_in_one_second_the_one_that_says_why_counts(self) -> None:
-        """The operator deletes the others in the same second, and its word on that may not have come yet."""
+        """The operator deletes the other pods in the same second, and its event may arrive later."""
         swept = replace(REMOVAL, replica=MASTER, pod_uid="m")
         evicted = replace(REMOVAL, disruption="EvictionByEvictionAPI: drained")
 
@@ -221,14 +221,14 @@ class TestRoot:
         assert (found.cause, found.replica) == (Cause.EVICTED, WORKER)
 
     def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
-        """Neither what raised by itself nor what lost its connection before."""
+        """An exception, or a connection lost before the removal, has its own cause."""
         raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(REMOVAL,))
         before = judged(end(MASTER, at=5, message=LOST), removals=(REMOVAL,))
 
         assert (raised.cause, before.cause) == (Cause.PYTHON_EXCEPTION, Cause.CONNECTION_LOST)
 
     def test_a_kill_after_the_first_removal_is_a_consequence(self) -> None:
-        """The operator deletes the others when one pod was deleted, and PyTorch as PID 1 ignores SIGTERM."""
+        """When one pod is deleted, the operator deletes the others, and PyTorch as PID 1 ignores SIGTERM."""
         stopped = end(WORKER, 137, at=12, pod_uid="w", message="epoch 1", stopped=True)
 
         killed = judged(end(MASTER, 137, at=12), stopped, removals=(REMOVAL,))
@@ -239,7 +239,7 @@ class TestRoot:
         assert silent == killed
 
     def test_a_kill_before_the_first_removal_is_the_cause(self) -> None:
-        """Nor does a removal explain an exit code that the program has chosen."""
+        """A removal does not explain an exit code that the program has chosen either."""
         killed = judged(end(MASTER, 137, at=10), removals=(REMOVAL,))
         chosen = judged(end(MASTER, 3, at=12), removals=(REMOVAL,))
 
@@ -249,7 +249,7 @@ class TestRoot:
         ]
 
     def test_a_kill_after_the_job_has_failed_follows_from_a_removal_that_was_seen_late(self) -> None:
-        """Of a pod that was gone at the next look nobody knows when its deletion was asked for."""
+        """For a pod that is already gone, the time of its deletion is unknown."""
         status = replace(FAILED, finished_at=TEN_SECONDS_LATER)
         late = replace(REMOVAL, requested_at=NOW + timedelta(seconds=14))
 
@@ -269,7 +269,7 @@ class TestRoot:
     def test_who_gave_up_waiting_for_the_master_is_not_to_blame(
         self, kind: WaitKind, reason: str, cause: Cause
     ) -> None:
-        """The operator's init container fails the job when the master has no address after some minutes."""
+        """The operator's init container fails if the master has no address after some minutes."""
         gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
 
         found = judged(gave_up, held_up=(wait(kind, MASTER, reason=reason, message="so it is"),))
@@ -280,7 +280,7 @@ class TestRoot:
         )
 
     def test_a_master_that_runs_is_not_said_to_have_kept_a_worker_waiting(self) -> None:
-        """Its init container then failed to find it by its name, which is another trouble."""
+        """In this case the init container could not resolve the master's name."""
         gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
 
         unseen = diagnose(record_of(gave_up), FAILED, ranks=RANKS)
@@ -297,7 +297,7 @@ class TestRoot:
 
 class TestReport:
     def test_the_tail_is_bounded_in_lines_and_bytes(self) -> None:
-        """40 lines or 4 KiB, the last ones; one line that is longer keeps its end."""
+        """It contains the last 40 lines or 4 KiB; a longer line keeps its end."""
         many = Diagnosis.of(Cause.UNKNOWN, "x", log_tail=tuple(str(number) for number in range(100)))
         long = Diagnosis.of(Cause.UNKNOWN, "x", log_tail=("first", "é" * 5000 + "!"))
 
@@ -306,7 +306,7 @@ class TestReport:
         assert len(long.report(REF).splitlines()[2].encode()) <= 4096 + 2
 
     def test_one_last_line_that_the_summary_quotes_is_not_told_again(self) -> None:
-        """Such as that of the container that fetches the code; two lines say more than the summary."""
+        """The container that fetches code has such a line; two lines add something to the summary."""
         said = "code sync failed: there is no such repository"
         once = Diagnosis.of(Cause.CODE, "could not fetch the code: there is no such repository", log_tail=(said,))
 
@@ -318,14 +318,13 @@ class TestReport:
         ]
 
     def test_another_replicas_lines_are_called_so(self) -> None:
-        """The log of rank 0 beside the failure of rank 1 must not pass for its own."""
+        """The log of rank 0 must not look like the log of the failed rank 1."""
         found = Diagnosis.of(Cause.KILLED, "x", replica=WORKER, log_tail=("epoch 1",), tail_of=MASTER)
 
         title = "No last lines of digits-worker-0 are known; last lines of digits-master-0:"
         assert found.report(REF).splitlines()[1] == title
 
     def test_many_replicas_are_counted(self) -> None:
-        """A hundred names help nobody."""
         names = tuple(f"digits-worker-{number}" for number in range(8))
 
         found = Diagnosis.of(Cause.KILLED, "x", collateral=names, also_failed=names[:1])
@@ -335,7 +334,7 @@ class TestReport:
         assert lines[2] == "worker-0 failed as well."
 
     def test_a_replica_whose_training_had_not_started_is_not_said_to_have_failed(self) -> None:
-        """The clean-up stops the init container of a worker that still waits, and the kubelet calls that an error."""
+        """The clean-up stops the init container of a waiting worker, which the kubelet reports as an error."""
         init = end(WORKER, 137, at=61, container="init-pytorch", kind=ContainerKind.INIT, stopped=True)
 
         found = judged(end(MASTER, 127), init)
@@ -345,7 +344,6 @@ class TestReport:
         assert found.report(REF).splitlines()[1] == lost.report(REF).splitlines()[1] == "worker-0 had not started."
 
     def test_a_deletion_and_a_timeout_are_not_called_failures(self) -> None:
-        """The first words say what happened to the job."""
         gone = deleted(PodHistory(), ranks=RANKS)
         late = timed_out(PodHistory(running=(MASTER, WORKER)), ranks=RANKS)
 
@@ -355,7 +353,7 @@ class TestReport:
         assert (gone.retryable, late.retryable) == (False, True)
 
     def test_what_failed_before_a_deletion_or_a_timeout_is_told(self) -> None:
-        """A worker that died an hour ago is the likely reason why the others hang."""
+        """An earlier failure of a worker is the likely reason why the others hang."""
         record = record_of(end(message=VALUE_ERROR))
 
         gone = deleted(record, ranks=RANKS)
@@ -367,7 +365,7 @@ class TestReport:
         assert late.log_tail[-1] == "ValueError: bad batch"
 
     def test_a_deadline_nobody_ran_at_names_nobody(self) -> None:
-        """The pods may be gone before anybody looked."""
+        """The pods may already be gone."""
         status = replace(FAILED, message="Job x has failed because it was active longer than specified deadline")
 
         limited = replace(status, time_limit=30)
@@ -383,13 +381,12 @@ class TestReport:
         assert found.summary.endswith("until then w0 (rank 0), w1 (rank 1), w2 (rank 2), 2 more ran")
 
     def test_a_lost_supervisor_without_words_has_some(self) -> None:
-        """The text does not depend on the back-end's message."""
+        """The summary does not depend on the message of the back-end."""
         found = judged(status=replace(FAILED, reason="SupervisorLost"))
 
         assert found.summary == "the process that ran its replicas is gone"
 
     def test_missing_outputs_name_their_replica_and_what_to_do(self) -> None:
-        """The training ended well and still was for nothing."""
         problem = OutputProblem(summary="no model", resolution="Write it")
 
         found = outputs_failed([problem, problem], replica=MASTER)

@@ -39,7 +39,6 @@ def ended(seconds: float, *waits: Waiting, **more: Any) -> Diagnosis:
 
 class TestEnding:
     def test_a_job_that_has_ended_is_not_ended_again(self) -> None:
-        """The operator's verdict stands."""
         assert after(0, wait(WaitKind.BROKEN), status=FAILED) is None
 
     @pytest.mark.parametrize(
@@ -57,7 +56,6 @@ class TestEnding:
 
     @each_row("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
     def test_without_limits_nothing_but_the_impossible_is_ended(self, kind: WaitKind) -> None:
-        """Every limit can be switched off."""
         off = Limits(start_timeout=None, crash_loop_limit=None, sidecar_timeout=None)
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=100),)
 
@@ -65,7 +63,7 @@ class TestEnding:
         assert after(1e9, wait(WaitKind.BROKEN), limits=off) is not None
 
     def test_a_running_replica_keeps_a_finished_one_waiting(self) -> None:
-        """While anybody trains, a sidecar beside a finished replica is no reason to end the job."""
+        """While a replica trains, the sidecar of a finished one does not end the job."""
         assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
 
     @each_row(
@@ -81,7 +79,7 @@ class TestEnding:
     def test_a_queue_ends_only_where_a_limit_is_set(
         self, waits: list[Waiting], phase: JobPhase, cause: Cause, text: str
     ) -> None:
-        """Queues are what a busy cluster has."""
+        """Queueing is normal on a busy cluster."""
         status = JobStatus(phase=phase)
         limited = Limits(queue_timeout=10)
 
@@ -92,13 +90,13 @@ class TestEnding:
         assert (found.cause, found.retryable, text in found.summary) == (cause, True, True)
 
     def test_a_job_that_runs_is_not_without_pods_because_none_is_seen(self) -> None:
-        """The operator says that it runs; whoever may not see its pods, or sees them late, ends nothing."""
+        """The pods may be unreadable or arrive late, but the operator reports that they run."""
         running = JobStatus(phase=JobPhase.RUNNING)
 
         assert after(1e9, status=running, queued_since=NOW, limits=Limits(queue_timeout=10)) is None
 
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
-        """Five restarts in a row, the sixth failure."""
+        """The limit is five restarts in a row: the sixth failure."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)
         failed, hopeless = (end(run=5, message=message) for message in (VALUE_ERROR, NAME_ERROR))
 
@@ -112,7 +110,7 @@ class TestEnding:
         assert (running, below) == (None, None)
 
     def test_a_crash_loop_of_which_no_end_was_seen_is_one(self) -> None:
-        """The kubelet's word and the count suffice."""
+        """The kubelet's waiting reason and the restart count are enough."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=7)
 
         found = ended(0, wait(WaitKind.CRASH_LOOP), restart_counts=(counts,))
@@ -120,7 +118,7 @@ class TestEnding:
         assert found.summary == "its containers were restarted 7 times"
 
     def test_the_wait_that_says_most_is_told_and_the_others_counted(self) -> None:
-        """One replica's reason usually is all replicas' reason."""
+        """Usually all replicas wait for the same reason."""
         stuck = wait(WaitKind.STUCK, reason="RunContainerError", message="device busy")
 
         found = ended(1200, wait(WaitKind.STARTING, MASTER), stuck)
@@ -132,7 +130,7 @@ class TestEnding:
         )
 
     def test_a_claim_that_does_not_exist_is_no_want_of_room(self) -> None:
-        """The scheduler says both as "0/1 nodes are available"; the one is the same the next time."""
+        """The scheduler reports both as "0/1 nodes are available", but a retry does not create the claim."""
         missing = wait(WaitKind.QUEUED, message='0/1 nodes are available: persistentvolumeclaim "data" not found.')
 
         found = ended(10, missing, queued_since=NOW, limits=Limits(queue_timeout=10))
@@ -145,7 +143,7 @@ SIZE = "0/1 nodes are available: 1 Insufficient memory."
 
 class TestOutlook:
     def test_a_deadline_that_comes_first_ends_the_wait(self) -> None:
-        """Nobody is told 20 minutes of which only five are left."""
+        """Announcing 20 minutes would be wrong if the deadline is in five."""
         late, soon = (NOW + timedelta(minutes=minutes) for minutes in (30, 5))
         starting = PodHistory(waiting=(wait(WaitKind.STARTING),))
         queued = PodHistory(waiting=(wait(WaitKind.QUEUED),), queued_since=NOW)
@@ -156,7 +154,7 @@ class TestOutlook:
         assert outlook(queued, limits=Limits(queue_timeout=60)) == "; given up after 1 min (queue timeout)"
 
     def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
-        """Whoever only looks at it does not know."""
+        """An observer does not know the limits."""
         assert outlook(PodHistory(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
             ". Ask for less or free a node (ptjob top shows what there is)"
         )
@@ -170,7 +168,7 @@ class TestOutlook:
 
 class TestWaitingNotice:
     def test_a_reason_that_was_told_is_due_no_more(self) -> None:
-        """Else the loop that waits for it would wake at once, for ever."""
+        """Otherwise the loop that waits for it would spin."""
         notice = WaitingNotice()
         notice.update("0 of 2; no room", NOW)
 
@@ -200,7 +198,7 @@ class TestWaitingReason:
     def test_a_replica_that_is_started_again_when_rank_0_has_ended_waits_for_it(
         self, ended: float, running: list[str], *, is_said: bool
     ) -> None:
-        """A TrainJob of which rank 0 had completed ran on for ever, and nothing said so."""
+        """A TrainJob whose rank 0 had completed once ran on for ever without a message."""
         record = PodHistory(
             terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended, message=VALUE_ERROR)),
             running=tuple(running),
@@ -215,7 +213,7 @@ class TestWaitingReason:
         assert said == (why if is_said else "")
 
     def test_replicas_that_are_started_again_when_rank_0_has_ended_are_named_with_the_first_ones_end(self) -> None:
-        """They mostly failed for one reason."""
+        """They usually failed for the same reason."""
         ends = (end(MASTER, 0, at=60), end(WORKER, 3, at=61), end("digits-worker-1", 1, at=61))
         placed = (MASTER, WORKER, "digits-worker-1")
         record = PodHistory(terminations=ends, running=placed[1:], finished=(MASTER,), placed=placed)
@@ -248,7 +246,7 @@ class TestWaitingReason:
         assert waiting_reason(record, WAITING, replicas=replicas, rank0=MASTER) == reason
 
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
-        """Not the kubelet's back-off, which changes by itself."""
+        """The kubelet's back-off is not shown, because it changes by itself."""
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
         record = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
 

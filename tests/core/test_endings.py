@@ -10,9 +10,9 @@ ENOUGH = 0.8
 
 
 def test_no_real_ending_is_refused_that_a_retry_may_mend() -> None:
-    """Ends of real trainings, from public threads, with labels of people who did not know the rule.
+    """Test ends of real trainings from public threads, labelled by people who did not know the rule.
 
-    What is labelled `unclear` may be judged either way.
+    Both verdicts are right for the label `unclear`.
     """
     files = (DATA / "endings.jsonl", DATA / "endings-held-out.jsonl")
     rows = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]

@@ -1,6 +1,6 @@
-"""What is asked of an API server to have a TensorBoard beside a job; the server is a stand-in that follows a script.
+"""Tests of creating a TensorBoard for a job, against a scripted API server.
 
-That it then stands there is tested on the cluster.
+The running TensorBoard is tested on a cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHARED, OF_ONE_NODE = ({"spec": {"accessModes": [mode]}} for mode in ("ReadWrite
 
 
 def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: bool = True) -> dict[str, Any]:
-    """Return the object of a job as a server has it."""
+    """Return the object of a job as an API server has it."""
     asked = TrainingJob.parse(
         name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=asks, kind=kind
     )
@@ -60,12 +60,12 @@ def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: b
 
 
 def stated(*script: Any) -> list[Any]:
-    """Return the answers of a script: what is no refusal is a body."""
+    """Return the responses of a script; a step that is only a body has status 200."""
     return [step if isinstance(step, tuple) else (200, step) for step in script]
 
 
 async def asked(*script: Any) -> tuple[str, list[str]]:
-    """Return the address, and what was asked of the server as verb and last part of the path."""
+    """Return the address and all requests, as verb and last part of the path."""
     found = script[0] if isinstance(script[0], dict) else job()
     async with stand_in_api_server(*stated(*script)) as server, shared_client(server.config()) as client:
         url = await ensure_tensorboard(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
@@ -74,7 +74,7 @@ async def asked(*script: Any) -> tuple[str, list[str]]:
 
 
 async def test_both_objects_are_made_and_their_address_is_noted() -> None:
-    """In the order in which a kill between any two leaves something that the next try completes; the pod comes last."""
+    """After a kill at any point, the next try completes the rest; the pod comes last."""
     url, requests = await asked(job(), SHARED, SERVICE, {}, PODS, {})
 
     assert url == URL
@@ -82,7 +82,7 @@ async def test_both_objects_are_made_and_their_address_is_noted() -> None:
 
 
 async def test_the_address_is_noted_on_the_job_that_was_meant_or_on_none() -> None:
-    """Another one may have the name by then; the server compares the uid."""
+    """The server compares the uid, because another job may have the name by then."""
     script = stated(job(), SHARED, SERVICE, {}, PODS, {})
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         await ensure_tensorboard(client, JobRef.of(job()))
@@ -92,7 +92,7 @@ async def test_the_address_is_noted_on_the_job_that_was_meant_or_on_none() -> No
 
 
 async def test_what_is_there_is_not_made_again() -> None:
-    """Its own objects are taken as they are; with an address on the job nothing is asked."""
+    """Existing objects of the job are kept; with an address on the job, there are no further requests."""
     url, requests = await asked(job(), SHARED, TAKEN, SERVICE, TAKEN, SERVICE, PODS, {})
     known, few = await asked(job(url=URL))
 
@@ -102,7 +102,7 @@ async def test_what_is_there_is_not_made_again() -> None:
 
 
 async def test_of_a_job_that_waits_the_address_is_the_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing runs on a node; the name works inside the cluster."""
+    """Without a node, the address is the Service's name, which works inside the cluster."""
     monkeypatch.setattr(waits, "_PLACED", 0.1)
 
     url, requests = await asked(job(), SHARED, SERVICE, {}, {**PODS, "items": []}, {})
@@ -112,7 +112,7 @@ async def test_of_a_job_that_waits_the_address_is_the_services(monkeypatch: pyte
 
 
 async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
-    """The cluster is removing it."""
+    """The cluster is deleting it."""
     url, requests = await asked(job(), SHARED, TAKEN, EARLIER, TAKEN, GONE, SERVICE, {}, PODS, {})
 
     assert url == URL
@@ -124,7 +124,7 @@ async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
     [job(asks=False), job(kind="PyTorchTrainingJob"), {**job(), "metadata": {**job()["metadata"], "uid": "u-2"}}],
 )
 async def test_nothing_is_made_for_who_wants_none(found: dict[str, Any]) -> None:
-    """A job without, one of T9k, whose controller has its own, and another job of the name."""
+    """The job has none, is of T9k, whose controller makes its own, or is another job of the name."""
     assert await asked(found) == ("", ["GET digits"])
 
 
@@ -144,7 +144,7 @@ async def test_a_job_goes_on_without_what_cannot_be_made(
 
 
 async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
-    """The next attempt may get another node; an object that is gone already, or another's, is left alone."""
+    """The next attempt may run on another node; objects that are gone or belong to others are ignored."""
     nobodys = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": None}}
 
     url, requests = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, {}, SERVICE, {}, {})
@@ -156,7 +156,7 @@ async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
 
 
 async def test_what_stands_there_without_an_address_ends_with_the_training_as_well() -> None:
-    """Whoever made it may have been killed before it was noted; one that has taken the name meanwhile is left alone."""
+    """Its creator may have been killed before it stored the address; a new object of the name is kept."""
     other = (409, {"kind": "Status", "code": 409, "reason": "Conflict", "message": "the UID is another"})
 
     url, requests = await asked(job(ended=True), OF_ONE_NODE, SERVICE, other, SERVICE, {})
@@ -175,7 +175,7 @@ async def test_what_stands_there_without_an_address_ends_with_the_training_as_we
 async def test_nothing_is_left_behind_by_halves(
     script: list[Any], made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pod of which nobody knows would keep the claim of one node: what can be refused without it comes before it."""
+    """An unknown pod would keep the claim of one node busy, so all requests that can be refused come first."""
     found = [SERVICE, {}] * len(made) if len(made) > 1 else [GONE, SERVICE, {}]
     async with stand_in_api_server(*stated(job(), OF_ONE_NODE, *script, *found)) as server:
         async with shared_client(server.config()) as client:
@@ -189,13 +189,13 @@ async def test_nothing_is_left_behind_by_halves(
 
 
 async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:
-    """Nobody else is kept from the claim. One that could not be made is not tried again at the end."""
+    """It does not block the claim. A failed creation is not repeated at the end."""
     assert await asked(job(url=URL, ended=True), SHARED) == (URL, ["GET digits", "GET runs"])
     assert await asked(job(ended=True), SHARED) == ("", ["GET digits", "GET runs"])
 
 
 def everlasting() -> dict[str, Any]:
-    """Return a manifest's job that has no time to live, and has ended."""
+    """Return an ended job from a manifest without a time to live."""
     found = job(url=URL, ended=True)
     del found["spec"]["runPolicy"]["ttlSecondsAfterFinished"]
     return found
@@ -203,7 +203,7 @@ def everlasting() -> dict[str, Any]:
 
 @pytest.mark.parametrize("found", [job(url=URL, ended=True, kind="TrainJob"), everlasting()])
 async def test_beside_a_job_that_does_not_go_by_itself_it_ends_with_the_training(found: dict[str, Any]) -> None:
-    """On whichever claim: nothing else would end it before a person does."""
+    """This holds for every claim: nothing else would end it."""
     url, requests = await asked(found, SERVICE, {}, SERVICE, {}, {})
 
     assert url == ""
@@ -211,7 +211,7 @@ async def test_beside_a_job_that_does_not_go_by_itself_it_ends_with_the_training
 
 
 async def test_a_right_that_is_missing_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """When the job begins; at its end nothing is there that could be taken away."""
+    """It is reported when the job begins; at the end there is nothing to delete."""
     assert (await asked(job(ended=True), OF_ONE_NODE, DENIED))[0] == ""
     assert caplog.text == ""
 
@@ -219,7 +219,7 @@ async def test_a_right_that_is_missing_is_told_of_once(caplog: pytest.LogCapture
 async def test_an_earlier_jobs_that_does_not_go_is_named(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the time for all of it is over, which would say nothing; a patch saves the seconds."""
+    """This wait ends before the overall timeout, whose error would not name the object."""
     assert waits._TAKEN < waits._TIMEOUT
     monkeypatch.setattr(waits, "_TAKEN", 0.1)
 
@@ -230,7 +230,7 @@ async def test_an_earlier_jobs_that_does_not_go_is_named(
 
 
 async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() -> None:
-    """Also where the job may not be patched: then it does not go by itself."""
+    """If the job cannot be patched, it does not expire, and its TensorBoard has to end."""
     backend = ScriptedBackend()
     ref = await backend.submit(everlasting())
     backend.patch_error = PermissionDenied("cannot patch")
@@ -269,7 +269,7 @@ ARENAS = {
 async def test_the_address_of_one_that_arena_has_made_is_found_by_its_service(
     script: tuple[Any, ...], url: str
 ) -> None:
-    """Its own job says nothing of it."""
+    """Arena does not store the address on the job."""
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
     async with stand_in_api_server(*stated(*script)) as server, shared_client(server.config()) as client:
         assert await url_beside(client, ref) == url
