@@ -48,7 +48,7 @@ async def refusal(*script: Any, **settings: Any) -> tuple[str, list[str]]:
 
 
 async def enter(config: ClusterConfig, **how: Any) -> None:
-    options = FileOptions(**{"image": "python:none", "timeout": 0.45, **how})  # for one look, also on a busy machine
+    options = FileOptions(**{"image": "python:none", "timeout": 0.45, **how})  # enough for one request
     async with shared_client(config) as client, mounted(client, "team", "runs", options):
         pass
 

@@ -1,4 +1,4 @@
-"""Which job a try that ends may stop: its own, proved by its owner and its uid, and no other of the same name."""
+"""Tests of the job that an ending try may stop: its own by owner and uid, and no other job of the name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def job_of(backend: ScriptedBackend, owner: Owner) -> JobRef:
 
 
 async def test_a_job_whose_create_was_under_way_is_known_by_its_owner() -> None:
-    """The record has its name and no uid yet."""
+    """The stored attempt has a name and no uid yet."""
     backend = ScriptedBackend()
     ref = await job_of(backend, OWNER)
 
@@ -36,7 +36,7 @@ async def test_a_job_whose_create_was_under_way_is_known_by_its_owner() -> None:
 
 
 async def test_a_strangers_job_under_the_recorded_name_is_not_ours_to_stop() -> None:
-    """A create that was refused because the name is taken leaves a record with that name."""
+    """If the name is taken, the refused create leaves a stored attempt with this name."""
     backend = ScriptedBackend()
     await job_of(backend, STRANGER)
 
@@ -46,7 +46,7 @@ async def test_a_strangers_job_under_the_recorded_name_is_not_ours_to_stop() -> 
 
 
 async def test_another_job_of_the_same_owner_and_name_is_not_the_recorded_one() -> None:
-    """The uid decides: the recorded job has gone, and somebody else waits for this one."""
+    """The uid decides: the stored job is gone, and another task waits for this one."""
     backend = ScriptedBackend()
     await job_of(backend, OWNER)
 
@@ -62,7 +62,7 @@ async def test_an_attempt_that_has_ended_has_no_job_to_stop(record: AttemptRecor
 
 
 async def test_a_job_that_has_the_name_now_is_neither_stopped_nor_cleaned_up() -> None:
-    """A reference is to one uid; what was made after it under its name is another task's or another attempt's."""
+    """A reference means one uid; a later job of the name belongs to another task or attempt."""
     backend = ScriptedBackend()
     ref = replace(await job_of(backend, OWNER), uid="uid-before")
 

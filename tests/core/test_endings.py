@@ -6,7 +6,7 @@ from ends import end, judged
 from recorded import DATA
 
 ENOUGH = 0.8
-"""Part of the hopeless endings that has to be refused."""
+"""Share of the hopeless endings that must be refused."""
 
 
 def test_no_real_ending_is_refused_that_a_retry_may_mend() -> None:

@@ -1,6 +1,6 @@
-"""No field is dropped in silence: whatever the kind, a field that is set changes its object, or is refused by its name.
+"""Test that no kind drops a field silently: a field that is set changes the object or is refused by name.
 
-`same_fields` has a value for each field; one that is added to jobs fails here until it has one, and a place.
+`same_fields` has a value for each field. A new field of jobs fails here until it has a value there.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
 }
 WHOLE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {**PARTS, "worker": PARTS["master"]}
 CHOICES = {"kind", "manifest"}
-"""They say which object it is, not what is in it."""
+"""They select the object and are not part of it."""
 
 WITHOUT: Mapping[str, Mapping[str, Any]] = {
     "gpu_resource": {"gpus": 1},
     "shared_memory": {"shared_memory": "1Gi"},
     "volume_mounts": {"volumes": [{"name": "tmp", "emptyDir": {}}]},
 }
-"""What a field is laid over, so that it is the field itself which changes something."""
+"""Arguments without a field, so that only the field itself changes the object."""
 
 
 def every() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Return each field, and each part of one, with arguments that lack it and arguments that have it."""
+    """Return each field, and each part of a field, with arguments without it and with it."""
     found: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     for field in JOB_FIELDS:
         if field not in CHOICES | set(WHOLE):
@@ -110,14 +110,14 @@ OWN: Mapping[str, Manifest] = {
 
 
 def told(kind: str, arguments: Mapping[str, Any]) -> Manifest:
-    """Return what the server gets, without what is worked out from the rest."""
+    """Return the submitted object without its hash."""
     found = copy.deepcopy(rendered(TrainingJob.parse(kind="PyTorchJob" if kind == OLD else kind, **arguments)))
     del found["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
     return KINDS[kind].converted_for(found, OLD_FIELDS if kind == OLD else frozenset())
 
 
 def refused(kind: str, arguments: Mapping[str, Any]) -> str:
-    """Return the name of the field that the kind has no place for; "" if it has one for all."""
+    """Return the name of the field that the kind does not support, or "" if it supports all."""
     try:
         told(kind, arguments)
     except InvalidSpec as error:
@@ -152,10 +152,10 @@ def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, 
 @each_row("kind", KINDS)
 @each_row("processes", [{}, {"nproc_per_node": 2}])
 def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, processes: dict[str, Any]) -> None:
-    """Whatever the number of processes in a pod: data loaders need it, too."""
+    """A single process needs it too, for data loaders."""
     usual = {"name": "digits", "image": "digits:1", "command": ["torchrun", "main.py"], **processes}
     if kind == OLD:
-        usual.pop("nproc_per_node", None)  # which it cannot say
+        usual.pop("nproc_per_node", None)  # it has no such field
 
     assert SHARED_MEMORY_PATH in json.dumps(told(kind, usual))
     assert SHARED_MEMORY_PATH not in json.dumps(told(kind, {**usual, "shared_memory": False}))
@@ -164,7 +164,7 @@ def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, process
 @each_row("kind", KINDS)
 @each_row(("given", "sizes"), [("1Gi", ["1Gi"]), (False, [])])
 def test_the_installations_shared_memory_is_kept(kind: str, given: str | bool, sizes: list[str]) -> None:  # noqa: FBT001 - a field's value
-    """The default size is for jobs that have no other."""
+    """The default size is for jobs without a size of their own."""
     template = job_template({"shared_memory": given}, field="job")
     job = TrainingJob.parse(name="digits", image="digits:1", kind="PyTorchJob" if kind == OLD else kind)
 
@@ -176,6 +176,6 @@ def test_the_installations_shared_memory_is_kept(kind: str, given: str | bool, s
 
 
 def test_every_part_of_a_field_is_tried() -> None:
-    """A part that is added to a role or to an elastic policy fails here until it has a value."""
+    """A new part of a role or of an elastic policy fails here until it has a value."""
     assert set(PARTS["elastic_policy"]) == {each.name for each in fields(ElasticPolicy)}
     assert set(PARTS["master"]) == {each.name for each in fields(RoleFields)}

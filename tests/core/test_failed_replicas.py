@@ -1,4 +1,4 @@
-"""Which replicas failed by themselves, whatever became of the job; ends as the recorder has them."""
+"""Tests of the list of replicas that failed by themselves, whatever the result of the job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_replica_that_failed_is_named_with_its_rank_exit_code_and_cause() -> N
     ids=["SIGTERM in the second of its deletion", "SIGKILL after the grace", "ends itself when stopped", "a sidecar"],
 )
 def test_a_replica_that_was_only_stopped_has_not_failed(ended: Termination) -> None:
-    """The operator stops what still runs when rank 0 has ended; and a sidecar trains nothing."""
+    """The operator stops all running replicas when rank 0 has ended, and a sidecar does not train."""
     assert failed_replicas(record_of(ended), ranks=RANKS) == []
 
 
@@ -55,14 +55,14 @@ def test_a_replica_that_was_only_stopped_has_not_failed(ended: Termination) -> N
     ids=["raised before SIGTERM came", "evicted", "its node was lost", "lost its peer"],
 )
 def test_a_replica_with_a_reason_of_its_own_has_failed(ended: Termination, cause: str) -> None:
-    """Also where its pod was being deleted at that moment."""
+    """Its pod may already be terminating at that moment."""
     (found,) = failed_replicas(record_of(ended), ranks=RANKS)
 
     assert (found["cause"], found["exit_code"]) == (cause, ended.exit_code)
 
 
 def test_the_last_run_of_a_replica_counts() -> None:
-    """A failure that a restart has overcome is none; of two containers of a pod the one that ended last is told of."""
+    """A failure that a restart overcame does not count; of two containers in a pod, the later end counts."""
     again = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1)
 
     assert failed_replicas(record_of(END, restart_counts=(again,)), ranks=RANKS) == []
@@ -70,7 +70,7 @@ def test_the_last_run_of_a_replica_counts() -> None:
 
 
 def test_replicas_are_named_by_rank_and_the_first_few_are_told_of() -> None:
-    """One that is scaled away by now has no rank; a sentence stays readable with a thousand of them."""
+    """A replica that was scaled down has no rank; the limit keeps the sentence readable with 1,000 replicas."""
     names = [f"digits-worker-{index}" for index in (4, 3, 2, 1)]
     record = record_of(*(end(name, message=VALUE_ERROR) for name in names))
 
@@ -84,7 +84,7 @@ def test_replicas_are_named_by_rank_and_the_first_few_are_told_of() -> None:
 
 
 def test_the_last_sentence_about_a_success_names_them() -> None:
-    """A result of an older version has none."""
+    """A result of an older version has no list."""
     assert success_text(REF, {}) == success_text(REF, {"failed_replicas": []}) == "team/digits succeeded"
     assert success_text(REF, {"failed_replicas": [NAMED]}) == (
         "team/digits succeeded, but digits-worker-0 (rank 1) exited with code 1: ValueError: bad batch"

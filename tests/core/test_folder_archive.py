@@ -1,4 +1,4 @@
-"""Folders of code that are packed: what is in an archive, what stays behind, and when none is made."""
+"""Tests of packing a code folder: the content of the archive, what is left out, and what is refused."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def packed(folder: Path, **options: Any) -> tuple[Packed, bytes]:
-    """Return what is told of an archive, and the archive."""
+    """Return the report on the archive, and the archive."""
     stream = io.BytesIO()
     return pack(folder, stream, **options), stream.getvalue()
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a folder's archive."""
+    """Return the names in the archive of a folder."""
     with tarfile.open(fileobj=io.BytesIO(packed(folder)[1])) as archive:
         return archive.getnames()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a program and a package."""
+    """Return a folder with a program and a package."""
     files = {"train.py": "import net\n", "net/__init__.py": "", "net/größe.py": "SIZE = 3\n", "run.sh": "#!/bin/sh\n"}
     write(tmp_path / "project", files)
     (tmp_path / "project" / "run.sh").chmod(0o700)
@@ -74,7 +74,7 @@ def test_files_arrive_at_their_places(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_files_make_the_same_archive(folder: Path, tmp_path: Path) -> None:
-    """Wherever, whenever and by whomever they were written; compressed as well."""
+    """Place, time and owner of the files do not matter, before and after compression."""
     other = tmp_path / "elsewhere" / "copy"
     for path in sorted((path for path in folder.rglob("*") if path.is_file()), reverse=True):
         (other / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def test_a_change_makes_another_name(tmp_path: Path, change: Any) -> None:
     ],
 )
 def test_ignored_files_stay_behind(tmp_path: Path, ignore: dict[str, str], stays: list[str]) -> None:
-    """By git's rules below each folder and from the repository's root on, and by Docker's from the folder."""
+    """Git's rules apply per folder from the root of the repository on, Docker's from the packed folder."""
     made = tmp_path / str(abs(hash(str(ignore)))) / "project"
     (made.parent / ".git").mkdir(parents=True)
     write(made, dict.fromkeys(["a/b.pt", "a/keep.pt", "b.pt", "keep.pt", "out/x", "src/a.py", "src/out.py"], "x"))
@@ -141,7 +141,6 @@ def test_ignored_files_stay_behind(tmp_path: Path, ignore: dict[str, str], stays
 
 
 def test_ignore_files_above_count_in_a_repository_only(folder: Path) -> None:
-    """Elsewhere they are somebody else's."""
     write(folder.parent, {".gitignore": "*.py"})
 
     assert "train.py" in names(folder)
@@ -178,7 +177,7 @@ def test_version_control_and_caches_stay_behind(folder: Path) -> None:
     ],
 )
 def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: str) -> None:
-    """By their names, or because they begin like a private key; also if they are ignored."""
+    """They are found by name or by the header of a private key, even if they are ignored."""
     made = write(tmp_path / path.replace("/", "-"), {path: text, "train.py": "", ".gitignore": ".env\n"})
 
     told, archive = packed(made)
@@ -198,7 +197,7 @@ def test_what_only_looks_like_a_credential_travels(folder: Path) -> None:
 
 
 def test_links_that_lead_out_stay_behind_and_are_named(folder: Path) -> None:
-    """What they lead to is not in the pod; links in a circle are as harmless there as here."""
+    """Their targets are not in the pod; circular links are harmless."""
     (folder / "circle").symlink_to(".")
     (folder / "net" / "up").symlink_to("../net")
     (folder / "itself").symlink_to("itself")
@@ -217,7 +216,7 @@ def test_links_that_lead_out_stay_behind_and_are_named(folder: Path) -> None:
 
 
 def test_sockets_and_pipes_stay_behind_and_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits for somebody to write into a pipe."""
+    """Packing does not block on a pipe without a writer."""
     os.mkfifo(folder / "pipe")
     monkeypatch.chdir(folder)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as server:
@@ -230,7 +229,7 @@ def test_sockets_and_pipes_stay_behind_and_are_named(folder: Path, monkeypatch: 
 
 
 class Changing(io.BytesIO):
-    """An archive during whose writing something happens, once."""
+    """An archive that runs a function once while it is written."""
 
     def __init__(self, change: Any) -> None:
         super().__init__()
@@ -258,7 +257,7 @@ def _appended(path: Path) -> None:
     ],
 )
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, change: Any) -> None:
-    """Half of one state and half of another would train: it is named, with what to do."""
+    """The archive would mix two states; the error names the file and the remedy."""
     made = write(tmp_path / str(id(change)), {"a.bin": "a" * 20_000, "z.log": "z" * 4 * 1024 * 1024})
     archive = Changing(lambda: change(made / "z.log"))
 
@@ -271,7 +270,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, change: Any) -
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive has its size already. Another try of the task may find the files at rest."""
+    """The archive already contains its size. The files may be unchanged in the next try."""
     monkeypatch.setattr(folders, "_PIECE", 4096)
     made = write(tmp_path / "made", {"z.log": "z" * 1_000_000})
     archive = Changing(lambda: os.truncate(made / "z.log", 5000))
@@ -283,7 +282,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeyp
 
 
 def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor's temporary file."""
+    """Editors make such temporary files."""
     write(folder, {"a.tmp": ""})
     entry = folders._Walk._entry
 
@@ -291,7 +290,7 @@ def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, mon
         (folder / "a.tmp").unlink(missing_ok=True)
         return entry(self, path, place)
 
-    monkeypatch.setattr(folders._Walk, "_entry", gone)  # no way to be that quick from outside
+    monkeypatch.setattr(folders._Walk, "_entry", gone)  # a test cannot delete it in time from outside
 
     assert names(folder) == ["net/__init__.py", "net/größe.py", "run.sh", "train.py"]
 
@@ -321,7 +320,7 @@ def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_refused(folder: Path) -> None:
-    """By its name, as a folder or an ignore file without permission; root may read those."""
+    """The ignore file is a folder here, because root can read files without permission."""
     write(folder, {"net/.gitignore/a": ""})
 
     with pytest.raises(InvalidSpec, match=r"code: 'net/.gitignore' is not allowed; .* Is a directory; exclude it in"):
@@ -330,7 +329,7 @@ def test_what_cannot_be_read_is_refused(folder: Path) -> None:
 
 @each_row(("name", "line"), [(".gitignore", "!"), (".dockerignore", "[z-a]")])
 def test_an_ignore_file_with_a_line_that_is_no_pattern_is_refused(tmp_path: Path, name: str, line: str) -> None:
-    """What was to stay behind might travel."""
+    """Otherwise files that should be ignored might be packed."""
     made = write(tmp_path / name, {"train.py": "", name: f"*.pt\n{line}\n"})
 
     with pytest.raises(
@@ -360,7 +359,7 @@ def test_the_library_of_ignore_files_is_loaded_where_there_are_some(folder: Path
 
 
 def test_the_commit_of_a_checkout_is_known_and_whether_it_is_dirty(folder: Path, tmp_path: Path) -> None:
-    """Changes outside of the folder do not count; ignored files do not, either."""
+    """Changes outside the folder and ignored files do not count."""
     repository = tmp_path
     git(repository, "init", "--quiet")
     assert revision_of(folder) == {"commit": None, "dirty": None}

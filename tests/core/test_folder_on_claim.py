@@ -1,6 +1,6 @@
-"""A folder that is too large for Secrets, on its way to a claim; the server is a stand-in.
+"""Tests of copying a folder that is too large for Secrets to a claim, against a scripted API server.
 
-That it comes through is tested in tests/contract/test_folder.py.
+The copy itself is tested in tests/contract/test_folder.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOISE = 16_100_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that cannot be compressed."""
+    """Return a folder that cannot be compressed."""
     made = tmp_path_factory.mktemp("project")
     (made / "data").mkdir()
     (made / "data" / "noise").write_bytes(os.urandom(NOISE))
@@ -71,7 +71,7 @@ async def submit(server: StandInApiServer, job: TrainingJob) -> None:
 async def test_what_a_large_folder_lacks_is_told_before_anything_is_made(
     folder: Path, volumes: list[str], answer: Any, words: str
 ) -> None:
-    """A claim, the right, or both; and how large it is, what is large in it, and what else helps."""
+    """The error names the claim or the right that is missing, the size, the largest files and the alternatives."""
     whole = rf"^code: 16.1 MB are not allowed; allowed: 16.0 MB compressed, or 1,073.7 MB over a claim, {words}"
 
     async with stand_in_api_server(answer) as server:
@@ -85,7 +85,7 @@ async def test_what_a_large_folder_lacks_is_told_before_anything_is_made(
 
 
 async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path) -> None:
-    """With its user, who reads it; a job whose folder cannot be brought is not made."""
+    """It has the user of rank 0, who reads the folder; if the copy fails, no job is created."""
     job = job_of(
         folder,
         volumes=["runs:/runs"],
@@ -110,8 +110,8 @@ async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path
 
 
 async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has the name of its content is complete."""
-    job = job_of(folder)  # it closes its archive when it goes
+    """A file named after its content is complete."""
+    job = job_of(folder)  # keeps the archive open
     archive = archive_of(job)
 
     await ensure_archive(LocalFiles(tmp_path), "1.tar.gz", archive)

@@ -1,4 +1,4 @@
-"""Functions that are taken out of their files: what travels, and what is refused."""
+"""Tests of taking a function out of its file: what is included and what is refused."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ TRAVEL: dict[str, str] = {
 
 
 def loaded(folder: Path, text: str) -> types.ModuleType:
-    """Write a file, and import it without bytecode, of which only second and size would be compared."""
+    """Write a file and import it without bytecode, which is compared only by second and size."""
     file = folder / "case.py"
     file.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("case", file)
@@ -173,7 +173,7 @@ def loaded(folder: Path, text: str) -> types.ModuleType:
 
 
 def run(source: FunctionSource, folder: Path, *args: Any) -> Any:
-    """Return what the script returns, as a process of its own in another folder."""
+    """Run the script as a process in another folder and return its value."""
     program, told = folder / "script.py", folder / "returned"
     told.unlink(missing_ok=True)
     program.write_text(script(source, args), encoding="utf-8")
@@ -194,7 +194,7 @@ def test_a_function_returns_the_same_alone(tmp_path: Path, what: str, text: str)
 
 
 def test_nothing_travels_that_is_not_used() -> None:
-    """Lines keep their numbers; those of other statements are empty."""
+    """Lines keep their numbers; unused statements become empty lines."""
     text = "import os\nimport math\nA = os\nB = 2\n\ndef train():\n    return math.pi * B\n\nprint(A)\n"
 
     found = from_text(text, "train", file="case.py")
@@ -203,7 +203,7 @@ def test_nothing_travels_that_is_not_used() -> None:
 
 
 def test_a_call_of_an_imported_module_travels_only_if_it_is_a_setting() -> None:
-    """A look at a result, in a cell of a notebook or below `train` in a script, is nothing that the function needs."""
+    """Calls that inspect a result, in a notebook cell or below `train`, are not needed by the function."""
     settings = "import os, torch\ntorch.manual_seed(1)\n"
     looks = (
         "from ptjob_provider import train as run\nresult = run(fit)\nos.makedirs(result['job'])\ntorch.load('fit.pt')\n"
@@ -258,7 +258,7 @@ DECORATED = (
 
 @each_row("text", DECORATED)
 def test_decorators_of_the_frameworks_stay_behind(text: str) -> None:
-    """Inside of a DAG function or of `with DAG()` as well; nothing of Airflow is needed in the pod."""
+    """This includes functions in a DAG function or in `with DAG()`; the pod does not need Airflow."""
     helpers = "from airflow.sdk import task as plain_task\n@plain_task\ndef helper(): return 7\n"
 
     found = from_text(helpers + dedent(text), "train", file="case.py")
@@ -270,7 +270,7 @@ def test_decorators_of_the_frameworks_stay_behind(text: str) -> None:
 
 
 def test_a_global_of_a_decorated_function_is_its_own() -> None:
-    """Inside of `with DAG()`, too, which is a statement around it."""
+    """The function may be nested in a `with DAG()` statement."""
     function = "@task\ndef train():\n    global COUNT\n    COUNT += 1\n    return COUNT\n"
     within = f'with DAG("d"):\n{indent(function, "    ")}'
 
@@ -280,7 +280,7 @@ def test_a_global_of_a_decorated_function_is_its_own() -> None:
 
 
 def test_a_decorator_of_ones_own_stays_below_the_tasks_and_goes_above_it() -> None:
-    """What is above `@task` decorates the task."""
+    """A decorator above `@task` decorates the task."""
     above = "from airflow.sdk import task\ndef mine(f): return f\n"
 
     below = from_text(f"{above}@task\n@mine\ndef train(): pass", "train", file="case.py")
@@ -395,7 +395,7 @@ def test_what_is_no_plain_function_is_refused(thing: Any, why: str) -> None:
 
 
 def test_the_result_of_a_call_is_no_function() -> None:
-    """`train(fit(0.5))` calls it here."""
+    """`train(fit(0.5))` calls the function locally."""
     with pytest.raises(InvalidSpec, match=r"function 0\.5: 0\.5 is a float.*; pass the function itself"):
         from_function(0.5)  # type: ignore[arg-type]
 
@@ -411,7 +411,7 @@ def test_a_function_that_exec_made_is_refused() -> None:
 
 
 def test_a_file_that_was_changed_since_is_refused(tmp_path: Path) -> None:
-    """Other lines would travel than those that were loaded."""
+    """The source would differ from the loaded function."""
     train = loaded(tmp_path, "def train(): return 1\n").train
     (tmp_path / "case.py").write_text("import os\n\ndef train(): return 2\n")
 
@@ -420,7 +420,7 @@ def test_a_file_that_was_changed_since_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_constant_with_another_value_by_now_is_refused(tmp_path: Path) -> None:
-    """Another module has set it, also to an array, or a function has changed it in place."""
+    """Another module may have set it, also to an array, or a function may have changed it in place."""
     module = loaded(tmp_path, "RATE = [0.1]\nCACHE = {}\ndef train(): return [RATE, CACHE]\n")
     assert from_function(module.train).name == "train"
 
@@ -438,7 +438,7 @@ def test_a_constant_with_another_value_by_now_is_refused(tmp_path: Path) -> None
 
 
 def test_a_name_that_is_in_this_process_only_is_refused(tmp_path: Path) -> None:
-    """As a cell of a notebook leaves it that was changed afterwards."""
+    """A notebook cell that was edited after it ran leaves such a name."""
     module = loaded(tmp_path, "def train(): return hidden\n")
     module.hidden = 3  # type: ignore[attr-defined]
 
@@ -467,7 +467,7 @@ def notebook(*cells: str) -> Any:
 
 
 def test_a_function_of_a_notebook_travels_with_what_other_cells_have(tmp_path: Path) -> None:
-    """In the order they ran, the newest definition last, and below `%%time`; cells that are no Python do not count."""
+    """Cells count in the order they ran, also below `%%time`; the last definition wins; other magics are skipped."""
     train = notebook(
         "import math\nRATE = 1",
         "from __future__ import annotations\nRATE = 0.5\n1 / 0",
@@ -531,7 +531,7 @@ USES = (
 
 
 def test_siblings_that_are_declared_travel(siblings: Siblings) -> None:
-    """A package with its sub-packages, a module; the source of each, and nothing is imported for it."""
+    """The source of modules, packages and sub-packages is included without importing them."""
     found = siblings.source(USES, modules=["digits_net", "digits_tools"])
 
     assert sorted(found.modules) == [
@@ -549,7 +549,7 @@ def test_siblings_that_are_declared_travel(siblings: Siblings) -> None:
     [([], "digits_tools"), (["digits_tools"], "digits_net"), (["digits_net"], "digits_tools")],
 )
 def test_a_sibling_that_is_not_declared_is_refused(siblings: Siblings, modules: list[str], missing: str) -> None:
-    """Wherever it is imported: with both ways to bring it."""
+    """The error shows both ways to include it, wherever the import is."""
     words = rf"{missing}', imported in .*line 1.*or 2?, is a file of this machine|{missing}', imported in"
     with pytest.raises(InvalidSpec, match=words) as error:
         siblings.source(USES, modules=modules)
@@ -589,7 +589,7 @@ def test_modules_are_packages_of_the_top_level(siblings: Siblings, name: str, wh
 
 
 def test_a_package_that_is_not_pure_python_is_refused(siblings: Siblings) -> None:
-    """Its binary would not fit the image."""
+    """Its binary may not fit the image."""
     (siblings.folder / "digits_net" / "_fast.so").write_bytes(b"")
 
     with pytest.raises(InvalidSpec, match=r"digits_net \(_fast.so\)' is not allowed; allowed: pure Python; install"):
@@ -597,7 +597,7 @@ def test_a_package_that_is_not_pure_python_is_refused(siblings: Siblings) -> Non
 
 
 def test_what_is_installed_is_no_sibling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor what only the image has, nor Python's own; a distribution that is installed from its folder is none, too."""
+    """The same holds for modules that only the image has, the standard library and editable installs."""
     monkeypatch.setitem(sys.modules, "made_here", types.ModuleType("made_here"))
     used = "yaml, torch, json, no_such_package, importlinter, made_here"
     text = f"import {used}\ndef train(): return {used}"

@@ -19,7 +19,7 @@ def claims(tmp_path: Path) -> Path:
 
 
 def test_an_address_on_a_claim_of_this_machine_is_a_path_in_its_directory(claims: Path) -> None:
-    """What a job wrote as /models/a run/model.pt of its claim is found by the address in its result."""
+    """A file that a job wrote below its mount path is found by the address in the job's result."""
     path = local_path("pvc://digits/models/scheduled__2026-01-01T00:00:00+00:00/model.pt", claims=claims)
 
     assert path == claims / "digits" / "models" / "scheduled__2026-01-01T00:00:00+00:00" / "model.pt"
@@ -41,7 +41,7 @@ def test_what_is_no_address_is_refused(claims: Path, uri: str) -> None:
 
 
 def test_a_link_that_leads_out_of_the_claim_is_refused(claims: Path, tmp_path: Path) -> None:
-    """Code in a job cannot make the next task read a file of this machine by leaving a link behind."""
+    """Code in a job must not make the next task read another file of this machine."""
     (tmp_path / "secret").write_text("not yours")
     (claims / "digits" / "model.pt").symlink_to(tmp_path / "secret")
 
@@ -50,7 +50,7 @@ def test_a_link_that_leads_out_of_the_claim_is_refused(claims: Path, tmp_path: P
 
 
 def test_a_link_within_the_claim_is_followed(claims: Path) -> None:
-    """A `latest` link beside its target is as good as the target."""
+    """A `latest` link next to its target is an example."""
     (claims / "digits" / "models" / "one.pt").write_text("parameters")
     (claims / "digits" / "latest.pt").symlink_to("models/one.pt")
 
@@ -60,7 +60,7 @@ def test_a_link_within_the_claim_is_followed(claims: Path) -> None:
 
 
 def test_a_pod_sees_an_output_below_the_mount_of_its_claim() -> None:
-    """Read-only, at a path that depends on the volume's name alone, so that it is known before the address is."""
+    """The mount is read-only, and its path depends only on the volume's name, which is known before the address."""
     output = MountedOutput.of("pvc://digits/models/run 1/model.pt", volume="train-model")
 
     assert output.mount_path == "/mnt/outputs/train-model"
@@ -79,5 +79,5 @@ def test_a_pod_sees_an_output_below_the_mount_of_its_claim() -> None:
     ],
 )
 def test_a_volume_is_called_as_kubernetes_allows(parts: tuple[str, ...], name: str) -> None:
-    """Task ids have dots, underscores and capitals; a volume's name is a DNS label."""
+    """Task ids contain dots, underscores and capitals; the name of a volume is a DNS label."""
     assert volume_name(*parts) == name

@@ -1,4 +1,4 @@
-"""Names, labels and ownership: what tells one attempt of one task from every other."""
+"""Tests of names, labels and ownership of the attempts of a task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def obj(annotation: str | None, **labels: str) -> dict[str, object]:
 
 
 def test_the_same_attempt_always_has_the_same_name() -> None:
-    """A create can be repeated, because its name is derived and not drawn."""
+    """A create can be repeated, because the name is not random."""
     twin = Owner(instance="prod", ids=dict(reversed(IDS.items())), labels={"try_number": "3"})
 
     assert object_name("digits", OWNER, 1) == object_name("digits", twin, 1)
@@ -52,24 +52,24 @@ def test_the_same_attempt_always_has_the_same_name() -> None:
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_another_task_instance_has_another_name(other: Owner) -> None:
-    """Two installations, runs or mapped tasks never meet under one name."""
+    """Installations, runs and mapped tasks never share a name."""
     assert object_name("digits", OWNER, 1) != object_name("digits", other, 1)
 
 
 def test_another_attempt_has_another_name() -> None:
-    """A new attempt never inherits the state of pods that are still going."""
+    """A new attempt is independent of the pods of the previous one."""
     assert object_name("digits", OWNER, 1) != object_name("digits", OWNER, 2)
 
 
 def test_a_name_ends_in_48_bits_of_hash() -> None:
-    """Of 70,000 jobs of one stem two have the same name with a chance of one to 100,000."""
+    """For 70,000 jobs with one stem, the probability of a collision is 1 in 100,000."""
     assert re.fullmatch(r"digits-[0-9a-f]{12}", object_name("digits", OWNER, 1))
 
 
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(min_value=1, max_value=10**6))
 @example("d" * 63, 1)
 def test_every_name_leaves_room_for_the_names_of_pods_and_services(stem: str, attempt: int) -> None:
-    """Whatever the stem, the name is a DNS-1035 label of at most 49 characters."""
+    """For every stem, the name is a DNS-1035 label of at most 49 characters."""
     name = object_name(stem, OWNER, attempt)
 
     assert len(name) <= 49
@@ -83,7 +83,7 @@ def test_a_name_that_the_webhook_would_refuse_is_refused_before(name: str) -> No
 
 
 def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> None:
-    """KubernetesPodOperator's keys, ours, the two of Arena, and the one of guides to the PyTorch operator."""
+    """They are KubernetesPodOperator's keys, our own, two of Arena, and one from guides to the PyTorch operator."""
     labels = owner_labels("digits-123456789abc", OWNER, 3)
 
     assert labels["dag_id"] == "digits"
@@ -94,7 +94,7 @@ def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> No
 
 
 def test_an_owner_is_told_from_all_others_by_one_label() -> None:
-    """Whichever attempt or try it is; another installation's task of the same name is somebody else."""
+    """The label is the same for all attempts and tries, and differs for the same task of another installation."""
     key, again = owner_key(OWNER), owner_key(Owner(instance="prod", ids=IDS, labels={"try_number": "3"}))
 
     assert key == again == label_value(key)
@@ -107,31 +107,30 @@ def test_the_jobs_and_pods_of_an_owner_are_selected_by_labels_that_all_of_them_c
 
 @given(st.text(max_size=300))
 def test_any_text_becomes_a_valid_label_value(text: str) -> None:
-    """The API server refuses a label value outside of this shape."""
+    """The API server refuses other label values."""
     assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", label_value(text))
     assert len(label_value(text)) <= 63
 
 
 def test_a_label_value_that_was_changed_stays_distinct() -> None:
-    """Two run ids that differ only in what a label may not hold keep different labels."""
+    """Run ids that differ only in characters that a label cannot contain keep different labels."""
     assert label_value("a+b") != label_value("a:b")
     assert label_value("plain-1.2_x") == "plain-1.2_x"
 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_an_object_of_another_owner_is_somebody_elses(other: Owner) -> None:
-    """Also where only the installation differs: two of them may run the same DAG in one namespace."""
+    """Two installations may run the same DAG in one namespace."""
     assert not is_owned_by(obj(owner_annotation(other, 1)), OWNER)
 
 
 @each_row("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
 def test_an_object_without_our_ids_is_somebody_elses(annotation: str | None) -> None:
-    """Neither a missing nor a broken annotation makes a job ours."""
     assert not is_owned_by(obj(annotation), OWNER)
 
 
 def test_an_installation_owns_what_any_of_its_ids_has_made() -> None:
-    """Two of its workers may have made one each, at the same moment; new objects have the first."""
+    """Two workers may have created an id each at the same moment; new objects get the first one."""
     instance = Instance("a1", frozenset({"b2"}))
     both = replace(OWNER, instance=instance.name, aliases=instance.aliases)
     made = [obj(owner_annotation(replace(OWNER, instance=name), 1)) for name in ("a1", "b2", "c3", "")]
@@ -142,7 +141,7 @@ def test_an_installation_owns_what_any_of_its_ids_has_made() -> None:
 
 
 def test_the_attempt_is_read_from_the_label() -> None:
-    """An object that carries none was made by somebody else, who made it once."""
+    """An object without the label was not made by this provider and is attempt 1."""
     assert attempt_of(obj(None, **{"ptjob-provider/attempt": "4"})) == 4
     assert attempt_of(obj(None, **{"ptjob-provider/attempt": "x"})) == 1
     assert attempt_of({"metadata": {}}) == 1
@@ -164,5 +163,5 @@ def test_the_hash_of_a_specification_ignores_the_order_of_keys() -> None:
     ("task", "stem"), [("train", "train"), ("group.Train_it", "group-train-it"), ("-7", "job-7"), ("模型", "job")]
 )
 def test_a_task_names_its_job(task: str, stem: str) -> None:
-    """Whatever an orchestrator allows in a task's name."""
+    """Task names may contain characters that job names cannot."""
     assert stem_of(task) == check_name(stem)

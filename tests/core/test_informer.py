@@ -1,4 +1,4 @@
-"""An informer whose API server refuses for a while, was restored from a backup, or is behind: it loses nothing."""
+"""Tests of an informer whose API server refuses requests, was restored from a backup, or lags behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skips_waits
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> StandInCluster:
-    """A cluster with a running job."""
+    """Return a cluster with a running job."""
     stand_in = StandInCluster()
     stand_in.serve(monkeypatch)
     stand_in.put("pytorchjobs", job("digits", "Running"))
@@ -38,7 +38,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> StandInCluster:
 
 @pytest.fixture
 def backend() -> KubernetesBackend:
-    """What asks it."""
+    """Return a back-end for this cluster."""
     return KubernetesBackend(ClusterConfig())
 
 
@@ -47,7 +47,7 @@ def phase(seen: Observation) -> JobPhase | None:
 
 
 async def again(backend: KubernetesBackend, ref: JobRef) -> AsyncGenerator[Observation, None]:
-    """Watch as whoever asks again after each refusal."""
+    """Watch, and watch again after each refusal."""
     while True:
         with suppress(PTJobError):
             async with aclosing(backend.watch(ref)) as watch:
@@ -60,7 +60,7 @@ async def again(backend: KubernetesBackend, ref: JobRef) -> AsyncGenerator[Obser
 async def test_a_refused_watch_is_opened_again_for_everybody_who_asks_again(
     server: StandInCluster, backend: KubernetesBackend, plural: str
 ) -> None:
-    """All who follow a job here hear the server's words, and see its end once it answers."""
+    """All followers of the jobs get the server's message, and see the end of their job once it responds."""
     server.put("pytorchjobs", job("other", "Running"))
     refs = [ref_of(job("digits")), ref_of(job("other"))]
     async with aclosing(backend.watch(refs[0])) as one, aclosing(backend.watch(refs[1])) as two:
@@ -85,7 +85,7 @@ async def test_a_refused_watch_is_opened_again_for_everybody_who_asks_again(
 async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last_state(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
-    """The follower had left for a moment, as nobody told it anything."""
+    """The follower had stopped watching after the refusal."""
     ref = ref_of(job("digits"))
     async with aclosing(backend.watch(ref)) as watch:
         await until(watch, lambda seen: bool(seen.pods))
@@ -105,7 +105,7 @@ async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last
 
 
 async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
-    """Its stream is another request, and may be served."""
+    """The log stream is a separate request, which may succeed."""
     async with subscribe(ClusterConfig(), ref_of(job("digits"))) as cache:
         server.refused["watch", "pods"] = FORBIDDEN
         server.cut()
@@ -121,7 +121,7 @@ async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandI
 async def test_a_follower_who_gave_up_leaves_nothing_behind(
     server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is unpacked for those who ask again is packed a while after the server has answered."""
+    """Objects that are unpacked for returning followers are packed again some time after the server responds."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._KEPT", 0.05)
     server.put("pytorchjobs", job("other", "Running"))
     server.put("pytorchjobs", job("third", "Running"))
@@ -150,7 +150,7 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
 async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
-    """It has ended, so that it is not kept, and is asked for by its name."""
+    """An ended job is not cached, so it is read by name."""
     server.put("pytorchjobs", job("other", "Running"))
     server.put("pytorchjobs", job("digits", "Succeeded"))
     async with subscribe(ClusterConfig(), ref_of(job("other"))), subscribe(ClusterConfig(), ref_of(job("third"))):
@@ -167,7 +167,7 @@ async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
 async def test_after_a_restore_of_etcd_the_jobs_are_told_anew(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool
 ) -> None:
-    """Versions begin at lower numbers: what is told then is no older than what was known."""
+    """Resource versions restart at lower numbers, but the restored state is not older than the cached one."""
     ref = ref_of(job("digits"))
     if beside:
         server.put("pytorchjobs", job("other", "Running"))
@@ -194,7 +194,7 @@ async def test_after_a_restore_of_etcd_the_jobs_are_told_anew(
 async def test_a_server_that_is_mute_after_a_restore_is_found_out(
     server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It opens a watch from a version that it has forgotten, and tells nothing: a healthy one sends bookmarks."""
+    """It accepts a watch from a version that it no longer has and sends nothing; a healthy server sends bookmarks."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._DOUBT", 0.0)
     backup = server.backup()
     for _ in range(20):
@@ -206,12 +206,12 @@ async def test_a_server_that_is_mute_after_a_restore_is_found_out(
         server.restore(backup)
         server.put("pytorchjobs", job("digits", "Running", "Succeeded"))
         await server.until_opened(server.opened + 2)
-        server.cut()  # as the silence is given up
+        server.cut()  # as after the timeout
         await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
 
 
 async def test_a_job_that_the_backup_does_not_have_is_gone(server: StandInCluster, backend: KubernetesBackend) -> None:
-    """Nobody waits for it for ever."""
+    """Its follower ends."""
     backup = server.backup()
     server.put("pytorchjobs", job("later", "Running"))
     async with aclosing(backend.watch(ref_of(job("later")))) as watch:
@@ -225,13 +225,13 @@ async def test_a_job_that_the_backup_does_not_have_is_gone(server: StandInCluste
 async def test_a_job_that_is_deleted_as_its_follower_leaves_is_gone_for_the_next_one(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
-    """What the watch has lost is not kept as a live job, although nobody was left to verify that it is gone."""
+    """The deleted job is not cached as a running one, although no follower was left to verify the deletion."""
     server.put("pytorchjobs", job("other", "Running"))
     digits, config = ref_of(job("digits")), ClusterConfig()
     async with subscribe(config, ref_of(job("other"))), subscribe(config, ref_of(job("third"))):
         async with subscribe(config, digits) as cache:
             server.remove("pytorchjobs", "digits")
-            while cache.version >= 0:  # noqa: ASYNC110 - nobody is told before the job is asked for
+            while cache.version >= 0:  # noqa: ASYNC110 - no notification before the job is read
                 await asyncio.sleep(0)
 
         async with aclosing(backend.watch(digits)) as watch:
@@ -242,7 +242,7 @@ async def test_a_job_that_is_deleted_as_its_follower_leaves_is_gone_for_the_next
 async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool
 ) -> None:
-    """It is asked for by its name before that is said."""
+    """It is read by name before it is reported as deleted."""
     backup = server.backup()
     server.put("pytorchjobs", job("later", "Running"))
     others = [ref_of(job("digits"))] if beside else []
@@ -265,7 +265,7 @@ async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
 async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
-    """It was taken for gone, and its end is seen."""
+    """It was taken for deleted, and its end is observed."""
     server.remove("pods", "digits-master-0")
     backup = server.backup()
     later = {**pod("digits"), "metadata": {**pod("digits")["metadata"], "uid": "later"}}
@@ -285,7 +285,7 @@ async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
 async def test_a_pod_that_went_before_its_job_was_followed_again_is_not_told_without_a_name(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
-    """It was known from the job's follower before; the next one comes while the pods are listed anew, without it."""
+    """An earlier follower knew the pod; the next one starts while the pods are listed again without it."""
     server.put("pytorchjobs", job("other", "Running"))
     digits, other = ref_of(job("digits")), ref_of(job("other"))
     async with aclosing(backend.watch(other)) as neighbour:

@@ -1,4 +1,4 @@
-"""The id of an Airflow installation: whose the Variables' keys are, and when they were made elsewhere."""
+"""Tests of the id of an Airflow installation, which is stored in Variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = [f"{KEY_PREFIX}{name}" for name in ("c4", "a1", "b2")]
     ],
 )
 def test_every_id_that_is_there_is_the_installations(keys: list[str], expected: Instance | None) -> None:
-    """New jobs have the first one; two workers may have made one each."""
+    """New jobs get the first id; two workers may have created one each."""
     assert instance_of(keys) == expected
 
 
@@ -44,7 +44,7 @@ def test_an_origin_names_the_hosts_of_its_addresses(host: str, *, expected: bool
 
 
 def test_an_id_from_elsewhere_is_told_with_both_ways_out() -> None:
-    """A copy gets an id of its own; an installation that has moved keeps its id."""
+    """A copy gets its own id; an installation that moved keeps its id."""
     why = origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), STAGING)
 
     assert "was made elsewhere: [api] base_url https://airflow.example.com, the pods' namespace airflow; here is" in why

@@ -1,4 +1,4 @@
-"""What those who follow one job are told of it."""
+"""Tests of the cache of one job and of what its followers get."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
 
 
 def job() -> Manifest:
-    """Return a job that nothing has happened to."""
+    """Return a job without a status."""
     return {
         "kind": "PyTorchJob",
         "metadata": {"name": "digits", "uid": "u-1"},
@@ -26,7 +26,7 @@ def job() -> Manifest:
 
 
 async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_gone() -> None:
-    """Whoever follows it hears of the end, however slowly it looks."""
+    """A slow follower gets the deletion, too."""
     cache = JobCache(REF)
     cache.set_job(job())
     observations = cache.observations()
@@ -44,7 +44,7 @@ TRAINJOB = JobRef(kind="TrainJob", namespace="team", name="digits", uid="u-1")
 
 
 def trainjob(nodes: int = 2) -> Manifest:
-    """Return a TrainJob that nothing has happened to."""
+    """Return a TrainJob without a status."""
     return {
         "kind": "TrainJob",
         "metadata": {"name": "digits", "uid": "u-1", "creationTimestamp": MADE},
@@ -61,7 +61,7 @@ def trainjob(nodes: int = 2) -> Manifest:
     ],
 )
 def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
-    """A quota's refusal of a TrainJob's pod is told in the name of the Job below it, and of nobody else."""
+    """For a TrainJob's pod, a quota's refusal is an event of the Job below it only."""
     cache = JobCache(TRAINJOB)
     cache.set_job(trainjob())
     for number in range(pods):
@@ -74,7 +74,7 @@ def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: l
 async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_gave_up(
     code: int, *, master: bool, asked: bool
 ) -> None:
-    """The operator deletes its pod with the failed job; the events about it stay for an hour."""
+    """The operator deletes the master's pod with the failed job; its events remain for an hour."""
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
     roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
@@ -89,7 +89,7 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
 
 
 async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
-    """What makes pods is asked about by its name, which a job before this one may have had."""
+    """Events of controllers are selected by name, which an earlier job may have had."""
     cache = JobCache(TRAINJOB)
     cache.set_job(trainjob())
 
@@ -101,7 +101,7 @@ async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
 
 
 async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:
-    """Its own name need not tell."""
+    """The name of the pod may not contain the replica."""
     cache = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
     role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
     task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}

@@ -1,4 +1,4 @@
-"""The Secret of a job, made with no more right than to make it; the server is a stand-in."""
+"""Tests of creating the Secret of a job with no right except `create`, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "messag
 
 @pytest.mark.parametrize("answer", [(201, {"kind": "Secret", "metadata": {}}), TAKEN])
 async def test_a_secret_is_made_and_never_read(answer: object) -> None:
-    """One that is there is the job's: the try before has made it, and nobody else knew the name."""
+    """An existing one is from an earlier try, because the name is not known to anyone else."""
     async with stand_in_api_server(answer) as server:
         await KubernetesBackend(server.config()).give_secret(REF, SECRET)
 
@@ -32,7 +32,7 @@ async def test_a_secret_is_made_and_never_read(answer: object) -> None:
 
 
 async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
-    """Its pods would wait for the Secret for ever, and the error says that nothing was started."""
+    """Its pods would wait for the Secret forever; the error says that nothing was started."""
     denied = 'admission webhook "policy.example" denied the request: no Secrets here'
     refused = (403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": denied})
 
@@ -45,7 +45,7 @@ async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
 
 
 async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> None:
-    """Each is made once, by whichever try comes to it."""
+    """A Secret that an earlier try created is kept."""
     volume = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
     secret = {**SECRET, "stringData": {unpack_code.ARCHIVE: 600_000 * "QUJD", unpack_code.PROGRAM: ""}}
 
@@ -61,7 +61,7 @@ async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> No
 
 
 def test_an_archive_that_is_on_a_claim_is_in_no_secret() -> None:
-    """Nor when a retry gives an adopted job the Secret that it lacks; the program that unpacks it is in it."""
+    """The Secret then contains only the unpacking program, also when a retry restores it for an adopted job."""
     largest = (MAX_TRAVELS + 2) // 3 * "QUJD"
     fits = {**SECRET, "stringData": {unpack_code.ARCHIVE: largest, unpack_code.PROGRAM: "x"}}
     large = {**SECRET, "stringData": {unpack_code.ARCHIVE: largest + "QUJD", unpack_code.PROGRAM: "x"}}

@@ -1,4 +1,4 @@
-"""The registry of kinds: what is asked of a job's object is answered by the kind that it is of."""
+"""Tests of the registry of kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pod(**owner: str) -> Manifest:
 
 
 def test_a_manifest_may_be_of_every_kind_that_is_known() -> None:
-    """What is read as a manifest can be rendered, and the other way round."""
+    """Manifests can be read and rendered for the same kinds."""
     assert {name: kind.API_VERSION for name, kind in kinds.KINDS.items()} == dict(manifest.KINDS)
 
 
@@ -32,7 +32,7 @@ def test_a_kind_that_is_not_known_is_refused_by_its_name() -> None:
 
 
 def test_an_object_that_does_not_say_its_kind_is_of_the_default_one() -> None:
-    """As the items of some lists are."""
+    """Items of some lists have no kind."""
     assert kinds.kind_of({"metadata": {}}) is kinds.DEFAULT
 
 
@@ -47,12 +47,12 @@ def test_an_object_that_does_not_say_its_kind_is_of_the_default_one() -> None:
     ids=["its own", "an earlier job's of its name", "somebody else's", "nobody's"],
 )
 def test_a_pod_belongs_to_the_job_whose_uid_it_names(found: Manifest, expected: bool) -> None:  # noqa: FBT001
-    """A job of the same name that was deleted may have left its own behind."""
+    """A deleted job of the same name may have left its pods behind."""
     assert kinds.is_pod_of(found, REF) is expected
 
 
 def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
-    """The operator takes the pods away, and gives them back."""
+    """The operator deletes its pods, and creates them again."""
     changes = [kinds.named("PyTorchJob").suspended(suspend=suspend) for suspend in (True, False)]
 
     assert changes == [{"spec": {"runPolicy": {"suspend": True}}}, {"spec": {"runPolicy": {"suspend": False}}}]
@@ -69,13 +69,13 @@ def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
 def test_what_stands_between_a_job_and_its_pods_is_known(
     kind: str, controllers: tuple[tuple[str, str], ...], replica: str
 ) -> None:
-    """Their events tell which pods could not be made, by the names that these would have had."""
+    """Their events name pods that could not be created."""
     assert kinds.named(kind).controllers("digits") == controllers
     assert kinds.named(kind).replica_named("digits-worker-0") == replica
 
 
 def test_a_pod_of_one_word_is_a_replica_of_that_name() -> None:
-    """No pod of a TrainJob is called so; nothing is made of nothing."""
+    """No pod of a TrainJob has such a name."""
     assert kinds.named("TrainJob").replica_named("digits") == "digits"
 
 
@@ -91,13 +91,13 @@ def test_a_pod_of_one_word_is_a_replica_of_that_name() -> None:
 def test_the_runtime_of_a_trainjob_is_the_one_it_names(
     reference: dict[str, str], expected: kinds.Runtime | None
 ) -> None:
-    """The cluster's unless it says otherwise; another group's is nobody's here."""
+    """The default kind is the cluster-wide one; runtimes of other groups are unknown."""
     assert kinds.named("TrainJob").runtime_of({"spec": {"runtimeRef": reference}}) == expected
 
 
 @pytest.mark.parametrize("kind", ["TrainJob", "PyTorchTrainingJob"])
 def test_one_label_finds_the_pods_of_these_kinds(kind: str) -> None:
-    """No version is known that sets another."""
+    """All known versions use the same label."""
     found = kinds.named(kind)
 
     assert not found.is_older({"spec": {"backoffLimit": 1}})
