@@ -1,4 +1,4 @@
-"""A kubeconfig that is none is named, with what it has to be; nothing of it is shown, and no server is asked."""
+"""Tests of invalid kubeconfigs: the error says what is expected, shows no content, and no request is made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "s3cret"  # noqa: S105 - must not be shown
 
 
 def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, Any]:
-    """Return a kubeconfig of one context."""
+    """Return a kubeconfig with one context."""
     return {
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
@@ -32,7 +32,7 @@ def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, 
 
 
 async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As whoever tries the package first has none."""
+    """A first-time user has none."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
 
     with pytest.raises(InvalidSpec, match=r"the default kubeconfig: there is none; name one, or .*backend: local"):
@@ -59,7 +59,7 @@ async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeyp
 async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     tmp_path: Path, content: object, context: str | None, message: str
 ) -> None:
-    """Not in those of the library that reads it, nor with what the file holds."""
+    """The error contains neither the library's messages nor the content of the file."""
     path = tmp_path / "config"
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
 

@@ -1,4 +1,4 @@
-"""What is tried again, how soon, and what a refusal becomes; the server is a stand-in that answers badly on demand."""
+"""Tests of the HTTP client: retries, their timing, and errors, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEW_QUOTA = (403, {"kind": "Status", "message": "forbidden: status unknown for q
 
 @each_row("bad", [429, 500, 503, 504, RESET, NEW_QUOTA])
 async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
-    """Overload, a restart, a broken connection, a quota that nobody has counted yet: the second answer counts."""
+    """The causes are overload, a restart, a broken connection and a quota that has no usage yet."""
     async with stand_in_api_server(bad) as server, shared_client(server.config()) as client:
         assert (await client.get(PODS))["items"] == []
 
@@ -42,7 +42,7 @@ async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
 
 @pytest.mark.parametrize("refusal", [401, 403, 400])
 async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_arrived(refusal: int) -> None:
-    """Its job may be there: whoever asked looks for it, and a retry may help. A single refusal is final."""
+    """The job may exist: the caller looks for it, and a retry may help. A first refusal is final."""
     script = [RESET, *[(refusal, {"kind": "Status", "message": "not now"})] * 2]
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterUnavailable, match=r"not now.+may have been done"):
@@ -50,7 +50,7 @@ async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_ar
 
 
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told_so() -> None:
-    """It is most likely our own."""
+    """The existing job is most likely from the first request."""
     taken = (409, {"kind": "Status", "reason": "AlreadyExists", "message": "taken"})
     async with stand_in_api_server(RESET, taken) as server, shared_client(server.config()) as client:
         with pytest.raises(JobAlreadyExists):
@@ -59,7 +59,7 @@ async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told
 
 @each_row(("asked", "kept"), [(7, 7), (3600, 60)])
 async def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute(asked: int, kept: int) -> None:
-    """It knows better than we do when it will answer; an hour is what a gateway says by mistake."""
+    """The server knows best when to retry, but gateways send an hour by mistake."""
     async with stand_in_api_server((429, asked)) as server, shared_client(server.config()) as client:
         await client.get(PODS)
 
@@ -68,7 +68,7 @@ async def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute(asked: in
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
-    """After the time limit of each try, as unavailable; a retry of the task may help."""
+    """Each try has a timeout; a retry of the task may help."""
     async with (
         stand_in_api_server(SILENT, SILENT) as server,
         shared_client(server.config(timeout=1.0, attempts=2)) as client,
@@ -81,7 +81,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:
-    with socket.socket() as bound:  # keeps the port from whoever else asks for one
+    with socket.socket() as bound:  # reserves the port
         bound.bind(("127.0.0.1", 0))
         nobody = StandInApiServer(url=f"http://127.0.0.1:{bound.getsockname()[1]}")
         async with shared_client(nobody.config(attempts=1)) as client:
@@ -103,7 +103,7 @@ async def test_a_refusal_is_not_tried_again(bad: int) -> None:
 
 @pytest.mark.parametrize("verb", ["get", "post", "patch", "delete"])
 async def test_every_verb_says_what_it_asked(verb: str) -> None:
-    """In the words of kubectl's users, with the server's sentence behind."""
+    """The error has kubectl's verb, followed by the server's message."""
     words = {"get": "read", "post": "create", "patch": "change", "delete": "delete"}
     refusal = (403, {"kind": "Status", "message": "not you"})
     async with stand_in_api_server(refusal) as server, shared_client(server.config()) as client:
@@ -112,7 +112,7 @@ async def test_every_verb_says_what_it_asked(verb: str) -> None:
 
 
 async def test_a_refused_credential_is_loaded_anew_once() -> None:
-    """A token may have been renewed since; one that is refused again is refused."""
+    """The token may have been renewed; a second refusal is final."""
     refused = (401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
     async with stand_in_api_server(refused) as server, shared_client(server.config()) as client:
         (answer,) = await asyncio.gather(client.get(PODS), return_exceptions=True)
@@ -125,7 +125,7 @@ async def test_a_refused_credential_is_loaded_anew_once() -> None:
 
 
 async def test_each_configuration_has_a_client_of_its_own() -> None:
-    """Equal ones share one: two connections of Airflow may lead to two clusters, or to one with two credentials."""
+    """Two connections may lead to two clusters, or to one cluster with two credentials."""
     async with (
         shared_client(ClusterConfig(kube_config="{}")) as one,
         shared_client(ClusterConfig(kube_config="{}")) as same,
@@ -136,7 +136,7 @@ async def test_each_configuration_has_a_client_of_its_own() -> None:
 
 
 async def test_a_list_of_many_pages_is_one_list() -> None:
-    """Each item has its kind, which a list of built-in resources leaves out."""
+    """Each item gets its kind, which lists of built-in resources omit."""
     first = {
         "kind": "PodList",
         "apiVersion": "v1",
@@ -179,7 +179,7 @@ def test_a_refusal_becomes_the_cores_word_for_it(
 
 @pytest.mark.parametrize("code", [400, 422])
 async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int) -> None:
-    """A gateway answers so; where an object was sent, it is the object that is wrong."""
+    """A gateway may send this to a read; for a create, the object is invalid."""
     async with (
         stand_in_api_server(*[(code, {"kind": "Status"})] * 2) as server,
         shared_client(server.config()) as client,
@@ -192,7 +192,7 @@ async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int
 
 @pytest.mark.parametrize("answer", [{"error": "login first"}, {"kind": "Pod", "metadata": {}}, {"metadata": "no"}])
 async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, Any]) -> None:
-    """A gateway has put its own words there, behind a status of success."""
+    """Gateways send their own body with a success status."""
     async with stand_in_api_server(*[(200, answer)] * 2) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterError, match="the response is not from Kubernetes"):
             await client.object(paths.pods("team", "one"))
@@ -201,7 +201,7 @@ async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, A
 
 
 def test_an_answer_that_is_no_status_is_quoted() -> None:
-    """A proxy in between has its own words; a page of them is one line."""
+    """It may come from a proxy; a whole page becomes one line."""
     refusal = Refusal.read(502, b"<html>\n<h1>bad\r\n gateway</h1>\n</html>", "soon")
 
     assert "read x: <html> <h1>bad gateway</h1> </html> (502)" in str(refusal.error("read x"))
@@ -234,7 +234,7 @@ def test_two_ways_to_a_cluster_are_refused() -> None:
     ],
 )
 def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> None:
-    """The whole list of what is asked for; a Role has to allow these."""
+    """The list is complete; a Role must allow all of these."""
     assert path == url
 
 

@@ -1,4 +1,4 @@
-"""The last lines of a replica that dies are told: once, at once, and also if the job goes on."""
+"""Tests of reporting the last lines of a failed replica: once, at once, and also if the job continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = end("digits-worker-1", 3, message="epoch 3\nValueError: x\n")
 
 
 def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
-    """In the words that a diagnosis would have for it."""
+    """The text is the one of a diagnosis."""
     (text,) = EndNotices(besides="digits-master-0").of([END])
 
     assert text == "digits-worker-1 exited with code 3; its last lines:\n    epoch 3\n    ValueError: x"
@@ -49,7 +49,7 @@ def test_what_is_no_death_of_another_replica_is_not_told(ended: Termination) -> 
 
 @pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
 def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(code: int, told: int) -> None:
-    """The operator does that to whatever still runs; one that fails by itself at that moment is told of."""
+    """The operator stops all running replicas then; a failure at that moment is reported."""
     ended = replace(END, exit_code=code)
 
     assert len(EndNotices(besides="digits-master-0").of([ended], after_success=True)) == told
@@ -66,14 +66,14 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(
     ids=["cleaned up", "killed before", "out of memory", "failed"],
 )
 def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_told_as_killed(fields: dict[str, Any], told: str) -> None:
-    """The operator deletes what still runs, and the kubelet kills what ignores SIGTERM."""
+    """The operator deletes running pods, and the kubelet kills those that ignore SIGTERM."""
     killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": NOW + timedelta(seconds=2), **fields})
 
     assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {told}"]
 
 
 def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
-    """A pod may be gone without a word, or its policy keeps the log out of its status."""
+    """The pod may be gone, or its policy may keep the log out of its status."""
     killed = replace(END, exit_code=137, message="")
 
     assert EndNotices(besides="digits-master-0").of([killed]) == [

@@ -1,4 +1,4 @@
-"""Which batches are new to a training, and how they are handed over: values and decisions, no database."""
+"""Tests of the ledger's decisions without a database: new batches for a training and their hand-over."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STATES = [
 
 
 def batch(number: int, *, version: str = "a", size: int | None = 10) -> Batch:
-    """Make the batch of a number; another version lies in the same place."""
+    """Return a batch by number; a new version has the same address."""
     return Batch(id=f"b{number}@{version}", uri=f"s3://in/b{number}", files=1, bytes=size)
 
 
 def test_an_event_of_a_trigger_tells_of_its_batches() -> None:
-    """Airflow wraps what a trigger fires."""
+    """Airflow wraps the payload of a trigger."""
     extra = {"from_trigger": True, "payload": {"source": "s3://in", "batches": [FIELDS, {"id": "b2", "uri": "s3://2"}]}}
 
     assert batches_of(extra) == ([Batch(**FIELDS), Batch(id="b2", uri="s3://2")], [])
@@ -42,7 +42,7 @@ def test_an_event_of_a_trigger_tells_of_its_batches() -> None:
 
 @each_row("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
 def test_an_event_may_be_about_something_else(extra: Any) -> None:
-    """It is no error: an asset has other writers."""
+    """Other writers update the asset, too."""
     assert batches_of(extra) == ([], [])
 
 
@@ -63,7 +63,7 @@ def test_an_event_may_be_about_something_else(extra: Any) -> None:
     ],
 )
 def test_what_is_no_batch_is_told_by_its_field_beside_the_others(change: dict[str, Any], named: str) -> None:
-    """What a database cannot keep is no batch; those of the same event are taken all the same."""
+    """A database cannot store an invalid batch; the valid ones of the event are taken."""
     found, wrong = batches_of({"batches": [{**FIELDS, **change}, FIELDS]})
 
     assert found == [Batch(**FIELDS)]
@@ -76,7 +76,7 @@ def test_a_batch_that_is_no_map_is_told() -> None:
 
 
 def test_sums_of_sizes_stay_numbers_that_every_reader_keeps() -> None:
-    """The result goes through an encoding whose whole numbers have 64 bits."""
+    """The result is encoded with 64-bit integers."""
     huge = [Batch(id=f"b{number}", uri=f"s3://in/{number}", bytes=2**53 - 1) for number in range(3)]
 
     told = Handover(earlier=[], new=huge).to_dict()
@@ -94,16 +94,16 @@ def test_a_batch_is_json_and_back() -> None:
         (["success"], True, False, ReservationState.HAD),  # an evaluation may still run
         (["success"], False, False, ReservationState.HAD),
         (["success", "success"], False, False, ReservationState.HAD),
-        (["success", "failed"], False, False, ReservationState.FREE),  # a mapped training that failed in part
+        (["success", "failed"], False, False, ReservationState.FREE),  # a mapped training that failed partly
         (["success", "running"], True, False, ReservationState.TAKEN),
         (["failed"], True, True, ReservationState.TAKEN),
         (["none"], True, False, ReservationState.TAKEN),
         (["none"], False, False, ReservationState.FREE),
         (["upstream_failed"], False, False, ReservationState.FREE),
         (["skipped"], False, False, ReservationState.FREE),
-        ([], False, False, ReservationState.FREE),  # the task has gone from the DAG
-        (["failed"], False, True, ReservationState.FREE),  # it told of its success and could not tell Airflow
-        (["deferred"], False, False, ReservationState.TAKEN),  # a run that was marked and whose job is being stopped
+        ([], False, False, ReservationState.FREE),  # the task is no longer in the DAG
+        (["failed"], False, True, ReservationState.FREE),  # the training succeeded, but Airflow does not know
+        (["deferred"], False, False, ReservationState.TAKEN),  # the run was marked, and its job is stopping
         (["up_for_retry"], False, False, ReservationState.TAKEN),
         ([], None, True, ReservationState.HAD),  # deleted from Airflow
         ([], None, False, ReservationState.FREE),
@@ -127,7 +127,7 @@ def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], i
 
 @each_row("state", STATES)
 def test_a_run_gets_more_only_before_its_training(state: str) -> None:
-    """What is added while it trains would count as had."""
+    """A batch that is added during the training would count as used."""
     expected = state in {"none", "failed", "upstream_failed", "skipped", "removed"}
 
     assert may_claim_more([state]) is expected
@@ -147,7 +147,7 @@ def test_what_a_training_is_told() -> None:
 
 
 def test_the_version_is_that_of_the_data() -> None:
-    """The same for the same data, however it is split; another one for other data."""
+    """It depends on the data only, not on the split into earlier and new batches."""
     one = Handover(earlier=[batch(1)], new=[batch(2)])
 
     assert one.version == Handover(earlier=[], new=[batch(1), batch(2)]).version
@@ -156,7 +156,7 @@ def test_the_version_is_that_of_the_data() -> None:
 
 
 def test_a_batch_that_was_written_anew_is_told_once() -> None:
-    """Where it arrived last; both ids count as had."""
+    """It is listed at its last position, and both ids count as used."""
     handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b"), batch(1, version="c")])
 
     told = handover.to_dict()
@@ -168,7 +168,7 @@ def test_a_batch_that_was_written_anew_is_told_once() -> None:
 
 
 def test_many_batches_are_counted_and_not_listed() -> None:
-    """The value stays small whatever their number; what is short is still listed."""
+    """The value stays small; short lists are kept."""
     earlier = [batch(number) for number in range(LIST_LIMIT)]
 
     at_limit = Handover(earlier=earlier[:-1], new=[batch(LIST_LIMIT)]).to_dict()
@@ -183,7 +183,7 @@ def test_many_batches_are_counted_and_not_listed() -> None:
 
 
 def test_an_address_with_a_comma_is_not_joined() -> None:
-    """It would be read as two."""
+    """It would be read as two addresses."""
     told = Handover(earlier=[], new=[Batch(id="b", uri="s3://in/a,b")]).to_dict()
 
     assert (told["paths"], told["all"]) == (None, ["s3://in/a,b"])

@@ -1,4 +1,4 @@
-"""The limits of a job are read in one place for operator, component and command line."""
+"""Tests of parsing limits, which operator, component and command line share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ptjob_provider.core.spec.limits import given_limits
 
 
 def test_limits_are_read_as_values_texts_and_timedeltas() -> None:
-    """Kubeflow Pipelines passes texts, Airflow's authors write timedeltas; what is not set keeps its default."""
+    """Kubeflow Pipelines passes strings, Airflow users write timedeltas; unset limits keep their defaults."""
     options = {"start_timeout": timedelta(minutes=2), "queue_timeout": "1.5", "crash_loop_limit": "", "other": 1}
 
     assert given_limits(options) == {"start_timeout": 120.0, "queue_timeout": 1.5}

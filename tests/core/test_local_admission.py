@@ -1,4 +1,4 @@
-"""What a job may ask of this machine: honoured, announced or refused, before anything starts."""
+"""Tests of admission on one machine: each field is applied, announced or refused before anything starts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def job(
 
 
 def fields(pod: dict[str, Any] | None = None, container: dict[str, Any] | None = None, **spec: Any) -> list[str]:
-    """Return what is announced of a job's fields."""
+    """Return the fields of the job that are announced."""
     return announced_fields(defaulted(job(container, pod, workers=1, **spec)))
 
 
 def admitted(asked: dict[str, Any], root: Path, **config: Any) -> tuple[Setup, list[str]]:
-    """Return the setup and the announced texts."""
+    """Return the setup and the announcements."""
     setup, events = admit(asked, LocalConfig(root=root, **config))
     return setup, [event["message"] for event in events]
 
@@ -149,7 +149,7 @@ def test_what_would_have_to_be_ignored_is_refused(change: dict[str, Any], path: 
 
 
 def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
-    """Of claims only the namespace's; announcements are Events about the job."""
+    """Only claims of the namespace are included; announcements are Events about the job."""
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     config = LocalConfig(root=tmp_path, python="/py", secrets={"s": {"k": "v"}}, environment={"A": "b"})
 
@@ -165,7 +165,7 @@ def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
 
 
 def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> None:
-    """And with its interpreter: its own, else the configured one."""
+    """The announcement names the interpreter of the image, or else the configured one."""
     (tmp_path / "Dockerfile").write_text("FROM x\nRUN make\n")
     (tmp_path / "quiet").mkdir()
     (tmp_path / "quiet/Dockerfile").write_text("FROM x\n")
@@ -179,7 +179,7 @@ def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> 
 
 
 def test_what_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
-    """Whatever its image is; what we set for it in pods is not announced."""
+    """This holds for every image; the settings that the provider adds for pods are not announced."""
     sync = {"name": "init-code", "image": "git-sync:v4", "securityContext": {"runAsNonRoot": True}, **limits(cpu="1")}
     plain = {"name": "other", "image": "i:1", "command": ["x"], "imagePullPolicy": "Always"}
 
@@ -191,7 +191,7 @@ def test_what_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
 
 
 def test_what_is_not_enforced_is_announced_once(tmp_path: Path) -> None:
-    """Limits, and mounts that are read-only by themselves or by their claim."""
+    """Limits and read-only mounts, by themselves or by their claim, are not enforced."""
     volumes = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
         {"name": "old", "persistentVolumeClaim": {"claimName": "old", "readOnly": True}},
@@ -224,7 +224,7 @@ def test_a_device_that_is_not_here_is_refused(tmp_path: Path, resources: dict[st
 
 
 def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
-    """An ignored one is announced; half a one is wrong."""
+    """An ignored device is announced; a fraction of a device is an error."""
     asked = job(limits(nvidia_com__gpu=1, rdma__hca=1, amd_com__gpu=0))
 
     _, ignored = admitted(asked, tmp_path, gpus="ignore")
@@ -247,13 +247,13 @@ def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../c", "a/b", "", ".", "A", "a..b", "x" * 254])
 def test_a_claim_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
-    """Its name is a directory's name."""
+    """The name of a claim is the name of a directory."""
     with pytest.raises(InvalidSpec, match=r"volumes\[v\]"):
         check_pod("p", pod(mount(), volumes=claim(name)), claims=tmp_path)
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
-    """One that stays inside, and a claim that is itself a link, are not; words that lead out are."""
+    """Links inside the claim and a claim that is itself a link are allowed; a path that leads out is not."""
     (tmp_path / "real").mkdir()
     (tmp_path / "c").symlink_to(tmp_path / "real")
     (tmp_path / "real/out").symlink_to("/etc")
@@ -281,7 +281,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 def test_names_and_paths_that_cannot_be_directories_are_refused(
     tmp_path: Path, bad: dict[str, Any], words: str
 ) -> None:
-    """Volumes and containers have directories of their names."""
+    """Volumes and containers have directories of the same name."""
     with pytest.raises(InvalidSpec, match=words):
         check_pod("p", bad, claims=tmp_path)
 
@@ -300,7 +300,7 @@ def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> Non
 
 
 def test_what_a_pod_refers_to_is_there() -> None:
-    """In variables, in whole, and as files, of all containers; what leads nowhere is named by its path."""
+    """References in `env`, `envFrom` and volumes of all containers are checked; the error has the path of the field."""
     variables = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, {"name": "B", "value": "x"}]
     volumes = [{"name": "v", "secret": {"secretName": "t"}}, {"name": "e", "emptyDir": {}}]
     init = {"name": "i", "envFrom": [{"configMapRef": {"name": "m"}}]}

@@ -1,4 +1,4 @@
-"""The file that replaces a claim's annotations on this machine: wrong, misnamed."""
+"""Tests of the file that replaces a claim's annotations on one machine."""
 
 from __future__ import annotations
 

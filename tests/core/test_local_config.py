@@ -29,7 +29,7 @@ def test_an_image_has_a_name_without_its_version(image: str, name: str) -> None:
 
 
 def test_an_exact_name_stands_before_one_without_a_tag() -> None:
-    """So that one version can be something else."""
+    """A single version can have another replacement."""
     both = {"train:2": ImageReplacement(context=Path("/two")), "train": ImageReplacement(context=Path("/all"))}
     config = LocalConfig(root=ROOT, images=both)
 

@@ -34,7 +34,7 @@ def unapplied(context: Path, text: str) -> list[str]:
 
 
 def test_exec_and_shell_forms(context: Path) -> None:
-    """A shell form is a command of /bin/sh."""
+    """A shell form becomes a command of /bin/sh."""
     both = read(context, 'FROM x\nENTRYPOINT ["python", "t.py"]\nCMD echo $HOME && ls\n')
 
     assert both.entrypoint == ["python", "t.py"]
@@ -43,7 +43,7 @@ def test_exec_and_shell_forms(context: Path) -> None:
 
 
 def test_the_last_of_each_counts(context: Path) -> None:
-    """As in a build; the files of an instruction may stand on several lines, with comments between."""
+    """This is Docker's rule; an instruction may span several lines with comments in between."""
     facts = read(context, "FROM x\nCMD a\nCMD b \\\n  # why\n  c\nWORKDIR /a\nWORKDIR b\nENV A=1 B=2\nENV A 3 4\n")
 
     assert facts.cmd[-1].split() == ["b", "c"]
@@ -82,14 +82,14 @@ def test_variables_are_substituted(context: Path) -> None:
     ],
 )
 def test_copied_files_are_found_in_the_context(context: Path, copy: str, files: dict[str, str]) -> None:
-    """Docker's rules for targets: a directory's content is copied, a file keeps its name below a directory."""
+    """Docker's rules: the content of a directory is copied, and a file keeps its name below a directory."""
     found = read(context, f"FROM x\nWORKDIR /w\n{copy}\n").files
 
     assert found == {place: str(context / file) for place, file in files.items()}
 
 
 def test_directories_of_the_image_are_known(context: Path) -> None:
-    """WORKDIR and targets, but none that every system has."""
+    """They are WORKDIR and copy targets, except for directories that every system has."""
     facts = read(context, "FROM x\nWORKDIR /w\nCOPY src /s\nCOPY src /usr/bin\nCOPY src /\n")
 
     assert set(facts.directories) == {"/w", "/s"}
@@ -97,7 +97,7 @@ def test_directories_of_the_image_are_known(context: Path) -> None:
 
 
 def test_a_stage_goes_on_where_its_base_ended(context: Path) -> None:
-    """Only the last stage and what it is made from count."""
+    """Only the last stage and its bases count."""
     facts = read(
         context,
         "FROM x AS base\nENV A=1\nWORKDIR /w\nCOPY train.py .\nCMD old\n"
@@ -117,7 +117,7 @@ def test_an_entrypoint_forgets_the_bases_cmd(context: Path) -> None:
 
 
 def test_what_is_not_applied_is_listed_once(context: Path) -> None:
-    """Instructions that would have to be executed, and files that are not in the context."""
+    """These are instructions that a build executes, and files outside the context."""
     text = (
         "# a comment\nFROM x\nLABEL a=b\nRUN one\nRUN two\nUSER 5\nEXPOSE 80\nCOPY --from=build /a /b\n"
         "ADD https://example.org/x.bin /x\nADD data.tar.gz /data\nCOPY <<END /f\nENV A=1\nEND\n"
@@ -145,7 +145,7 @@ def test_a_dockerfile_that_could_not_be_built_is_refused(context: Path, text: st
 
 
 def test_what_cannot_replace_an_image_is_refused(tmp_path: Path) -> None:
-    """A directory without a Dockerfile, and one with another shell, which would run shell forms."""
+    """Examples are a directory without a Dockerfile and another shell for shell forms."""
     with pytest.raises(InvalidSpec, match="a directory with a Dockerfile"):
         read_image(tmp_path, python="/py", image="i")
     with pytest.raises(UnsupportedByBackend, match="SHELL"):
@@ -166,7 +166,7 @@ IMAGE = ImageFacts(python="/py", entrypoint=["python", "train.py"], cmd=["--epoc
     ],
 )
 def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[str, Any], runs: list[str]) -> None:
-    """Kubernetes' four cases."""
+    """These are the four cases of Kubernetes."""
     assert arguments(container, IMAGE) == runs
 
 

@@ -38,7 +38,7 @@ STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m
     ],
 )
 def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint: str) -> None:
-    """One in the job's own pods is here, at a port that no other job has."""
+    """A rendezvous in the job's own pods becomes local, with a port of its own."""
     roles = {"Master": {"template": {}}, "Worker": {"replicas": 2, "template": {}}}
     job = defaulted({"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": roles, "elasticPolicy": policy}})
 
@@ -59,12 +59,12 @@ def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint
     ],
 )
 def test_references_are_expanded_as_the_kubelet_does(text: str, expanded: str) -> None:
-    """What is unknown stays as it was written."""
+    """Unknown references stay unchanged."""
     assert expand(text, {"A": "1"}) == expanded
 
 
 def test_values_come_from_where_they_are_referred_to() -> None:
-    """In order: `envFrom` first, later entries see earlier ones, the last of a name wins."""
+    """`envFrom` comes first, later entries see earlier ones, and the last entry of a name wins."""
     container = {
         "envFrom": [{"prefix": "C_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
         "env": [
@@ -174,7 +174,7 @@ def planned(
 
 
 def test_an_images_files_lie_below_the_pods_root() -> None:
-    """Its variables stand behind the container's, its working directory is the default, its interpreter counts."""
+    """The container's variables override the image's; working directory and interpreter come from the image."""
     found = planned({"image": "known", "env": [{"name": "A", "value": "mine"}]})
 
     assert found.argv == ["/py", "/pod/root/app/train.py"]
@@ -190,14 +190,14 @@ def test_a_mount_hides_what_the_image_has_there() -> None:
 
 
 def test_without_an_image_the_working_directory_is_the_pods() -> None:
-    """Never one of this machine."""
+    """It is never a directory of this machine."""
     assert planned({"command": ["x"]}).working_dir == "/pod/root"
     assert planned({"command": ["x"], "workingDir": "/work"}).working_dir == "/pod/root/work"
     assert planned({"command": ["python"]}).argv == ["/default-py"]
 
 
 def test_the_environment_is_inherited_named_and_marked() -> None:
-    """What this machine gives, the pod's name, the interpreter's names first on the path, no device unasked."""
+    """It has this machine's variables, the pod's name, the interpreter first in `PATH`, and no GPU unless requested."""
     found = planned({"command": ["x"]})
 
     assert found.env["HOME"] == "/home/me"
@@ -209,19 +209,19 @@ def test_the_environment_is_inherited_named_and_marked() -> None:
 
 
 def test_a_path_of_the_containers_own_stays_behind_the_interpreter() -> None:
-    """`PATH` can be set, and python is still found."""
+    """Python is found even if the container sets `PATH`."""
     assert (
         planned({"command": ["x"], "env": [{"name": "PATH", "value": "/opt"}]}).env["PATH"] == "/pod/bin/pytorch:/opt"
     )
 
 
 def test_nothing_is_injected_into_an_init_container() -> None:
-    """The operator leaves them alone."""
+    """The operator does not do it either."""
     assert "RANK" not in planned({"command": ["x"]}, is_init=True).env
 
 
 def test_the_log_tells_why_unless_a_file_should() -> None:
-    """`File` is the one policy that says otherwise."""
+    """Only the policy `File` disables it."""
     assert planned({"command": ["x"]}).logs_as_message
     assert planned({"command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}).logs_as_message
     assert not planned({"command": ["x"], "terminationMessagePolicy": "File"}).logs_as_message
@@ -258,12 +258,12 @@ MAP = PathMap({"/data": "/host/claim", "/data/deep": "/host/other", "/mnt/a.b": 
     ],
 )
 def test_every_container_path_in_a_text_is_replaced(text: str, mapped: str) -> None:
-    """The longest one wins, and only whole components of a path count."""
+    """The longest path wins, and only whole path components match."""
     assert MAP.text(text) == mapped
 
 
 def test_what_was_replaced_is_not_replaced_again() -> None:
-    """A path of this machine may begin like one of the container; without mounts nothing is replaced."""
+    """A path of this machine may start like one of the container; without mounts nothing changes."""
     assert PathMap({"/data": "/mnt/data", "/mnt": "/x"}).text("/data /mnt/a") == "/mnt/data /x/a"
     assert PathMap({}).text("/data") == "/data"
 

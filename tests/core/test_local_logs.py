@@ -17,7 +17,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
-    """Instant, stream, whole or part, text; what is not ended is held back."""
+    """A record has timestamp, stream, tag and text; an unfinished line is held back."""
     log = LogFile(tmp_path / "pod/container/0.log", clock=lambda: 1_700_000_000_123_456_789)
 
     log.write(b"one\ntw")
@@ -35,7 +35,7 @@ def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_back_does_not_reorder_the_log(tmp_path: Path) -> None:
-    """Each piece of output is later than the one before."""
+    """Each record is later than the one before."""
     times = iter([5_000_000_000, 1_000_000_000, 6_000_000_000])
     log = LogFile(tmp_path / "0.log", clock=lambda: next(times))
     for text in (b"a\n", b"b\n", b"c\n"):
@@ -47,7 +47,7 @@ def test_a_clock_that_is_set_back_does_not_reorder_the_log(tmp_path: Path) -> No
 
 
 def test_the_end_of_the_log_is_two_kilobytes_or_eighty_lines(tmp_path: Path) -> None:
-    """Whichever is less; bytes that are no text are replaced."""
+    """The smaller one counts; invalid bytes are replaced."""
     short, long = LogFile(tmp_path / "a.log"), LogFile(tmp_path / "b.log")
     short.write(b"".join(b"%d\n" % number for number in range(100)))
     long.write(b"\xff" + b"x" * 5000)
@@ -62,7 +62,7 @@ def test_the_end_of_the_log_is_two_kilobytes_or_eighty_lines(tmp_path: Path) -> 
 
 @given(st.lists(st.binary(max_size=40_000), max_size=6))
 def test_what_was_written_can_be_read_back(tmp_path_factory: object, chunks: list[bytes]) -> None:
-    """However it came in pieces: joined, it is the program's output."""
+    """The joined pieces are the program's output, however it was split."""
     path = tmp_path_factory.mktemp("log") / "0.log"  # type: ignore[attr-defined]
     log = LogFile(path)
     for chunk in chunks:

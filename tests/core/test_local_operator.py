@@ -52,7 +52,7 @@ def message(status: dict[str, Any], kind: str) -> str:
 
 
 def after(one: dict[str, Any], *passes: list[dict[str, Any]], now: datetime = NOW) -> Pass:
-    """Return the outcome of the last of several passes, beginning with a job that was just created."""
+    """Return the outcome of the last of several passes over a job that was just created."""
     outcome = Pass(status=created(one, NOW))
     for pods in passes:
         outcome = reconcile(one, outcome.status, pods, now)
@@ -60,14 +60,14 @@ def after(one: dict[str, Any], *passes: list[dict[str, Any]], now: datetime = NO
 
 
 def test_a_master_that_succeeded_is_seen_before_a_worker_that_failed() -> None:
-    """Where the operator's map order would decide."""
+    """In the operator, the order of a map decides."""
     outcome = after(job(), [pod("master-0", "Succeeded"), pod("worker-0", "Failed", code=1)])
 
     assert types(outcome.status) == ["Created", "Succeeded"]
 
 
 def test_restarts_of_a_pod_that_does_not_run_do_not_count() -> None:
-    """Its init container may still end well."""
+    """Its init container may still succeed."""
     one = job(worker="OnFailure", backoffLimit=1)
 
     outcome = after(one, [pod("master-0"), pod("worker-0", "Pending", restarts=5)])
@@ -83,7 +83,7 @@ def test_restarts_of_init_containers_count() -> None:
 
 
 def test_a_backoff_limit_of_zero_allows_no_failed_pod() -> None:
-    """Even of a role that is never restarted."""
+    """This includes a role that never restarts."""
     one = job(worker="Never", backoffLimit=0, cleanPodPolicy="Running")
 
     outcome = after(one, [pod("master-0"), pod("worker-0", "Failed", code=1)])
@@ -114,7 +114,7 @@ def through(*kinds: str) -> dict[str, Any]:
 def test_conditions_follow_each_other_as_in_the_operator(
     kinds: tuple[str, ...], conditions: list[tuple[str, str]]
 ) -> None:
-    """Running and Restarting take turns, the end makes Running false, and after Failed nothing changes."""
+    """Running and Restarting replace each other, an end sets Running to false, and after Failed nothing changes."""
     status = through(*kinds)
 
     assert [(each["type"], each["status"]) for each in status["conditions"]] == conditions
@@ -123,7 +123,7 @@ def test_conditions_follow_each_other_as_in_the_operator(
 
 
 def test_only_a_change_of_truth_is_a_transition() -> None:
-    """The same condition is left alone, a new reason is an update, a change of truth moves it to the end."""
+    """The same condition is unchanged, a new reason is an update, and a new status moves the condition to the end."""
     before, later = through("Suspended", "Created"), NOW + timedelta(seconds=5)
 
     same = with_condition(before, "Suspended", "other words", now=later)
@@ -143,7 +143,7 @@ def unset(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_job_gets_the_operators_defaults() -> None:
-    """Roles are spelled its way and come in the order of their ranks; what was given is not touched."""
+    """Role names are normalized and sorted by rank; the input is not changed."""
     given = unset()
 
     full = defaulted(given)

@@ -1,4 +1,4 @@
-"""The jobs of one root: names, changes, time to live, and what becomes of a job whose supervisor died."""
+"""Tests of the job store of one machine: names, changes, time to live, and jobs whose supervisor died."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def status(*kinds: str) -> dict[str, Any]:
     ],
 )
 def test_changes_are_merged_as_rfc_7386_says(value: Any, change: Any, result: Any) -> None:
-    """Its own examples."""
+    """The examples are those of the RFC."""
     assert merged(value, change) == result
 
 
@@ -76,7 +76,7 @@ def test_a_time_to_live_counts_from_the_end(
     seconds: int,
     gone: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """A job that has not ended, or has no time of its end, stays."""
+    """A job that has not ended, or has no end time, stays."""
     now = datetime.fromtimestamp(NOW.timestamp() + seconds, UTC)
 
     assert is_expired({"spec": {"runPolicy": {"ttlSecondsAfterFinished": ttl}}}, job_status, now) is gone
@@ -88,13 +88,13 @@ def test_a_time_to_live_counts_from_the_end(
     [("..", "j"), ("a/b", "j"), ("", "j"), ("x" * 64, "j"), ("ns", "../j"), ("ns", ""), ("ns", "J")],
 )
 def test_a_name_that_cannot_be_has_no_place(tmp_path: Path, namespace: str, name: str) -> None:
-    """So that no name leads out of the root."""
+    """No name may lead out of the root."""
     with pytest.raises(InvalidSpec):
         JobStore(tmp_path).files(namespace, name)
 
 
 def test_a_state_that_was_not_written_whole_does_not_hide_the_next(tmp_path: Path) -> None:
-    """Its writer was killed, or the power failed; a reader goes on where it was."""
+    """The writer may be killed or lose power; a reader continues at its offset."""
     states, file = States(tmp_path / "states.jsonl"), tmp_path / "states.jsonl"
     assert (states.latest(), states.after(0)) == ({}, (0, []))
 
@@ -124,7 +124,7 @@ def test_a_supervisor_that_ended_by_itself_left_a_finished_job(state: dict[str, 
 
 
 def test_a_job_without_its_supervisor_has_failed_with_a_reason_of_its_own() -> None:
-    """What ran has ended in the kubelet's words for what it lost; one that was never supervised has failed, too."""
+    """Running containers end with the kubelet's reason for lost ones; a job that never had a supervisor fails, too."""
     found = recovered({"status": status("Created", "Running"), "pods": [pod("Running", RUNNING, DONE)]}, NOW)
     never = recovered({}, NOW)
 
@@ -139,7 +139,7 @@ def test_a_job_without_its_supervisor_has_failed_with_a_reason_of_its_own() -> N
 
 
 def test_a_finished_jobs_verdict_stays() -> None:
-    """Only what still ran is ended."""
+    """Only running containers are ended."""
     before = {"status": status("Succeeded"), "pods": [pod("Succeeded", DONE), pod("Running", RUNNING)]}
 
     found = recovered(before, NOW)

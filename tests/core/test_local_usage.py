@@ -1,4 +1,4 @@
-"""What a job's supervisor measures of its processes."""
+"""Tests of measuring the processes of a job in its supervisor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def no_room() -> Iterator[None]:
-    """Let no file of this process grow, as on a disk that is full; pytest's own report would not grow either."""
+    """Prevent files of this process from growing, as on a full disk; this includes pytest's own report."""
     before, handled = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -33,13 +33,13 @@ def no_room() -> Iterator[None]:
 
 @pytest.fixture
 def _is_the_pods_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this process measured as the one of every pod."""
+    """Measure this process as the process of every pod."""
     monkeypatch.setattr(processes, "marked", lambda *_, **__: [psutil.Process()])
 
 
 @pytest.mark.usefixtures("_is_the_pods_process")
 def test_a_full_disk_costs_a_sample_and_not_the_job(tmp_path: Path) -> None:
-    """Nothing is raised into the supervisor's loop, and nothing is left lying on that disk."""
+    """The supervisor's loop gets no exception, and no partial file is left."""
     sampler = UsageSampler("uid", JobFiles(tmp_path))
 
     with no_room():
@@ -61,16 +61,16 @@ def test_a_sample_is_recorded_for_each_replica(tmp_path: Path) -> None:
 
 
 def test_a_pod_without_a_process_is_not_measured(tmp_path: Path) -> None:
-    """One whose processes have ended, or have not begun, used nothing: no sample, and no zero."""
+    """If its processes have ended or not started, there is no sample instead of a zero."""
     UsageSampler("uid", JobFiles(tmp_path)).sample([("uses-master-0", "p")])
 
     assert recorded_usage(JobFiles(tmp_path)) == {}
 
 
 def test_cores_are_counted_over_the_longest_time_between_two_samples() -> None:
-    """From before the first until after the second: who is suspended while measuring sees no core that is not there.
+    """It runs from before the first to after the second sample: a suspended sampler reports no extra cores.
 
-    Nothing is known where ended processes have taken along more than the others used since.
+    There is no value if ended processes used more than the others have used since.
     """
     first, second = Load(seconds=1.0, began=10.0, ended=11.0), Load(seconds=3.0, began=13.0, ended=14.0)
 

@@ -1,4 +1,4 @@
-"""What the kubelet serves, as lines with their places."""
+"""Tests of reading the kubelet's log stream as lines with positions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_line_has_its_timestamp_and_place() -> None:
 
 
 def test_pieces_of_a_long_line_have_its_timestamp() -> None:
-    """Although only the first begins with one; the next line's own counts again."""
+    """Only the first piece begins with a timestamp; the next line has its own."""
     reader = LogReader(RUN, None)
 
     lines = list(reader.feed(T1 + b" " + MAX_PIECE * b"x" + b"end\n" + T2 + b" next\n"))
@@ -32,7 +32,7 @@ def test_pieces_of_a_long_line_have_its_timestamp() -> None:
 
 
 def test_a_line_without_a_timestamp_has_the_one_before_it() -> None:
-    """A gateway may have put it there; it is not lost."""
+    """It may come from a gateway and is not dropped."""
     reader = LogReader(RUN, None)
 
     lines = list(reader.feed(b"what is this\n" + T1 + b" one\nand this\n"))
@@ -42,7 +42,7 @@ def test_a_line_without_a_timestamp_has_the_one_before_it() -> None:
 
 
 def test_an_unfinished_line_is_the_containers_and_other_words_are_the_kubelets() -> None:
-    """It says that it cannot read a log where the log should be."""
+    """The kubelet reports a failed read inside the log stream."""
     cut, refused = LogReader(RUN, None), LogReader(RUN, None)
     list(cut.feed(T1 + b" last words"))
     list(refused.feed(T1 + b" one\nunable to retrieve container logs for containerd://1a2b"))

@@ -1,4 +1,4 @@
-"""Who may read a log when: streams up to the limit, turns for the others, first come, first served."""
+"""Tests of log streams: streams up to the limit, and turns for other readers in order of arrival."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PATIENCE = 20.0
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have turns fifty times as often: the order is what matters."""
-    monkeypatch.setattr(log_streams, "_INTERVAL", 0.2)  # a test cannot wait for minutes
+    """Shorten the interval of turns to a fiftieth; only their order matters."""
+    monkeypatch.setattr(log_streams, "_INTERVAL", 0.2)  # a test cannot take minutes
     monkeypatch.setattr(log_streams, "_SPACING", 0.01)
 
 
@@ -32,7 +32,7 @@ async def test_streams_are_given_up_to_the_limit() -> None:
 
 
 async def test_a_stream_that_becomes_free_goes_to_whoever_has_waited_longest() -> None:
-    """Not to the latest, and not to one that has left the queue."""
+    """A reader that has left the queue is skipped."""
     queue = LogStreams(1)
 
     async with AsyncExitStack() as first, AsyncExitStack() as second:
@@ -48,7 +48,6 @@ async def test_a_stream_that_becomes_free_goes_to_whoever_has_waited_longest() -
 
 
 async def test_a_place_that_is_left_by_a_cancelled_reader_is_free_again() -> None:
-    """The limit holds for readers that are there, whatever became of the others."""
     queue = LogStreams(1)
     reader = asyncio.create_task(_sit(queue))
     await asyncio.sleep(0)
@@ -61,12 +60,12 @@ async def test_a_place_that_is_left_by_a_cancelled_reader_is_free_again() -> Non
 
 @pytest.mark.usefixtures("quick")
 async def test_turns_go_round() -> None:
-    """Each of five that wait has as many turns as any other, give or take one."""
+    """The numbers of turns of five waiting readers differ by at most one."""
     queue = LogStreams(1)
     turns: list[int] = []
     async with queue.slot(), asyncio.timeout(PATIENCE):
         readers = [asyncio.create_task(_take_turns(queue, number, turns)) for number in range(5)]
-        while len(turns) < 20:  # noqa: ASYNC110 - the readers tell nobody
+        while len(turns) < 20:  # noqa: ASYNC110 - the readers set no event
             await asyncio.sleep(0.01)
         for reader in readers:
             reader.cancel()
@@ -85,7 +84,7 @@ async def test_turns_begin_at_most_twice_a_second() -> None:
 
 @pytest.mark.usefixtures("quick")
 async def test_a_reader_that_is_behind_does_not_wait_for_its_interval() -> None:
-    """It queues again at once, behind those that queue already."""
+    """It joins the end of the queue at once."""
     queue = LogStreams(1)
     clock = asyncio.get_running_loop().time
     async with queue.slot(), queue.slot() as place, asyncio.timeout(PATIENCE):
@@ -112,7 +111,7 @@ async def test_few_read_at_once() -> None:
 
 
 def test_no_stream_at_all_is_refused() -> None:
-    """Turns alone could not keep up with anything."""
+    """Turns alone could not keep up."""
     with pytest.raises(InvalidSpec, match=r"max_log_streams: .* a whole number, 1 or more"):
         ClusterConfig(max_log_streams=0)
 

@@ -81,14 +81,14 @@ def read(data: bytes, **options: Any) -> list[tuple[str, str, bool]]:
 
 @given(awkward_bytes, st.lists(st.integers(min_value=0)), st.integers(min_value=1, max_value=9))
 def test_any_chunking_of_any_bytes_gives_the_same_pieces(data: bytes, cuts: list[int], max_piece: int) -> None:
-    """A reconnect or a slow pipe changes nothing."""
+    """A reconnect or a slow pipe has no effect."""
     assert split(chunked(data, cuts), max_piece) == split([data], max_piece)
 
 
 @given(awkward_bytes, st.lists(st.integers(min_value=0)), st.integers(min_value=1, max_value=9))
 @example(b"caf\xc3\xa9\n\xe2\x82", [4], 9)
 def test_joining_the_pieces_gives_the_lines(data: bytes, cuts: list[int], max_piece: int) -> None:
-    """Nothing is lost at a piece's or a chunk's border, and no piece is longer than the bound."""
+    """Nothing is lost between pieces or chunks, and no piece exceeds the limit."""
     pieces = split(chunked(data, cuts), max_piece)
 
     assert joined(pieces) == lines_of(data)
@@ -97,7 +97,7 @@ def test_joining_the_pieces_gives_the_lines(data: bytes, cuts: list[int], max_pi
 
 
 def test_only_a_newline_ends_a_line() -> None:
-    """A progress bar's carriage returns and exotic separators stay in their line."""
+    """Carriage returns of a progress bar and Unicode separators do not."""
     assert split([b"10%\r20%\r\n", "a\x0b\x0c\x1c\u2028b\n".encode(), b"\n"]) == [
         Piece(text="10%\r20%"),
         Piece(text="a\x0b\x0c\x1c\u2028b"),
@@ -106,7 +106,7 @@ def test_only_a_newline_ends_a_line() -> None:
 
 
 def test_a_long_line_comes_in_pieces_while_it_is_written() -> None:
-    """A line of megabytes never waits for its end, and its last piece says that it is the last."""
+    """A line of megabytes is not held back until it ends; its last piece is marked."""
     splitter = LineSplitter()
 
     early = splitter.feed(b"x" * (2 * MAX_PIECE + 1))
@@ -117,7 +117,7 @@ def test_a_long_line_comes_in_pieces_while_it_is_written() -> None:
 
 
 def test_the_line_end_of_a_line_that_just_fits_makes_no_further_piece() -> None:
-    r"""Neither `\n` nor `\r\n` behind a full piece is a piece of its own."""
+    r"""Neither `\n` nor `\r\n` after a full piece is a piece of its own."""
     splitter = LineSplitter(max_piece=4)
 
     assert splitter.feed(b"abcd\r") == []
@@ -127,7 +127,7 @@ def test_the_line_end_of_a_line_that_just_fits_makes_no_further_piece() -> None:
 
 
 def test_a_splitter_is_as_new_after_its_end() -> None:
-    """The next container's first line begins empty."""
+    """The first line of the next container begins empty."""
     splitter = LineSplitter()
     splitter.feed(b"half\xe2")
 
@@ -147,7 +147,7 @@ def test_a_splitter_is_as_new_after_its_end() -> None:
     ],
 )
 def test_a_record_of_a_log_file_is_read(line: bytes, expected: tuple[str, str, bool, bytes]) -> None:
-    """As the kubelet and containerd write it, further tags included."""
+    """These are the formats of the kubelet and containerd, including further tags."""
     timestamp, stream, partial, payload = expected
 
     assert parse_cri(line) == CriRecord(timestamp=timestamp, stream=stream, partial=partial, payload=payload)
@@ -185,20 +185,20 @@ def test_instants_compare_whatever_their_digits_and_offsets_are(earlier: str, la
 
 
 def test_the_same_instant_written_differently_is_equal() -> None:
-    """Go leaves trailing zeros out, the kubelet writes them."""
+    """Go omits trailing zeros, the kubelet writes them."""
     assert nanoseconds("2026-11-20T10:00:00.5Z") == nanoseconds("2026-11-20T18:00:00.500000000+08:00")
 
 
 @each_row("text", ["", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20T10:00:00.1234567890Z", f"{T0}\n"])
 def test_what_is_no_instant_is_refused(text: str) -> None:
-    """It would compare wrongly."""
+    """It could not be compared."""
     with pytest.raises(ValueError, match="not an RFC 3339 instant"):
         nanoseconds(text)
 
 
 @given(awkward_bytes, st.lists(st.integers(min_value=0)), st.lists(st.integers(min_value=0)))
 def test_a_log_file_gives_the_lines_that_the_program_wrote(data: bytes, records: list[int], cuts: list[int]) -> None:
-    """However its writer cut the stream into records, and however the reader's chunks fall."""
+    """Neither the writer's records nor the reader's chunks matter."""
     file = b""
     for line in data.split(b"\n")[:-1]:
         *partial, full = chunked(line, records)
@@ -213,33 +213,33 @@ def test_a_log_file_gives_the_lines_that_the_program_wrote(data: bytes, records:
 
 
 def test_pieces_of_a_line_have_its_timestamp() -> None:
-    """It is that of the line's first record, as the kubelet stamps a joined line."""
+    """It is the timestamp of the first record, as the kubelet does for joined lines."""
     file = f"{T0} stdout P abcd\n{T1} stdout P efg\n{T2} stdout F h\n".encode()
 
     assert read(file, max_piece=3) == [(T0, "abc", True), (T0, "def", True), (T0, "gh", False)]
 
 
 def test_the_two_streams_do_not_cut_into_each_others_lines() -> None:
-    """The line that was interrupted is stamped when it goes on: timestamps do not go back."""
+    """The interrupted line gets the time when it continues, so timestamps do not decrease."""
     file = f"{T0} stdout P out \n{T1} stderr F err\n{T2} stdout F put\n".encode()
 
     assert read(file) == [(T1, "err", False), (T2, "out put", False)]
 
 
 def test_what_a_container_left_without_a_line_end_comes_at_its_end() -> None:
-    """The last words of a killed process; the records' own end is not waited for either."""
+    """A killed process may leave an unfinished line, or an unfinished record."""
     assert read(f"{T0} stdout F a\n{T1} stdout P last ".encode()) == [(T0, "a", False), (T1, "last ", False)]
 
 
 def test_a_broken_record_is_a_line_and_not_lost() -> None:
-    """Its writer died halfway; it has the timestamp before it."""
+    """Its writer was killed; it gets the previous timestamp."""
     file = f"2026-11-2\n{T1} stdout F a\nrubbish\n".encode()
 
     assert read(file) == [("1970-01-01T00:00:00Z", "2026-11-2", False), (T1, "a", False), (T1, "rubbish", False)]
 
 
 def test_lines_are_counted_within_one_timestamp() -> None:
-    """The same instant counts as the same however it is written."""
+    """Different notations of one instant count as one."""
     lines = count(stamped(T0, T0, T1, "2026-11-20T10:00:01.500Z", T2))
 
     assert [line.cursor.ordinal for line in lines] == [0, 1, 0, 1, 0]
@@ -269,7 +269,7 @@ instants = st.lists(st.sampled_from([T0, T1, "2026-11-20T10:00:01.500000000Z", T
 def test_reading_an_overlap_again_gives_exactly_the_rest(
     timestamps: list[str], stopped: int, skipped_seconds: int
 ) -> None:
-    """A server that goes back to a whole second before the cursor serves neither a line twice nor one too few."""
+    """If the server goes back to a whole second before the cursor, no line is repeated or missing."""
     whole = count(stamped(*timestamps))
     last = whole[stopped % len(whole)]
     since_second = f"2026-11-20T10:00:0{min(skipped_seconds, int(last.timestamp[18]))}"
@@ -281,7 +281,7 @@ def test_reading_an_overlap_again_gives_exactly_the_rest(
 
 
 def test_a_line_whose_cursor_has_other_digits_is_recognised() -> None:
-    """The kubelet writes nine digits where containerd wrote one."""
+    """The kubelet writes nine digits where containerd writes one."""
     with_zeros = "2026-11-20T10:00:01.500000000Z"
     since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=with_zeros, ordinal=0)
 
@@ -289,7 +289,7 @@ def test_a_line_whose_cursor_has_other_digits_is_recognised() -> None:
 
 
 def test_no_line_behind_the_cursor_is_lost_when_the_clock_goes_back() -> None:
-    """What was written after the last line is new, whatever the node's clock said."""
+    """Lines after the cursor's line are new, whatever their timestamps."""
     timestamps = [T0, T2, T1, T0]
     first_two = count(stamped(*timestamps))[1]
 
@@ -299,7 +299,7 @@ def test_no_line_behind_the_cursor_is_lost_when_the_clock_goes_back() -> None:
 
 
 def test_lines_of_two_streams_that_are_out_of_order_come_once() -> None:
-    """Both streams were written within microseconds: the cursor's line stands behind one with a later timestamp."""
+    """Within microseconds, a line with a later timestamp may precede the cursor's line."""
     whole = count(stamped(T0, T2, T1, T2))
 
     again = count(stamped(T0, T2, T1, T2), since=whole[2].cursor)
@@ -316,7 +316,7 @@ def test_lines_of_two_streams_that_are_out_of_order_come_once() -> None:
     ],
 )
 def test_a_counter_tells_whether_the_line_of_the_cursor_was_there(served: list[str], expected: bool | None) -> None:  # noqa: FBT001
-    """A later line without it: what was between them is gone. Neither: nothing can be told yet."""
+    """A later line without it means that lines are missing; without either, it is unknown."""
     since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=T1, ordinal=0)
     counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0, since=since)
 
@@ -327,7 +327,7 @@ def test_a_counter_tells_whether_the_line_of_the_cursor_was_there(served: list[s
 
 @given(st.integers(min_value=1, max_value=9), st.integers(min_value=0), st.integers(min_value=0))
 def test_a_line_is_missed_exactly_when_it_and_all_before_it_were_cut_off(length: int, stopped: int, cut: int) -> None:
-    """Rotation takes away the beginning of a log, wherever it falls; what is left comes once and in order."""
+    """Rotation removes the beginning of a log at any point; the rest comes once and in order."""
     whole = count(stamped(*(f"2026-11-20T10:00:0{number}Z" for number in range(length))))
     place = stopped % len(whole)
     kept = whole[cut % (len(whole) + 1) :]
@@ -342,7 +342,7 @@ def test_a_line_is_missed_exactly_when_it_and_all_before_it_were_cut_off(length:
 
 @pytest.mark.parametrize(("timestamps", "expected"), [([T0, T1, T1], False), ([T2, T1], False), ([T2, T0], True)])
 def test_a_clock_that_was_set_back_is_noticed(timestamps: list[str], expected: bool) -> None:  # noqa: FBT001
-    """By a second or more: less is two streams that were written at once."""
+    """The threshold is one second, because two streams may be written at once."""
     counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0)
 
     list(counter.lines(stamped(*timestamps)))
@@ -361,7 +361,7 @@ def test_a_clock_that_was_set_back_is_noticed(timestamps: list[str], expected: b
     ],
 )
 def test_a_cursor_holds_for_its_own_pod_container_and_run(where: dict[str, Any], texts: list[str]) -> None:
-    """Another pod or a later run is new from its first line; an earlier run had been read."""
+    """Another pod or a later run is new from its first line; an earlier run is already read."""
     since = LogCursor(pod_uid="p", container="pytorch", restart_count=1, timestamp=T0, ordinal=0)
 
     assert [line.text for line in count(stamped(T0, T1), since=since, **where)] == texts

@@ -1,4 +1,4 @@
-"""Jobs by their names: whichever kind has them, and whatever may not be looked at."""
+"""Tests of finding jobs by name: across kinds, and with missing rights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def job(kind: str, second: int = 0) -> Manifest:
 
 
 class ScriptedKinds:
-    """A back-end that says of each kind what it is told to: a job, or why not."""
+    """A back-end with a scripted response for each kind: a job or an error."""
 
     def __init__(self, **said: Manifest | ClusterError) -> None:
         self.said = said
@@ -47,7 +47,7 @@ class ScriptedKinds:
 
 
 def backend(**said: Manifest | ClusterError) -> Any:
-    """Return the scripted back-end as one."""
+    """Return the scripted back-end, typed as a back-end."""
     return cast("Any", ScriptedKinds(**said))
 
 
@@ -64,12 +64,12 @@ def backend(**said: Manifest | ClusterError) -> Any:
 async def test_a_job_is_found_under_the_first_kind_that_has_it(
     said: dict[str, Any], kind: str | None, expected: str
 ) -> None:
-    """Unless somebody says which; a kind that is not served, or may not be read, has none."""
+    """A given kind is the only one searched; a kind that is not served or not readable is skipped."""
     assert (await find_job(backend(**said), "team", "digits", kind=kind))["kind"] == expected
 
 
 async def test_the_preferred_kind_is_looked_for_first() -> None:
-    """Where two jobs have the name; a kind that is named counts more."""
+    """The preference decides if two jobs have the name; a given kind overrides it."""
     both = backend(PyTorchJob=job("PyTorchJob"), TrainJob=job("TrainJob"))
 
     assert (await find_job(both, "team", "digits", preferred="TrainJob"))["kind"] == "TrainJob"
@@ -96,13 +96,13 @@ async def test_the_preferred_kind_is_looked_for_first() -> None:
 async def test_a_job_that_is_not_there_is_said_to_be_missing(
     said: dict[str, Any], expected: type[Exception], text: str
 ) -> None:
-    """With what was looked for and what may not be; a server that is away says nothing of any job."""
+    """The error lists the kinds that were searched and those that could not be; an unavailable server is no answer."""
     with pytest.raises(expected, match=re.escape(text)):
         await find_job(backend(**said), "team", "digits")
 
 
 async def test_a_kind_that_is_asked_for_and_not_served_is_named() -> None:
-    """A server answers an unknown path with a 404 that names neither kind nor job."""
+    """For an unknown path, the server's 404 names neither kind nor job."""
     served = backend(TrainJob=NOT_SERVED)
 
     with pytest.raises(ClusterError, match=r"the cluster does not serve TrainJob .*404 page not found"):
@@ -117,7 +117,7 @@ async def test_a_kind_that_is_asked_for_and_not_served_is_named() -> None:
 
 
 async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
-    """One kind that may be listed is enough."""
+    """One readable kind is enough."""
     both = {"PyTorchJob": job("PyTorchJob", 2), "TrainJob": job("TrainJob", 1)}
 
     assert [each["kind"] for each in await list_jobs(backend(**both), "team", {})] == ["TrainJob", "PyTorchJob"]
@@ -136,7 +136,7 @@ async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
     ],
 )
 async def test_nothing_is_listed_where_nothing_may_be(said: dict[str, Any], expected: type[Exception]) -> None:
-    """An empty list would say that there are no jobs."""
+    """An empty list would mean that there are no jobs."""
     with pytest.raises(expected):
         await list_jobs(backend(**said), "team", {})
 

@@ -1,4 +1,4 @@
-"""Which of two objects is heard where both speak."""
+"""Tests of merging two objects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "E
     ],
 )
 def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], found: dict[str, Any]) -> None:
-    """Maps are merged, lists where Kubernetes has a name for their items."""
+    """Maps are merged, and so are lists whose items have a name in Kubernetes."""
     assert laid_over(lower, upper) == found
 
 
@@ -68,5 +68,5 @@ def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], fo
     ],
 )
 def test_only_what_changed_is_taken_over(original: Any, before: Any, after: Any, found: Any) -> None:
-    """What the reader in between did not know stays, wherever its place can be told."""
+    """Fields that the reader does not know stay, if their position is clear."""
     assert with_changes(original, before, after) == found

@@ -1,4 +1,4 @@
-"""What one look after the other adds to what is known of a followed job: of recorded stories."""
+"""Tests of the progress of a followed job, with recorded observations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 
 
 def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
-    """Yield what a watch has shown of a story, and when."""
+    """Yield the observations of a recorded job, with their times."""
     for look in worlds(recorded(name)):
         yield Observation(job=None if look.is_deleted else look.job, pods=look.pods, events=look.events), look.at
 
@@ -38,7 +38,7 @@ def running(seen: Observation) -> list[Any]:
 
 @each_row("name", STORIES)
 def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
-    """However often a story is seen: each thing is said once, and each end of a container is written once."""
+    """A repeated observation reports nothing again, and stores no end of a container twice."""
     this = known(name)
 
     for seen, at in looks(name):
@@ -49,7 +49,7 @@ def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
 
 @each_row("name", [name for name in STORIES if name.startswith("trainjob-")])
 def test_a_train_job_that_has_run_is_not_pending_again(name: str) -> None:
-    """While its pods end, or one is started again, none is ready and no condition stands."""
+    """While its pods end or restart, none is ready and no condition is set."""
     this, phases = known(name), []
     for seen, at in looks(name):
         this.take(seen, now=at)
@@ -78,7 +78,7 @@ def test_what_has_not_been_seen_is_not_known() -> None:
 
 
 def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
-    """Before it is told or written anywhere."""
+    """Masking comes before anything is logged or stored."""
     this = known("pod-abort-after-exception", mask=lambda text: text.replace("Error", "***"))
     told = [text for seen, at in looks("pod-abort-after-exception") for text in this.take(seen, now=at).sentences]
 
@@ -90,7 +90,7 @@ def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
 
 
 def without_messages(seen: Observation) -> Observation:
-    """Return what is seen of pods that leave the end of their log nowhere, as a TrainJob's do."""
+    """Return the observation without termination messages, as for the pods of a TrainJob."""
     pods = copy.deepcopy(seen.pods)
     for status in (status for pod in pods for status in pod.get("status", {}).get("containerStatuses", ())):
         for state in (status.get("state", {}), status.get("lastState", {})):
@@ -99,7 +99,7 @@ def without_messages(seen: Observation) -> Observation:
 
 
 def until_silent(this: JobProgress, name: str) -> list[str]:
-    """Take the looks at a story up to the first end without a message, and return what was said."""
+    """Apply observations up to the first end without a message, and return the reported lines."""
     told: list[str] = []
     for seen, at in looks(name):
         told += this.take(without_messages(seen), now=at).sentences
@@ -109,7 +109,7 @@ def until_silent(this: JobProgress, name: str) -> list[str]:
 
 
 def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log() -> None:
-    """Once, with its end; the lines are kept with the job's story."""
+    """It is reported once, when it ends; the lines are kept in the pod history."""
     this = known("pod-abort-after-exception")
     before = until_silent(this, "pod-abort-after-exception")
     [end] = this.silent()
@@ -124,7 +124,7 @@ def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log(
 
 
 def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
-    """It may not be served while its container is being started again; and a program may write nothing at all."""
+    """The log may be unavailable while its container restarts, and a program may print nothing."""
     this = known("pod-abort-after-exception")
     until_silent(this, "pod-abort-after-exception")
 
@@ -135,7 +135,7 @@ def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
 
 
 def test_the_logs_of_a_job_that_is_gone_are_not_asked_for() -> None:
-    """Its pods go with it."""
+    """Its pods are deleted with it."""
     this = known("pod-abort-after-exception")
     until_silent(this, "pod-abort-after-exception")
 
@@ -145,7 +145,7 @@ def test_the_logs_of_a_job_that_is_gone_are_not_asked_for() -> None:
 
 
 def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_objects_message() -> None:
-    """That is of the condition before: "is Running: PyTorchJob digits is created."."""
+    """The message belongs to the condition before: "is Running: PyTorchJob digits is created."."""
     name = "pod-deleted-gloo"
     this, job = known(name), recorded(name)["job"]
     created = {"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "it is created."}
@@ -157,7 +157,7 @@ def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_obje
 
 
 def test_a_failed_job_is_told_without_its_operators_words_and_what_it_stops_then_as_stopped() -> None:
-    """The diagnosis follows; that a replica was killed would be a second one."""
+    """The diagnosis follows; a killed replica would look like a second cause."""
     name = "pod-deleted-gloo"
     this, job = known(name), recorded(name)["job"]
     over_at, killed_at = "2026-11-20T10:03:00Z", "2026-11-20T10:03:02Z"
@@ -181,7 +181,7 @@ def test_a_failed_job_is_told_without_its_operators_words_and_what_it_stops_then
 
 
 def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
-    """The operator stops it at the same moment: whoever looks a moment later sees nothing run."""
+    """The operator stops the replicas at the same moment, so a later observation has none running."""
     this = known("pod-deleted-gloo")
     for seen, at in looks("pod-deleted-gloo"):
         before, phase = this.pods.running, this.status.phase
@@ -194,7 +194,7 @@ def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
 
 
 def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -> None:
-    """Its story is what a failure is told from."""
+    """The diagnosis needs the history."""
     this = known("pod-deleted-gloo")
     seen, at = next(looks("pod-deleted-gloo"))
     this.take(seen, now=at)
