@@ -47,7 +47,7 @@ def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
 def test_what_a_try_before_the_last_clear_handed_on_is_history(
     delivered_by: int, tries_before_clear: int, *, expected: bool
 ) -> None:
-    """A result of a later try is still handed on: Airflow may not have stored it."""
+    """What a later try handed on is handed on again, because Airflow may not have stored it."""
     record = replace(RECORD, delivered_by=delivered_by)
 
     assert is_delivered(record, tries_before_clear=tries_before_clear) is expected

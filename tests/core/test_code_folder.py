@@ -116,7 +116,7 @@ def test_a_train_job_unpacks_the_folder_in_front_of_its_command(folder: Path) ->
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
 async def test_the_archive_is_in_a_secret_that_the_job_names(folder: Path, kind: str) -> None:
-    """The Secret has a random suffix; a user's own volume keeps its Secret."""
+    """The name of the Secret cannot be guessed; a user's own volume keeps its Secret."""
     own = {"name": "own", "secret": {"secretName": "digits-code"}}
     job, backend = job_of(folder, kind=kind, volumes=[own]), ScriptedBackend()
 

@@ -389,7 +389,7 @@ def folder_to_serve(folder: Path) -> Path:
 
 
 def test_a_missing_program_is_named(tmp_path: Path, url: str) -> None:
-    """On one machine, git may not be installed."""
+    """Git may not be installed on a laptop."""
     found = sync(tmp_path, GIT_SYNC_REPO=url, PATH=str(tmp_path))
 
     assert found.code == 1

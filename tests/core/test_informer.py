@@ -167,7 +167,7 @@ async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
 async def test_after_a_restore_of_etcd_the_jobs_are_told_anew(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool
 ) -> None:
-    """Resource versions restart at lower numbers, but the restored state is not older than the cached one."""
+    """Resource versions restart at lower numbers, but the restored state must not be treated as older."""
     ref = ref_of(job("digits"))
     if beside:
         server.put("pytorchjobs", job("other", "Running"))

@@ -102,7 +102,7 @@ def test_a_batch_is_json_and_back() -> None:
         (["upstream_failed"], False, False, ReservationState.FREE),
         (["skipped"], False, False, ReservationState.FREE),
         ([], False, False, ReservationState.FREE),  # the task is no longer in the DAG
-        (["failed"], False, True, ReservationState.FREE),  # the training succeeded, but Airflow does not know
+        (["failed"], False, True, ReservationState.FREE),  # success was reported here, but not to Airflow
         (["deferred"], False, False, ReservationState.TAKEN),  # the run was marked, and its job is stopping
         (["up_for_retry"], False, False, ReservationState.TAKEN),
         ([], None, True, ReservationState.HAD),  # deleted from Airflow

@@ -118,7 +118,7 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
 def test_no_documented_role_reaches_beyond_the_namespaces_jobs(folder: str) -> None:
     """Cluster-wide, `list` is the only verb; no role grants wildcards, nodes or listing Secrets.
 
-    `get` on `nodes/proxy` allows to run commands in any pod through its kubelet.
+    `get` on `nodes/proxy` allows running commands in any pod through its kubelet.
     """
     every = rules(folder) | rules(folder, "ClusterRole")
 
