@@ -1,4 +1,4 @@
-"""What a try notes for the next one: it comes back as it was, but for what does not fit on an object."""
+"""Tests of the annotation in which an attempt leaves its result for the next one: what it holds and how it is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBMISSION = Submission(
     first_started_at="2026-11-20T10:00:00Z",
 )
 LONGEST = 64 * 1024
-"""Bytes: a quarter of what all annotations of an object may have together."""
+"""Bytes: a quarter of the limit for all annotations of an object."""
 
 
 def conclusion(outcome: Outcome, **more: Any) -> JobOutcome:
@@ -44,7 +44,7 @@ def test_a_note_comes_back_as_it_was() -> None:
 
 
 def test_a_result_is_noted_without_its_curves() -> None:
-    """They may be larger than what an object may have."""
+    """They may exceed the size limit of an object's annotations."""
     tfevents = {"uri": "pvc://a/b", "scalars": {"loss": 0.5}}
     result = {"phase": "Succeeded", "model": None, "tfevents": {**tfevents, "curves": {"loss": [[1, 0.5]] * 10_000}}}
 
@@ -55,7 +55,7 @@ def test_a_result_is_noted_without_its_curves() -> None:
 
 
 def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
-    """The diagnosis is part of the result, too, which is of no use without success."""
+    """The diagnosis is part of the result too; it is not needed twice."""
     why = replace(Diagnosis.of(Cause.CRASHED, "it crashed"), log_tail=("x" * 500,) * 200)
 
     note = AttemptResult.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=why, result={"diagnosis": why.to_dict()}))

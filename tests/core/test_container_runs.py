@@ -1,4 +1,4 @@
-"""What a pod's status tells of its training container's runs."""
+"""Tests of reading the training container's runs from a pod's status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
 def ended(started_at: str = FIRST, code: int = 1, finished_at: str = "") -> dict[str, Any]:
-    """Return a container's state after its end."""
+    """Return the state of a container that has terminated."""
     return {"terminated": {"startedAt": started_at, "exitCode": code, "finishedAt": finished_at}}
 
 
@@ -71,7 +71,7 @@ def test_the_newest_run_is_the_last_that_began(found: Manifest | None, expected:
     ids=["in the last state", "there was none", "it could not begin", "the last state is the newest run's"],
 )
 def test_the_run_before_is_the_last_states(found: Manifest, expected: tuple[int, str, bool] | None) -> None:
-    """Unless the container waits: then the last state is that of the run which is the newest."""
+    """If the container waits, the last state is that of the newest run."""
     newest = runs.newest(found)
     assert newest is not None
 
@@ -92,7 +92,7 @@ def test_the_run_before_is_the_last_states(found: Manifest, expected: tuple[int,
     ],
 )
 def test_a_container_has_stopped_when_its_pod_does_not_start_it_again(found: Manifest, expected: bool) -> None:  # noqa: FBT001
-    """By the pod's own policy, which is not the job's."""
+    """The pod's own restart policy decides, not the job's."""
     assert runs.has_stopped(found) is expected
 
 
@@ -119,7 +119,7 @@ def test_a_run_is_kept_as_the_present_or_the_previous_one() -> None:
     ],
 )
 def test_a_line_is_of_a_later_run_when_it_came_after_the_end(finished_at: str, timestamp: str, expected: bool) -> None:  # noqa: FBT001
-    """By a second at least: the end is told in whole ones."""
+    """By at least a second: the status has whole seconds."""
     run = runs.newest(pod(ended(finished_at=finished_at)))
     assert run is not None
 
@@ -154,5 +154,5 @@ def a_run(pod_uid: str, count: int) -> runs.Run:
 def test_something_was_written_unread_between_two_runs_that_do_not_follow_each_other(
     read: runs.Run, last: runs.Run | None, oldest: runs.Run, *, expected: bool
 ) -> None:
-    """Restart counts say whether there was a run in between; a new pod, whether the old one was read to its end."""
+    """Restart counts show a run in between. For a new pod it matters whether the old one was read to its end."""
     assert parse.is_skipped(parse.start_of_run(read), last, oldest) is expected

@@ -1,4 +1,4 @@
-"""Following a job: what is said, what is stopped, how it is concluded. The back-end's script stands for a cluster."""
+"""Tests of following a job: messages, stops and outcome. A scripted back-end replaces the cluster."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def submission(*, model: bool = False) -> Submission:
 
 
 def job(*conditions: str, annotations: dict[str, str] | None = None) -> Manifest:
-    """Return the job as the API server has it, its conditions all true, a minute after the one before."""
+    """Return the job as the API server stores it; its conditions are all true, one minute apart."""
     texts = {"status": "True", "reason": "R", "message": "m"}
     listed = [
         {"type": kind, "lastTransitionTime": f"2026-11-20T12:0{minute}:00Z", **texts}
@@ -87,7 +87,7 @@ def job(*conditions: str, annotations: dict[str, str] | None = None) -> Manifest
 
 
 def elastic(found: Manifest, workers: int, generation: int) -> Manifest:
-    """Return it with so many workers, which somebody has wanted as the generation-th."""
+    """Return the job with this number of workers, set by its generation-th revision."""
     gpu = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     role = {"replicas": workers, "template": {"spec": {"containers": [gpu]}}}
     meta = found["metadata"] | {"generation": generation}
@@ -115,7 +115,7 @@ def exited(code: int, message: str = "") -> dict[str, Any]:
 
 
 def started_again(found: Manifest, ended: dict[str, Any]) -> Manifest:
-    """Return a replica whose container has ended like this before."""
+    """Return a restarted replica whose previous run ended like this."""
     [status] = found["status"]["containerStatuses"]
     found["status"]["containerStatuses"] = [status | {"restartCount": 1, "lastState": ended}]
     found["spec"]["restartPolicy"] = "OnFailure"
@@ -141,14 +141,14 @@ def found(**facts: Any) -> OutputReport:
 
 
 def showing(*worlds: Observation) -> ScriptedBackend:
-    """Return a back-end that shows these, one after the other."""
+    """Return a back-end that shows these snapshots, one after the other."""
     backend = ScriptedBackend()
     backend.worlds = [*worlds]
     return backend
 
 
 def ticking(*, after: int = 0) -> Callable[[], datetime]:
-    """Return a clock that has gone on by two seconds each time."""
+    """Return a clock that advances by two seconds per call."""
     seconds = count(after, 2)
     return lambda: NOON + timedelta(seconds=next(seconds))
 
@@ -164,7 +164,7 @@ def result_of(conclusion: JobOutcome) -> dict[str, Any]:
 
 
 async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
-    """Every line once, every phase said once, and the result at the end."""
+    """Each line and each phase is reported once, and the result at the end."""
     backend, sink = ScriptedBackend(), ListSink()
     running = [pod(MASTER, RUNS), pod(WORKER, RUNS)]
     done = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
@@ -190,7 +190,7 @@ USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
 async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str) -> None:
-    """Told by one request at most at the end, so that whoever reads the job later knows it as well."""
+    """At most one request at the end stores it, so that later readers of the job see it too."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.worlds = [Observation(job=job(condition))]
     backend.uses = USED
@@ -204,7 +204,7 @@ async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str
 
 
 async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
-    """In the record's own request; whoever follows the job next adds to it."""
+    """It is part of the record's own request; the next follower adds to it."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.worlds = [
         Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
@@ -235,7 +235,7 @@ async def test_what_somebody_elses_job_used_is_told_but_not_noted() -> None:
 
 
 async def test_following_goes_on_behind_the_cursor() -> None:
-    """A restarted trigger does not repeat what was vouched for."""
+    """A restarted trigger does not repeat lines that were already delivered."""
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.lines = written("one", "two", "three")
 
@@ -245,7 +245,7 @@ async def test_following_goes_on_behind_the_cursor() -> None:
 
 
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
-    """The operator leaves the master running; we do not."""
+    """The operator leaves the master running; the provider stops it."""
     backend, sink = ScriptedBackend(), ListSink()
     tail = RAISED.replace("ValueError: bad batch", "NameError: name 'batch' is not defined")
     backend.worlds = [
@@ -284,7 +284,7 @@ RAISED = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError:
 async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_succeeds(
     seen: str, *, hands_off: bool
 ) -> None:
-    """The log says so with its last lines, the result names it, and whoever looks later finds it on the job."""
+    """The log reports it with its last lines, the result names it, and the job keeps it for later readers."""
     backend, sink = ScriptedBackend(), ListSink()
     done, failed = pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(1, RAISED), phase="Failed")
     running = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
@@ -303,7 +303,7 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_suc
 
 
 async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_before() -> None:
-    """Its pod keeps nothing of its log: that is read while the node has it, and told, and kept on the job."""
+    """Its pod does not keep the log, so it is read while the node still has it, then reported and stored on the job."""
     backend, sink = ScriptedBackend(), ListSink()
     raised, lost = (
         written(*text.splitlines(), pod_uid=f"uid-{name}") for name, text in ((WORKER, RAISED), (MASTER, LOST))
@@ -328,7 +328,7 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
 
 
 async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of() -> None:
-    """The operator stops what still runs when rank 0 has ended: no warning, and no request to keep that."""
+    """The operator stops what still runs when rank 0 has ended: no warning, and no request to store it."""
     backend, sink = ScriptedBackend(), ListSink()
     done = pod(MASTER, exited(0), phase="Succeeded")
     backend.worlds = [
@@ -342,11 +342,11 @@ async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of(
     assert result["failed_replicas"] == []
     assert backend.shown == 3
     assert not any(WORKER in text for text in sink.notices)
-    assert len(backend.patches) == 1  # of the first look, which saw rank 0's end
+    assert len(backend.patches) == 1  # of the first snapshot, which shows rank 0's end
 
 
 async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
-    """Its time to live may be over at once."""
+    """Its time to live may expire immediately."""
     backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]), Observation(job=None))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
@@ -355,7 +355,7 @@ async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
 
 
 async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
-    """One look, for those that have failed by then."""
+    """One snapshot is enough to find those that have failed by then."""
     backend = ScriptedBackend()
     left = Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])
     backend.worlds = [left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")])]
@@ -369,8 +369,8 @@ async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
 async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The kubelet gives it its grace; nobody waits for that."""
-    monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # the test would take as long
+    """The kubelet grants its grace period; following does not wait for it."""
+    monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # a real wait would take as long
     backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
@@ -380,7 +380,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
 
 LEAVES = {"deletionTimestamp": "2026-11-20T12:00:50Z", "deletionGracePeriodSeconds": 30}
 IS_OVER = {"deletionTimestamp": "2026-11-20T12:00:21Z", "deletionGracePeriodSeconds": 0}
-"""The kubelet's last word: neither the grace nor the instant of asking is there any more."""
+"""The kubelet's last update: the grace period and the deletion timestamp are gone."""
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ IS_OVER = {"deletionTimestamp": "2026-11-20T12:00:21Z", "deletionGracePeriodSeco
 async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_later_of_those_that_it_deletes(
     seen: dict[str, bool],
 ) -> None:
-    """It deletes the others within the same second, once the job has failed; the look before that is missed."""
+    """The operator deletes the others in the same second, once the job has failed; the snapshot before is missed."""
     backend, stopped = ScriptedBackend(), exited(143)
     stopped["terminated"]["finishedAt"] = IS_OVER["deletionTimestamp"]
     ends = [pod(name, stopped if over else RUNS, phase="Failed" if over else "Running") for name, over in seen.items()]
@@ -409,7 +409,7 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
 
 
 async def test_replicas_may_be_left_running_on_request() -> None:
-    """Who looks into a hanging rank wants it to stay."""
+    """A person who debugs a hanging rank wants it to stay."""
     backend = showing(Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)]))
     backend.pods_stay = 1000
 
@@ -419,7 +419,7 @@ async def test_replicas_may_be_left_running_on_request() -> None:
 
 
 async def test_replicas_that_cannot_be_stopped_are_said() -> None:
-    """A Role without patch must not hide a GPU that is held."""
+    """A Role without patch must not hide a GPU that stays in use."""
     backend, sink = showing(Observation(job=job("Failed"))), ListSink()
     backend.pods_stay, backend.patch_error = 1000, ClusterError("forbidden", code=403)
 
@@ -429,7 +429,7 @@ async def test_replicas_that_cannot_be_stopped_are_said() -> None:
 
 
 async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers() -> None:
-    """What it does not say is not guessed: replicas that are gone are not stopped, and the training is not lost."""
+    """Nothing is guessed meanwhile: replicas that are gone are not stopped, and the training is not lost."""
 
     class Away(ScriptedBackend):
         silences = 2
@@ -450,7 +450,7 @@ async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers()
 
 
 async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
-    """A second reader tells the same story after the pods have gone."""
+    """A second reader reports the same after the pods are gone."""
     backend = showing(
         Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
         Observation(job=job("Failed")),
@@ -466,7 +466,7 @@ async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
 
 
 async def test_why_a_job_failed_is_found_once() -> None:
-    """Whoever comes later has neither the logs nor the pods that decided it, and says the same."""
+    """A later reader has neither the logs nor the pods that decided it, and reports the same."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.lines = written("Traceback (most recent call last):", "ValueError: labels are wrong")
     seen = Observation(job=job("Failed"), pods=[pod(MASTER, exited(1), phase="Failed")])
@@ -508,7 +508,7 @@ async def test_a_known_secret_that_a_program_told_is_not_written_on_the_job() ->
 
 @pytest.mark.parametrize("told_by", ["the pod", "the log"])
 async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened(told_by: str) -> None:
-    """A token is longer than the line that a diagnosis quotes, and its first half would not be recognised."""
+    """A token may be longer than the line that a diagnosis quotes; its first half alone would not be recognised."""
     token, backend = "hunter2-" * 200, ScriptedBackend()
     ended = exited(1, f"refused: {token}" if told_by == "the pod" else "")
     backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, ended, phase="Failed")])]
@@ -531,7 +531,7 @@ async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
 
 
 async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
-    """A hang is ended by us, and the reader sees where it hung."""
+    """The provider ends a hang, and the last lines show where the program hung."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
     backend.lines = written("epoch 1", "waiting for rank 1")
@@ -545,7 +545,7 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
 
 
 async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() -> None:
-    """They are read before the job is deleted, and its log with it."""
+    """They are read before the job is deleted, because its log goes with it."""
     backend = showing(Observation(job=job("Running"), pods=[pod(WORKER, RUNS)]))
     backend.lines = written("waiting for rank 0")
 
@@ -556,7 +556,7 @@ async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() 
 
 
 async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
-    """Whoever comes after the deadline, as after an outage of all triggerers, looks before anything is decided."""
+    """A follower that starts after the deadline, as after an outage of all triggerers, first checks the job."""
     backend = ScriptedBackend()
     backend.seconds_to_first_world = 0.05
     backend.worlds = [Observation(job=job("Running", "Succeeded"))]
@@ -573,7 +573,7 @@ async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> Non
 async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
     seconds: int, outcome: Outcome, *, hands_off: bool
 ) -> None:
-    """A follower was killed just after it had deleted it; else, and before the deadline, others deleted it."""
+    """A follower was killed right after it had deleted the job. Otherwise, or before the deadline, others did it."""
     backend = showing(Observation(job=None))
     deadline = NOON + timedelta(seconds=seconds)
 
@@ -585,7 +585,7 @@ async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
 
 
 async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
-    """The job was deleted between two followers; nobody tells its log from the beginning."""
+    """The job was deleted between two followers; its log is not repeated from the beginning."""
     backend = showing(Observation(job=None))
     [line] = written("epoch 1")
 
@@ -596,7 +596,10 @@ async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
 
 @pytest.mark.parametrize("hands_off", [False, True])
 async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, hands_off: bool) -> None:
-    """The operator looks at a job when it changes: until it has looked ours is changed now and then, nobody else's."""
+    """The operator checks a job only when it changes.
+
+    Until it has done so, the provider's own job is changed now and then.
+    """
     backend = ScriptedBackend()
     running = job("Running")
     running["spec"] = {"runPolicy": {"activeDeadlineSeconds": 60}}
@@ -612,7 +615,7 @@ async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, h
 
 
 async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
-    """Whoever only looks at a job at a command line deletes nothing: not its log, nor its pods' events."""
+    """A command that only follows a job deletes nothing: neither its log nor its pods' events."""
     backend, sink = ScriptedBackend(), ListSink()
     stuck = {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}
     backend.worlds = [Observation(job=job("Created"), pods=[pod(MASTER, stuck, phase="Pending")])]
@@ -639,7 +642,7 @@ async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None
 
 @pytest.mark.parametrize("lines", [[], written("no data left")], ids=["silent", "with last lines"])
 async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: list[LogLine]) -> None:
-    """It went with the job; what was read of it before is shown."""
+    """The log is deleted with the job; what was read of it before is shown."""
     backend, sink = ScriptedBackend(), ListSink()
     crashed = pod(WORKER, exited(3), phase="Running")
     crashed["spec"]["restartPolicy"] = "OnFailure"
@@ -657,7 +660,7 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
 
 @pytest.mark.parametrize("hands_off", [False, True])
 async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
-    """While it can still be done; with how long the job is waited for, unless it is somebody else's."""
+    """It is given while it can still help, with the time limit of the wait, unless the job belongs to somebody else."""
     backend, sink = ScriptedBackend(), ListSink()
     pulls = [{"waiting": {"reason": "ErrImagePull", "message": f"{image}: not found"}} for image in ("one", "other")]
     worlds = [Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")]) for pull in pulls]
@@ -672,7 +675,7 @@ async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
 
 
 async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_not_stopped() -> None:
-    """It was started again after rank 0 had ended: the job's object says no more than that it runs."""
+    """It was restarted after rank 0 had ended; the job's object only shows that it runs."""
     backend, sink = ScriptedBackend(), ListSink()
     alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
     backend.worlds = [*[Observation(job=job("Running"), pods=alone)] * 9, Observation(job=None)]
@@ -688,7 +691,7 @@ async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_n
 async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_jobs(
     reason: str, kept: list[str]
 ) -> None:
-    """Nothing of it has ended yet, which is when the record is kept otherwise. A start that takes long is not kept."""
+    """No container has ended yet, which is when the record is stored otherwise. A slow start is not stored."""
     backend = ScriptedBackend()
     held = [pod(MASTER, {"waiting": {"reason": reason, "message": text}}, phase="Pending") for text in ("one", "two")]
     worlds = [Observation(job=job("Created"), pods=[each]) for each in held for _ in range(4)]
@@ -702,7 +705,7 @@ async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_j
 
 @pytest.mark.parametrize(("sizes", "said"), [((2, 1), ""), ((1, 2), "1 of 2 placed")], ids=["shrinks", "grows"])
 async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tuple[int, int], said: str) -> None:
-    """Scaled while it is followed: a replica that is not wanted any more is not waited for, a further one is."""
+    """The job is scaled while it is followed: a removed replica is not waited for, an added one is."""
     backend, sink = ScriptedBackend(), ListSink()
     scaled = [elastic(job("Running"), size, generation) for generation, size in enumerate(sizes, start=1)]
     pods = [pod(f"digits-worker-{index}", RUNS) for index in range(2)]
@@ -718,7 +721,7 @@ async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tup
 
 
 async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
-    """Success is only success with its outputs."""
+    """A job succeeds only with its outputs."""
     backend = showing(Observation(job=job("Succeeded")))
     backend.report = found(exists=False)
 
@@ -730,7 +733,7 @@ async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
 
 
 async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
-    """Nobody has to look at the claim again; a job that cannot be written to has succeeded all the same."""
+    """The claim is not inspected again; a job that cannot be patched has succeeded all the same."""
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.report = found()
 
@@ -759,7 +762,7 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
 
 
 async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
-    """A gate downstream would find nothing; the reader learns why."""
+    """A gate downstream would find nothing; the message says why."""
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     place = ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb")
     with_events = Submission.from_dict(submission().to_dict() | {"outputs": ResolvedOutputs(tfevents=place).to_dict()})
@@ -786,7 +789,7 @@ async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
 async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], missing: str
 ) -> None:
-    monkeypatch.setattr("ptjob_provider.core.run.follow._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
+    monkeypatch.setattr("ptjob_provider.core.run.follow._DRAIN_TIMEOUT", 0.5)  # waiting 30 s would test nothing more
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.lines, backend.log_hangs = written(*lines), True
 
@@ -811,7 +814,7 @@ async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted() -> Non
 
 
 async def test_cancelling_leaves_the_job_alone() -> None:
-    """A worker that is told to go asks before it deletes."""
+    """A worker that is terminated checks first whether to delete the job."""
     backend = ScriptedBackend()
     backend.worlds, backend.log_hangs = [Observation(job=job("Running"))], True
     following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
@@ -844,7 +847,7 @@ async def test_a_log_that_went_with_its_pod_is_stated(lines: list[LogLine], said
 
 
 def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
-    """As `on_finish_action=delete_job` has it."""
+    """With `on_finish_action=delete_job`."""
     why = Diagnosis.of(Cause.EXIT_CODE, "worker-0 exited with code 3", replica=WORKER)
     conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
 
@@ -869,7 +872,7 @@ def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
 
 
 async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> None:
-    """Rank 0 lost its peer and ended first; the peer's exception comes a moment later."""
+    """Rank 0 lost its peer and ended first; the peer's exception follows a moment later."""
     backend = ScriptedBackend()
     victim = pod(MASTER, exited(1, LOST), phase="Failed")
     backend.worlds = [
@@ -884,7 +887,7 @@ async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> N
 
 
 async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_words() -> None:
-    """A pod's status holds two kilobytes; the exception may stand further up."""
+    """A pod's status holds two kilobytes; the exception may be further up in the log."""
     backend = showing(Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "bye\n"), phase="Failed")]))
     backend.lines = written("Traceback (most recent call last):", "  x", "KeyError: 'label'", "bye")
 
@@ -894,7 +897,7 @@ async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_wor
 
 
 async def test_somebody_elses_job_is_only_watched() -> None:
-    """Neither its annotations nor its replicas are touched, and no limit of ours ends it."""
+    """Its annotations and replicas are not changed, and no limit of the follower ends it."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
@@ -911,7 +914,7 @@ async def test_somebody_elses_job_is_only_watched() -> None:
 
 
 async def test_after_a_deadline_every_replica_that_ran_until_then_is_named() -> None:
-    """The operator stops them at the same moment; the first look at the failed job may come after that."""
+    """The operator stops them at the same moment; the first snapshot of the failed job may be later than that."""
     backend = ScriptedBackend()
     failed = job("Failed")
     failed["status"]["conditions"][0]["message"] = "it was active longer than specified deadline"

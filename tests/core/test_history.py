@@ -27,7 +27,7 @@ class TestTerminations:
         assert [(one.replica, one.exit_code) for one in record.terminations] == [(POD, 3)]
 
     def test_only_what_is_new_is_new(self) -> None:
-        """A record is worth storing exactly when a container has ended since."""
+        """A record is stored only if a container has ended since the last time."""
         first = look(PodHistory(), pod(container(ended(), 0)))
         second = look(first, pod(container(ended(start=20, end=30), 1, **ended())))
 
@@ -42,7 +42,7 @@ class TestTerminations:
         assert [one.run for one in record.terminations] == [2]
 
     def test_the_container_id_tells_two_runs_of_one_second_apart(self) -> None:
-        """Instants have whole seconds on a cluster; two runs within one are two ends."""
+        """A cluster's timestamps have whole seconds; two runs within one second are two ends."""
         first = ended(start=0, end=0, containerID="containerd://aaaaaaaaaaaaaaaa")
         second = ended(start=0, end=0, containerID="containerd://bbbbbbbbbbbbbbbb")
 
@@ -51,7 +51,7 @@ class TestTerminations:
         assert len(record.terminations) == 2
 
     def test_runs_are_counted_over_pods_made_anew(self) -> None:
-        """With restartPolicy ExitCode every run has its own pod; they are runs 0, 1 and 2 of one replica."""
+        """With restartPolicy ExitCode each run has its own pod; they are runs 0, 1 and 2 of one replica."""
         record = PodHistory()
         for number in range(3):
             failed = container(ended(137, start=number * 20, end=number * 20 + 10))
@@ -61,7 +61,7 @@ class TestTerminations:
         assert record.restarts == 2
 
     def test_a_pod_made_anew_after_a_stop_is_no_restart(self) -> None:
-        """A queue that suspends a job stops its pods; that is no crash."""
+        """A queue that suspends a job stops its pods; that is not a crash."""
         leaving = {"deletionTimestamp": stamp(5)}
         record = look(PodHistory(), pod(container(ended(143, end=6)), phase="Failed", **leaving))
 
@@ -76,7 +76,7 @@ class TestTerminations:
     def test_a_container_that_ends_after_its_pods_deletion_was_stopped(
         self, leaves: str | None, grace: int | None, *, stopped: bool
     ) -> None:
-        """DeletionTimestamp lies the grace period after the request; an end before the request is a failure."""
+        """The deletionTimestamp is the request plus the grace period; an end before the request is a failure."""
         meta = {"deletionTimestamp": leaves, "deletionGracePeriodSeconds": grace}
 
         record = look(PodHistory(), pod(container(ended(end=10)), phase="Failed", **meta))
@@ -84,7 +84,7 @@ class TestTerminations:
         assert record.terminations[0].stopped is stopped
 
     def test_a_deletion_after_the_end_does_not_make_it_a_stop(self) -> None:
-        """The operator deletes failed pods; seen before, their end stays a failure."""
+        """The operator deletes failed pods; an end that was observed before stays a failure."""
         record = look(PodHistory(), pod(container(ended(end=10)), phase="Failed"))
 
         record = look(record, pod(container(ended(end=10)), phase="Failed", deletionTimestamp=stamp(5)))
@@ -92,7 +92,7 @@ class TestTerminations:
         assert not record.terminations[0].stopped
 
     def test_a_pod_that_failed_without_a_word_of_its_containers_is_an_end(self) -> None:
-        """An evicted pod may have lost its container statuses; its reason is kept with our clock."""
+        """An evicted pod may have lost its container statuses; its reason is kept with the local clock."""
         evicted = pod(phase="Failed")
         evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
 
@@ -131,7 +131,7 @@ class TestTerminations:
         assert [one.disruption for one in record.terminations] == ["PreemptionByScheduler"]
 
     def test_a_message_is_bounded_and_is_valid_text(self) -> None:
-        """A container may write what it likes: the last 4 KiB are kept, as UTF-8."""
+        """The last 4 KiB are kept, as UTF-8."""
         message = "x" * 5000 + "é\ud800"
 
         record = look(PodHistory(), pod(container(ended(message=message))))
@@ -141,7 +141,7 @@ class TestTerminations:
         assert kept.endswith("é?")
 
     def test_the_first_container_trains_where_none_has_the_name(self) -> None:
-        """Other kinds call their training container otherwise."""
+        """Other job kinds name their training container differently."""
         other = container(ended(), name="node")
 
         record = look(PodHistory(), pod(other, container(RUNNING, name="proxy")))
@@ -149,7 +149,7 @@ class TestTerminations:
         assert [one.kind for one in record.terminations] == [ContainerKind.TRAINING]
 
     def test_seconds_that_a_restart_threw_away_are_lost(self) -> None:
-        """Only runs that were followed by another one are lost."""
+        """Only runs that were followed by another run count."""
         record = look(PodHistory(), pod(container(RUNNING, 1, **ended(start=0, end=90))))
 
         assert record.lost_seconds() == {POD: 90.0}
@@ -158,7 +158,7 @@ class TestTerminations:
 
 class TestSilentEnds:
     def test_of_a_silent_failure_the_log_is_kept_until_the_run_after_the_next_begins(self) -> None:
-        """A node has the log of the newest run in a pod and of the one before it."""
+        """A node keeps the log of a pod's newest run and of the run before it."""
         record = look(PodHistory(), pod(container(ended())))
         again = look(record, pod(container(RUNNING, 1, **ended())))
         twice = look(again, pod(container(RUNNING, 2, **ended(start=20, end=30))))
@@ -181,7 +181,7 @@ class TestSilentEnds:
         assert [one.restart_count for one in record.silent_ends()] == [0, 1]
 
     def test_what_could_be_read_of_an_end_is_its_message(self) -> None:
-        """One that the pod's status has counts more, and nothing is made of an end that is not known."""
+        """A message in the pod's status takes precedence; a log without a known end is ignored."""
         record = look(PodHistory(), pod(container(ended(), 1, **ended(message="epoch 1", start=-30, end=-20))))
         keys = [one.key for one in record.terminations]
 
@@ -194,7 +194,7 @@ class TestSilentEnds:
 
 class TestCrashLoops:
     def test_a_run_that_lasted_begins_the_count_anew(self) -> None:
-        """Five failures over a week are no crash loop."""
+        """Five failures within a week are not a crash loop."""
         record = look(PodHistory(), pod(container(ended(start=0, end=5))))
         record = look(record, pod(container(ended(start=10, end=15), 1)))
         record = look(record, pod(container(ended(start=20, end=7000), 2)))
@@ -216,7 +216,7 @@ class TestCrashLoops:
         assert (record.restarts, record.terminations[0].run) == (0, 0)
 
     def test_a_restart_count_never_falls_inside_a_pod(self) -> None:
-        """A stale object from another server does not take a restart back."""
+        """A stale object from another API server does not lower the count."""
         record = look(PodHistory(), pod(container(RUNNING, 3)))
 
         record = look(record, pod(container(RUNNING, 2)))
@@ -229,7 +229,7 @@ class TestRemovals:
     LEAVING: ClassVar[dict[str, Any]] = {"deletionTimestamp": stamp(40), "deletionGracePeriodSeconds": 30}
 
     def test_a_running_pod_that_the_operator_has_not_deleted_was_removed(self) -> None:
-        """The operator tells of every pod that it deletes; where it is silent, somebody else did."""
+        """The operator emits an event for each pod that it deletes; without one, somebody else deleted the pod."""
         record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), at=11)
@@ -237,7 +237,7 @@ class TestRemovals:
         assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(10))]
 
     def test_a_pod_that_the_operator_deletes_is_no_removal(self) -> None:
-        """Its word may come after the deletion itself."""
+        """Its event may arrive after the deletion itself."""
         deleted = event("SuccessfulDeletePod", f"Deleted pod: {POD}", name="digits")
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
@@ -246,7 +246,7 @@ class TestRemovals:
         assert record.removals == ()
 
     def test_a_pod_that_was_removed_and_killed_between_two_looks_was_removed(self) -> None:
-        """The first that is seen of its deletion is its end; the operator has told of the other pods alone."""
+        """The first observation of its deletion is its end; the operator has events for the other pods only."""
         swept = event("SuccessfulDeletePod", "Deleted pod: digits-master-0", name="digits")
         record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
         killed = container(ended(137, end=40))
@@ -264,13 +264,13 @@ class TestRemovals:
         assert record.removals == ()
 
     def test_where_no_events_reach_us_silence_tells_nothing(self) -> None:
-        """The local back-end has no such events, and a role may not allow to read them."""
+        """The local back-end has no such events, and a Role may not allow reading them."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
         assert record.removals == ()
 
     def test_a_running_pod_that_is_gone_at_once_was_removed(self) -> None:
-        """A deletion without grace leaves nothing behind."""
+        """A deletion without a grace period leaves nothing behind."""
         record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
         record = look(record, at=30)
@@ -278,7 +278,7 @@ class TestRemovals:
         assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(30))]
 
     def test_a_removal_is_known_by_its_first_instant(self) -> None:
-        """The kubelet writes the end over it."""
+        """The kubelet overwrites it with the end."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), deletionTimestamp=stamp(12)))
@@ -286,7 +286,7 @@ class TestRemovals:
         assert [one.requested_at for one in record.removals] == [after(10)]
 
     def test_a_pod_that_was_made_anew_is_forgotten_as_removed(self) -> None:
-        """What fails hours later has another cause."""
+        """A failure hours later has another cause."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), pod(container(RUNNING), uid="u2"))
@@ -294,7 +294,7 @@ class TestRemovals:
         assert record.removals == ()
 
     def test_why_a_pod_is_removed_is_kept(self) -> None:
-        """A preempted pod says so before its containers have ended."""
+        """A preempted pod has the reason before its containers have ended."""
         leaving = pod(container(RUNNING), **self.LEAVING)
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room"}
         leaving["status"]["conditions"] = [target]
@@ -304,7 +304,7 @@ class TestRemovals:
         assert [one.disruption for one in record.removals] == ["PreemptionByScheduler: room"]
 
     def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
-        """The last thing that is seen of a pod has neither a grace nor the instant of asking any more."""
+        """The final state of a pod has neither a grace period nor a deletion timestamp."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
         record = look(record, pod(container(ended(1, end=10)), phase="Failed", deletionTimestamp=stamp(10)))
@@ -321,7 +321,7 @@ class TestToldEnds:
     )
 
     def test_the_operator_tells_of_an_end_that_nobody_saw(self) -> None:
-        """The pods may be gone when somebody looks; the operator's events stay for an hour."""
+        """The pods may be gone already; the operator's events stay for an hour."""
         record = look(PodHistory(), events=[self.TOLD], at=60)
 
         end = record.terminations[0]
@@ -331,7 +331,7 @@ class TestToldEnds:
         )
 
     def test_an_end_that_was_seen_needs_no_telling(self) -> None:
-        """What the kubelet says has signal, reason and start as well, whichever comes first."""
+        """The kubelet's status also has signal, reason and start, whichever arrives first."""
         seen_first = look(look(PodHistory(), pod(container(ended(3)))), events=[self.TOLD])
         told_first = look(look(PodHistory(), events=[self.TOLD]), pod(container(ended(3))))
 
@@ -339,7 +339,7 @@ class TestToldEnds:
         assert [one.pod_uid for one in told_first.terminations] == ["u1"]
 
     def test_another_containers_end_is_a_sidecars(self) -> None:
-        """The operator tells of every container that failed."""
+        """The operator emits an event for each container that failed."""
         sidecar = {**self.TOLD, "message": self.TOLD["message"].replace("container pytorch", "container proxy")}
 
         record = look(PodHistory(), events=[sidecar])
@@ -347,7 +347,7 @@ class TestToldEnds:
         assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
 
     def test_what_it_tells_of_waiting_is_no_end(self) -> None:
-        """The same reason is used for pods that cannot be placed."""
+        """The same reason is used for pods that cannot be scheduled."""
         waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
 
         assert look(PodHistory(), events=[waits]).terminations == ()
@@ -362,7 +362,7 @@ class TestRevisions:
         return made
 
     def test_each_revision_is_kept_with_the_first_replica_that_has_it(self) -> None:
-        """Also when the pods are gone, and however often they are seen."""
+        """Also after the pods are gone, and however often they are observed."""
         told = [self.fetched(name, f'{{"git_revision": "{sha}"}}') for name, sha in (("w-1", "b"), ("m-0", "a"))]
         record = look(look(PodHistory(), *told), *told, self.fetched("w-0", '{"git_revision": "b"}'))
 
@@ -396,7 +396,7 @@ def test_a_return_value_that_the_kubelet_has_cut_is_announced_once() -> None:
 
 
 def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
-    """A Job keeps the pods that have failed beside the one that has taken their place under the same index."""
+    """A Job keeps failed pods alongside their replacement under the same index."""
     crashed, again = container(ended()), container(ended(start=60, end=70))
     pods = [
         pod(crashed, phase="Failed", uid="one", name=f"{POD}-aaaaa", creationTimestamp=stamp(0)),

@@ -15,7 +15,7 @@ from story import STORIES, read
 class TestText:
     @each_row("name", STORIES)
     def test_a_record_survives_being_stored(self, name: str) -> None:
-        """A second reader gets the same ends, waits and clocks; what runs now it sees for itself."""
+        """A second reader gets the same ends, waits and clocks, and observes the current run itself."""
         record = read(name).record
 
         restored = from_text(to_text(record))
@@ -25,7 +25,7 @@ class TestText:
 
     @each_row("name", STORIES)
     def test_a_stored_record_goes_on_where_it_stopped(self, name: str) -> None:
-        """A reader that begins with the stored text and looks again knows what the first one knew."""
+        """A reader that starts from the stored text and observes again has the same history as the first one."""
         story = read(name)
 
         again = read(name, stored=True)
@@ -37,7 +37,7 @@ class TestText:
 
     @each_row("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
     def test_a_text_that_nobody_can_read_is_an_empty_record(self, text: str) -> None:
-        """Somebody edited the annotation: the job goes on."""
+        """Somebody edited the annotation: the job continues."""
         assert from_text(text) == PodHistory()
 
     def test_fields_of_a_later_version_are_skipped(self) -> None:
@@ -56,7 +56,7 @@ class TestText:
         assert restored.terminations[-1] == record.terminations[-1]
 
     def test_many_replicas_keep_their_ends_and_lose_their_tails(self) -> None:
-        """Who ended and how is worth more than the log of every one of them."""
+        """The list of ends is worth more than the log of each of them."""
         ends = tuple(_end(replica=f"digits-worker-{n}", message="x" * 2048, second=n) for n in range(30))
 
         restored = from_text(to_text(PodHistory(terminations=ends)))
@@ -68,7 +68,7 @@ class TestText:
 
     @pytest.mark.parametrize("limit", [12_000, 6000, 2000])
     def test_whatever_was_seen_fits(self, limit: int) -> None:
-        """Even a record of nothing but large parts is cut down to its limit, in valid JSON."""
+        """Even a record of large parts only is cut down to its limit, as valid JSON."""
         record = PodHistory(
             terminations=tuple(_end(replica=f"r{n}", message="é" * 2000, second=n) for n in range(60)),
             waiting=tuple(
@@ -85,11 +85,11 @@ class TestText:
         assert from_text(text).terminations
 
     def test_a_record_that_cannot_be_made_smaller_is_returned_as_it_is(self) -> None:
-        """There is a smallest record; asking for less does not loop for ever."""
+        """There is a smallest record; a smaller limit does not loop forever."""
         assert json.loads(to_text(PodHistory(), 1)) == {"version": 1}
 
     def test_a_record_in_memory_is_bounded_too(self) -> None:
-        """A job that crashes for a month does not grow the process that watches it."""
+        """A job that crashes for a month does not grow the process that follows it."""
         record = PodHistory()
         for run in range(MAX_TERMINATIONS + 10):
             record = look(record, pod(container(ended(start=run * 20, end=run * 20 + 5), run)))
@@ -99,7 +99,7 @@ class TestText:
         assert record.terminations[-1].run == MAX_TERMINATIONS + 9
 
     def test_ends_of_different_replicas_are_bounded_as_well(self) -> None:
-        """Where nothing was restarted, the oldest that is not among the first failures goes."""
+        """Where nothing was restarted, the oldest end that is not among the first failures is dropped."""
         pods = []
         for number in range(MAX_TERMINATIONS + 3):
             one = pod(container(ended(start=0, end=number)), phase="Failed", uid=f"u{number}")

@@ -23,7 +23,7 @@ class TestHeldUp:
         return found
 
     def test_what_the_others_waited_for_is_kept_when_an_init_container_fails(self) -> None:
-        """The operator deletes the master's pod a moment later, and with it the reason."""
+        """The operator deletes the master's pod a moment later, and the reason with it."""
         record = look(PodHistory(), self.MASTER, self.worker(RUNNING))
 
         record = look(record, self.worker(ended(1)), at=200)
@@ -42,7 +42,7 @@ class TestHeldUp:
 
 class TestWaiting:
     def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
-        """How long a pod waits is told by our clock, from the first time we saw it."""
+        """The wait is measured by the local clock, from the first observation."""
         record = look(PodHistory(), pod(container(CREATING), phase="Pending"), at=3)
 
         record = look(record, pod(container(CREATING), phase="Pending"), at=60)
@@ -50,7 +50,7 @@ class TestWaiting:
         assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STARTING, after(3))]
 
     def test_starting_and_being_stuck_share_a_clock(self) -> None:
-        """An image that cannot be pulled is the same start as before."""
+        """An image that cannot be pulled belongs to the same start."""
         stuck = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
         record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
 
@@ -59,7 +59,7 @@ class TestWaiting:
         assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STUCK, NOW)]
 
     def test_another_kind_of_wait_begins_its_own_clock(self) -> None:
-        """Time in a queue never eats the time to start."""
+        """Time in a queue does not count towards the start timeout."""
         queued = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
         record = look(PodHistory(), queued)
 
@@ -98,7 +98,7 @@ class TestWaiting:
         assert [one.message for one in record.waiting] == ["newest"]
 
     def test_an_event_of_a_part_of_a_second_is_newer_than_one_of_that_second(self) -> None:
-        """As texts `00.850Z` sorts before `00Z`."""
+        """As strings, `00.850Z` sorts before `00Z`."""
         events = [
             event("FailedMount", "newest", lastTimestamp="2026-11-20T10:00:00.850Z"),
             event("Pulling", "old", lastTimestamp="2026-11-20T10:00:00Z"),
@@ -121,20 +121,20 @@ class TestWaiting:
     def test_a_pod_that_is_over_or_leaving_waits_for_nothing(
         self, state: dict[str, Any], change: dict[str, Any]
     ) -> None:
-        """A pod that ran and is being deleted will not run again, whatever its containers say."""
+        """A pod that ran and is being deleted will not run again, whatever its containers report."""
         record = look(PodHistory(), pod(container(state), **change))
 
         assert record.waiting == ()
 
     def test_a_pod_without_any_status_is_queued(self) -> None:
-        """The scheduler has not looked at it yet."""
+        """The scheduler has not processed it yet."""
         record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}})
 
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
         assert record.placed == ()
 
     def test_a_refused_pod_waits_until_it_is_there(self) -> None:
-        """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""
+        """The event of a refusal stays for an hour; a pod that was created afterwards makes it obsolete."""
         refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
 
         refused = look(PodHistory(), events=[refusal])
@@ -144,7 +144,7 @@ class TestWaiting:
         assert made.waiting == ()
 
     def test_a_refusal_without_a_name_counts_while_pods_are_missing(self) -> None:
-        """An admission webhook does not say which pod it refused."""
+        """An admission webhook does not name the pod that it refused."""
         refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
 
         missing = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=2)
@@ -154,7 +154,7 @@ class TestWaiting:
         assert complete.waiting == ()
 
     def test_a_refused_pod_of_a_batch_job_is_known_by_its_replica(self) -> None:
-        """The letters at the end of its name are drawn anew with each try; the newest text counts."""
+        """The suffix of its name is random for each try; the newest message counts."""
         text = 'Error creating: pods "digits-node-0-1-{}" is forbidden: exceeded quota: {}'
         tries = [event("FailedCreate", text.format("abcde", "old"), name="digits-node-0", seconds=1)]
         tries += [event("FailedCreate", text.format("fghij", "new"), name="digits-node-0", seconds=2)]
@@ -166,7 +166,7 @@ class TestWaiting:
         ]
 
     def test_a_controller_that_was_a_moment_late_holds_nothing_up(self) -> None:
-        """It has tried again before anybody reads of it, and the event stays for an hour."""
+        """It has retried before anybody reads the event, which stays for an hour."""
         text = "reconciliation failed: Operation cannot be fulfilled: the object has been modified; please apply"
 
         record = look(PodHistory(), events=[event("TrainJobResourcesCreationFailed", text, name="digits")])
@@ -182,7 +182,7 @@ class TestWaiting:
         ],
     )
     def test_what_cannot_be_made_before_pods_counts_until_it_is(self, reason: str, message: str, kind: str) -> None:
-        """A Job that makes pods, or tries to, proves that what stood in its way is over."""
+        """A Job that creates pods, or tries to, shows that the earlier obstacle is gone."""
         refusal = event(reason, message, name="digits", seconds=1)
         made = event("SuccessfulCreate", "Created pod: digits-node-0-0-abcde", name="digits-node-0", seconds=2)
 
@@ -200,7 +200,7 @@ class TestWaiting:
         ],
     )
     def test_only_a_quota_that_is_used_up_is_a_queue(self, why: str, kind: WaitKind, *, is_queued: bool) -> None:
-        """Rules of the namespace do not change by waiting, so they have the clock of a start that does not succeed."""
+        """Rules of the namespace do not change by waiting, so the start timeout applies to them."""
         refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: {why}', name="digits")
 
         record = look(PodHistory(), events=[refusal])
@@ -222,7 +222,7 @@ class TestWaiting:
         assert record.waiting == ()
 
     def test_what_the_back_end_does_not_apply_is_told_once(self) -> None:
-        """A notice stays in the record, so that a second reader tells it too."""
+        """The notice stays in the record, so that a second reader reports it too."""
         not_applied = event("NotApplied", "nodeSelector does not apply on this machine", name="digits")
 
         record = look(look(PodHistory(), events=[not_applied]), events=[not_applied])
@@ -232,7 +232,7 @@ class TestWaiting:
 
 class TestClocks:
     def test_the_queue_clock_runs_while_anything_has_no_place(self) -> None:
-        """It begins with the first look and stops when every pod has its node."""
+        """It begins with the first observation and stops when each pod has its node."""
         waiting = look(look(PodHistory(), at=1), at=50)
 
         placed = look(waiting, pod(container(RUNNING)), at=60)
@@ -252,14 +252,14 @@ class TestClocks:
     def test_a_job_that_is_first_looked_at_in_a_crash_loop_has_run(
         self, state: dict[str, Any], last: dict[str, Any], began: datetime | None
     ) -> None:
-        """The kubelet keeps the run before in lastState, as whoever followed from the beginning would have seen it."""
+        """The kubelet keeps the previous run in lastState, as a follower from the beginning would have observed it."""
         record = look(PodHistory(), pod(container(state, 1, **last)), at=25, replicas=1)
 
         assert record.first_running_at == began
         assert (record.all_running_at is None) == (began is None)
 
     def test_all_run_when_the_last_replica_has_started(self) -> None:
-        """The operator's Running says no more than that rank 0 runs."""
+        """The operator's Running condition only means that rank 0 runs."""
         one = pod(container(RUNNING))
         other = {**one, "metadata": {"name": "digits-master-0", "uid": "m"}}
         late = {"running": {"startedAt": stamp(30)}}

@@ -31,7 +31,7 @@ def load(body: str) -> dict[str, Any]:
 
 
 def test_a_file_its_text_and_its_map_are_the_same_manifest(tmp_path: Path) -> None:
-    """A path object, the text of a path, the YAML text, JSON text and the map give equal values."""
+    """A path object, a path as text, YAML text, JSON text and a map give equal values."""
     text = (DATA / "manifest-args-only.yaml").read_text()
     file = tmp_path / "job.yml"
     file.write_text(text)
@@ -51,7 +51,7 @@ def test_the_users_map_is_never_shared_or_changed() -> None:
 
 
 def test_anchors_and_merge_keys_are_expanded_into_values_of_their_own() -> None:
-    """A template that two roles share by an anchor is two values afterwards, and a merge key's own entries win."""
+    """A template that two roles share by an anchor becomes two values, and a merge key's own entries win."""
     roles = load_manifest(DATA / "manifest-anchors.yaml")["spec"]["pytorchReplicaSpecs"]
 
     assert (roles["Master"]["replicas"], roles["Worker"]["replicas"]) == (1, 3)
@@ -81,7 +81,7 @@ def test_anchors_and_merge_keys_are_expanded_into_values_of_their_own() -> None:
     ],
 )
 def test_scalars_are_read_as_kubernetes_reads_them(written: str, read: Any) -> None:
-    """Instants, times and `=` stay texts, which Python's usual loader makes dates, numbers and errors of."""
+    """Timestamps, times and `=` stay strings; Python's usual loader makes dates, numbers and errors of them."""
     manifest = load(f"value: {written}")
 
     assert manifest["value"] == read
@@ -133,7 +133,7 @@ def test_what_is_not_one_sound_manifest_is_refused(source: Any, told: str) -> No
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are an error of the manifest, not of a codec."""
+    """Bytes that are not UTF-8 are an error of the manifest, not of a codec."""
     file = tmp_path / "job.yaml"
     file.write_bytes(b"\xff\xfe\x00")
 
@@ -164,7 +164,7 @@ def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]
 
 @each_row("text", ["yes", "y", "N", "1e3", "12:30", "0x1", "null", "~", "2026-11-20", "", " a", "a: b", "-"])
 def test_a_text_that_could_be_mistaken_is_dumped_in_quotes(text: str) -> None:
-    """Readers of other YAML versions get a text too: `y` is true to some, `1e3` a number."""
+    """Parsers of other YAML versions get a string too: to some `y` is true and `1e3` a number."""
     assert dump_manifest({"a": text}) == f'a: "{text}"\n'
 
 

@@ -1,4 +1,4 @@
-"""Who says that there is no GPU gets another backend than NCCL and is told so; else nothing is touched."""
+"""Tests of the switch that replaces NCCL by another backend where there are no GPUs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def containers(rendered: Rendered) -> list[Any]:
     ],
 )
 def test_only_an_option_for_the_backend_is_changed(given: list[str], expected: list[str]) -> None:
-    """Its value, however it is written; a word that only looks like it stays. Without the switch everything does."""
+    """In every notation; a word that only looks like it stays. Without the switch nothing changes."""
     switched, untouched = render(args=given, **SWITCH), render(args=given)
 
     assert [each["args"] for each in containers(switched)] == [expected]
@@ -62,7 +62,7 @@ def test_only_an_option_for_the_backend_is_changed(given: list[str], expected: l
 
 
 def test_what_was_changed_is_told_with_role_container_and_reason() -> None:
-    """The vendor's guide's manifest: both roles, and nothing else of it is touched."""
+    """With the manifest of the vendor's guide: both roles; the rest of it stays."""
     manifest = DATA / "manifest-args-only.yaml"
     switched, untouched = render(manifest=manifest, **SWITCH), render(manifest=manifest)
 
@@ -77,7 +77,7 @@ def test_what_was_changed_is_told_with_role_container_and_reason() -> None:
 
 @pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
 def test_every_kind_of_job_knows_it(kind: Kind) -> None:
-    """Command and arguments of the container that trains."""
+    """In command and arguments of the training container."""
     command = ["torchrun", "train.py", "--backend=nccl"]
 
     rendered = render(kind=kind.KIND, command=command, nproc_per_node=2, workers=2, **SWITCH)
@@ -90,7 +90,7 @@ def test_every_kind_of_job_knows_it(kind: Kind) -> None:
 
 
 def test_an_installation_without_gpus_says_it_once_for_all_jobs() -> None:
-    """A job's own word comes first."""
+    """A job's own setting comes first."""
     installation = Installation(template=job_template(SWITCH, field="job_template"))
 
     theirs = render(args=["--backend", "nccl"], installation=installation)
@@ -100,7 +100,7 @@ def test_an_installation_without_gpus_says_it_once_for_all_jobs() -> None:
 
 
 async def test_the_log_says_it_for_whoever_submits_or_adopts_the_job(caplog: pytest.LogCaptureFixture) -> None:
-    """A job that is there and was asked for in other words is not spoken of: it is another one's change, or none's."""
+    """An existing job with a different specification gets no message: the change may be another task's, or none."""
     given: dict[str, Any] = {"name": "digits", "image": "i", "args": ["--backend", "nccl"]}
     backend, store = ScriptedBackend(), MemoryStore()
     switched, plain = TrainingJob.parse(**given, **SWITCH), TrainingJob.parse(**given)
@@ -128,7 +128,7 @@ async def test_the_log_says_it_for_whoever_submits_or_adopts_the_job(caplog: pyt
     ],
 )
 def test_a_program_that_finds_no_gpu_for_nccl_is_told_of_the_switch(error: str) -> None:
-    """PyTorch's texts, of several versions; a retry would find none either, and it is no lost connection."""
+    """PyTorch's messages, of several versions; a retry would not help, and it is not a lost connection."""
     found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
 
     assert (found.cause, found.retryable) == (Cause.PYTHON_EXCEPTION, False)
@@ -136,7 +136,7 @@ def test_a_program_that_finds_no_gpu_for_nccl_is_told_of_the_switch(error: str) 
 
 
 def test_a_program_that_refuses_nccl_itself_is_told_of_it_too() -> None:
-    """It ends with argparse's line and no traceback; other wrong arguments have nothing to do with it."""
+    """It ends with argparse's line and no traceback; other wrong arguments are unrelated."""
     text = "train.py: error: --backend nccl needs a GPU and this process has none"
 
     refused = judged(end(code=2, message=text))

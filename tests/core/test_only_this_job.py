@@ -1,6 +1,6 @@
-"""What is asked of an API server names the one job that is meant by its uid; the server is a stand-in with a script.
+"""Test that requests to the API server identify the one job by its uid; a scripted stand-in replaces the server.
 
-Jobs of one name follow each other, and whoever asks may have been away in between.
+Jobs of one name follow each other, and a client may have been away in between.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def job(uid: str = "u-1") -> dict[str, Any]:
 
 
 def pods(*owners: str) -> dict[str, Any]:
-    """Return running pods that carry the job's labels, each of one owner."""
+    """Return running pods with the job's labels, each with one owner."""
     labels = {"training.kubeflow.org/job-name": "digits"}
     found = [
         {
@@ -63,7 +63,7 @@ def pods(*owners: str) -> dict[str, Any]:
 
 
 async def test_a_deletion_is_of_one_uid_and_another_jobs_name_ends_it() -> None:
-    """Of what has the name now nothing is deleted, and nobody is told of an error: the job meant is gone."""
+    """A later job under its name stays, and there is no error: the intended job is gone."""
     async with stand_in_api_server(CONFLICT) as server:
         await KubernetesBackend(server.config()).delete(REF)
 
@@ -75,7 +75,7 @@ async def test_a_deletion_is_of_one_uid_and_another_jobs_name_ends_it() -> None:
     ("kind", "policy"), [("PyTorchJob", "Foreground"), ("TrainJob", "Background"), ("PyTorchTrainingJob", "Foreground")]
 )
 async def test_a_job_goes_with_all_that_it_owns(kind: str, policy: str) -> None:
-    """Its pods first, where the operator stands that; no replica is left to hold its GPUs for nobody."""
+    """Its pods are deleted first, where the operator tolerates that; no replica keeps its GPUs without an owner."""
     async with stand_in_api_server() as server:
         await KubernetesBackend(server.config()).delete(replace(REF, kind=kind))
 
@@ -84,7 +84,7 @@ async def test_a_job_goes_with_all_that_it_owns(kind: str, policy: str) -> None:
 
 @pytest.mark.parametrize("change", [{"metadata": {"annotations": {"a": "b"}}}, {"spec": {"runPolicy": {}}}])
 async def test_a_change_is_of_one_uid(change: dict[str, Any]) -> None:
-    """The server refuses it for another job, and whoever asked hears that the job meant is gone."""
+    """The server refuses it for another job, and the caller learns that the intended job is gone."""
     async with stand_in_api_server(INVALID, *[(200, job("u-2"))] * 3) as server:
         with pytest.raises(JobNotFound, match="team/digits: another job has the name now"):
             await KubernetesBackend(server.config()).patch(REF, change)
@@ -93,7 +93,7 @@ async def test_a_change_is_of_one_uid(change: dict[str, Any]) -> None:
 
 
 class StandInClient:
-    """Answers with one object and one list, whatever it is asked."""
+    """Client that answers every request with one object and one list."""
 
     def __init__(self, found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
         self._found = found
@@ -107,7 +107,7 @@ class StandInClient:
 
 
 def board_of(kind: str, found: dict[str, Any], *listed: dict[str, Any]) -> tuple[JobInformer, JobCache]:
-    """Return a board that asks a stand-in, and the world of the one job that is meant."""
+    """Return an informer that reads from a stand-in, and the cache of the one job."""
     board = JobInformer(WatchScope(config=ClusterConfig(), kind=kind, namespace="team"))
     board._client = cast("Any", StandInClient(found, list(listed)))
     return board, JobCache(replace(REF, kind=kind))
@@ -122,7 +122,7 @@ async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> 
 
 
 async def test_a_subscriber_that_left_before_its_job_was_read_leaves_nothing_to_undo() -> None:
-    """Even if the job turns out not to be ours: an error would end the watch for everybody."""
+    """Even if the job belongs to somebody else: an error would end the watch for all subscribers."""
     board, world = board_of("PyTorchJob", job("u-1"))
 
     await board._fetch(world)
@@ -131,7 +131,7 @@ async def test_a_subscriber_that_left_before_its_job_was_read_leaves_nothing_to_
 
 
 async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
-    """By the owner that a pod names, and where it names none by when it was made."""
+    """By the owner reference of a pod, or by its creation time if it has none."""
     board, world = board_of("PyTorchJob", job(), *pods("u-2", "u-1")["items"])
     await board._list_pods(world)
     labels = {"jobset.sigs.k8s.io/jobset-name": "digits"}
@@ -171,7 +171,7 @@ async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() ->
 
 
 async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:
-    """A later pod may have the name again, and tells of its own try."""
+    """A later pod may have the same name, and reports its own attempt."""
     async with stand_in_api_server(INVALID) as server:
         pod = OwnPod(config=server.config(), namespace="team", name="step", uid="p-1")
         with pytest.raises(ClusterError, match="team/step: another pod has the name now"):
@@ -181,13 +181,13 @@ async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:
 
 
 def told(message: str, at: str, *, uid: str, name: str = "digits-master-0", kind: str = "Pod") -> dict[str, Any]:
-    """Return an event that the server was told at that time of day."""
+    """Return an event that the server received at that time of day."""
     about = {"kind": kind, "name": name, "uid": uid}
     return {"involvedObject": about, "message": message, "metadata": {"creationTimestamp": f"2026-11-20T{at}Z"}}
 
 
 async def test_events_are_of_this_job_and_its_pods_and_not_of_an_earlier_one_of_the_name() -> None:
-    """Pods of a PyTorchJob are called alike each time; what is left of an earlier one may still tell a moment later."""
+    """Pods of a PyTorchJob have the same names each time; leftovers of an earlier one may still emit events."""
     events = [
         told("this job was made", "12:00:00", uid="u-1", name="digits", kind="PyTorchJob"),
         told("an earlier job failed", "11:59:00", uid="u-0", name="digits", kind="PyTorchJob"),

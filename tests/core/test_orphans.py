@@ -1,4 +1,4 @@
-"""Which jobs are nobody's, and what is done about them. The back-end is a script, and so is who waits."""
+"""Tests of finding orphaned jobs and what happens to them. The back-end and the waiting tasks are scripted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = {"instance": "prod", "ids": {"dag_id": "digits", "task_id": "train", "run
 
 
 def job(name: str = "digits", *, owner: Any = OURS, age: float = 60, uid: str = "", **more: Any) -> Manifest:
-    """Return a running job of so many minutes."""
+    """Return a running job that is this many minutes old."""
     role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
     text = owner if isinstance(owner, str) else json.dumps(owner)
     policy = {"cleanPodPolicy": more.pop("clean_pod_policy")} if "clean_pod_policy" in more else {}
@@ -47,7 +47,7 @@ def job(name: str = "digits", *, owner: Any = OURS, age: float = 60, uid: str = 
 
 
 class ScriptedWaiters:
-    """Says the same of every task; an error is raised."""
+    """Gives the same answer for every task, or raises an error."""
 
     def __init__(self, state: str | Exception | None) -> None:
         self._state = state
@@ -69,7 +69,7 @@ def holding(*jobs: Manifest) -> ScriptedBackend:
 async def swept(
     backend: ScriptedBackend, state: str | Exception | None = "failed", *, stop: bool = True
 ) -> list[Orphan]:
-    """Return what one sweep of the namespace finds."""
+    """Return the results of one sweep of the namespace."""
     waiters = ScriptedWaiters(state)
     sweeping = sweep(backend, waiters, namespace="team", instance=Instance("prod"), stop=stop, now=NOW)
     return [finding async for finding in sweeping]
@@ -96,7 +96,7 @@ async def test_a_job_whose_task_waits_is_left_alone(state: str) -> None:
     ],
 )
 async def test_a_job_whose_task_does_not_wait_is_stopped(state: str | None, why: str) -> None:
-    """The reason is told with it, and the job of exactly that uid is deleted."""
+    """The reason is reported, and the job with exactly that uid is deleted."""
     backend = holding(job())
 
     (finding,) = await swept(backend, state)
@@ -156,14 +156,14 @@ async def test_what_is_not_nobodys_is_left_alone(left: Manifest) -> None:
 
 @pytest.mark.parametrize("mark", [(NOW - timedelta(hours=25)).isoformat(), "2026-11-18T10:00:00", "spoilt", ""])
 async def test_a_job_that_could_not_be_followed_is_not_spared_for_ever(mark: str) -> None:
-    """After a day; and a mark that is none does not count."""
+    """After a day it is stopped; an invalid mark does not count."""
     backend = holding(job(age=60 * 72, annotations={UNFOLLOWED_ANNOTATION: mark}))
 
     assert [finding.stopped for finding in await swept(backend)] == [True]
 
 
 async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story_stays() -> None:
-    """The CRD's default policy leaves them running, GPUs and all; deleting the job would delete why it failed."""
+    """The CRD's default policy leaves them running with their GPUs; with the job its failure's reason would be lost."""
     backend = holding(finished(job(), "Failed"))
     backend.pods_stay = 1
 
@@ -183,7 +183,7 @@ async def test_the_marked_job_of_a_task_that_only_submitted_it_loses_what_its_en
 
 
 async def test_a_job_of_a_task_that_waits_for_a_later_one_is_stopped() -> None:
-    """As after a run that was deleted and made anew while its job ran."""
+    """As after a run that was deleted and created again while its job ran."""
     backend = holding(job("first", age=90), job("second", age=60))
 
     (finding,) = await swept(backend, "running")
@@ -193,7 +193,7 @@ async def test_a_job_of_a_task_that_waits_for_a_later_one_is_stopped() -> None:
 
 
 async def test_a_later_job_of_another_installation_is_none_that_the_task_waits_for() -> None:
-    """Its ids may be the same, as where an installation was copied."""
+    """Its ids may be the same, as in a copied installation."""
     theirs = job("second", age=60, owner={**OURS, "instance": "staging"})
 
     assert await swept(holding(job("first", age=90), theirs), "running") == []
@@ -226,7 +226,7 @@ async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypat
             raise ClusterError("forbidden", code=403)
         await delete(ref)
 
-    monkeypatch.setattr(backend, "delete", refused_once)  # the script has no word for it
+    monkeypatch.setattr(backend, "delete", refused_once)  # the script has no entry for it
 
     findings = {finding.job.ref.name: finding for finding in await swept(backend)}
 

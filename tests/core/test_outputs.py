@@ -62,7 +62,7 @@ def events_problems(facts: OutputFacts) -> tuple[OutputProblem, ...]:
     ],
 )
 def test_an_address_is_read_into_claim_and_path(text: str, claim: str, path: str) -> None:
-    """Empty and `.` parts of the path mean nothing; the address as text reads back as itself."""
+    """Empty and `.` parts of the path are dropped; the address as text parses back to itself."""
     address = PvcAddress.parse(text)
 
     assert address == PvcAddress(claim=claim, path=path)
@@ -199,7 +199,7 @@ def test_an_output_on_a_read_only_mount_is_refused(text: str) -> None:
 
 
 def test_a_claim_mounted_twice_is_written_through_the_writable_mount() -> None:
-    """Of two writable ones the deeper sub-path is taken."""
+    """Of two writable mounts the one with the deeper sub-path is used."""
     read_only = Mount(claim="digits", mount_path="/in", sub_path="out", read_only=True)
     part = Mount(claim="digits", mount_path="/part", sub_path="out")
 
@@ -210,13 +210,13 @@ def test_a_claim_mounted_twice_is_written_through_the_writable_mount() -> None:
 
 @pytest.mark.parametrize("text", ["/data", "/data/", "/data/out/.."])
 def test_the_root_of_a_claim_is_no_output(text: str) -> None:
-    """An output is below it, as everything else in the claim is not the job's."""
+    """An output is below it, because the rest of the claim does not belong to the job."""
     with pytest.raises(InvalidSpec, match="names something below the claim's root"):
         resolve(text, field="model", mounts=[DATA], working_dir=None)
 
 
 def test_the_root_of_a_sub_path_mount_is_an_output() -> None:
-    """A directory of the claim that was mounted for it."""
+    """It is a directory of the claim that was mounted for it."""
     part = Mount(claim="digits", mount_path="/logs", sub_path="runs/tb")
 
     found = resolve("/logs", field="tfevents", mounts=[part], working_dir=None)
@@ -234,7 +234,7 @@ def test_a_mount_whose_sub_path_climbs_out_of_the_claim_is_refused() -> None:
 
 
 def test_resolved_outputs_survive_json() -> None:
-    """They travel in an annotation of the job."""
+    """They are stored in an annotation of the job."""
     outputs = ResolvedOutputs(model=MODEL)
 
     assert ResolvedOutputs.from_dict(json.loads(json.dumps(outputs.to_dict()))) == outputs
@@ -243,7 +243,7 @@ def test_resolved_outputs_survive_json() -> None:
 
 
 def test_a_report_survives_json() -> None:
-    """It travels from a pod, and in a trigger's event."""
+    """It is sent from a pod, and in a trigger's event."""
     report = OutputReport(model=model_facts(), tfevents=events_facts(last_step=3, scalars={"loss": "NaN"}))
 
     assert OutputReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
@@ -252,7 +252,7 @@ def test_a_report_survives_json() -> None:
 
 
 def test_outputs_that_are_there_and_fresh_are_no_problem() -> None:
-    """Nor is an undeclared output, whatever was found."""
+    """Neither is an undeclared output, whatever the report has of it."""
     report = OutputReport(model=model_facts(), tfevents=events_facts(exists=False))
 
     assert problems(report, ResolvedOutputs(model=MODEL), not_before=BEGAN_AT) == ()
@@ -269,7 +269,7 @@ def test_a_missing_model_is_a_problem_that_says_where_and_what_to_do() -> None:
 
 
 def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
-    """A link that leaves the claim is nothing that another pod could read."""
+    """A link that leaves the claim leads to nothing that another pod could read."""
     (problem,) = model_problems(OutputFacts(exists=False, problem="it is a link that leaves the claim"))
 
     assert "is missing: it is a link that leaves the claim; save" in f"{problem.summary}; {problem.resolution}"
@@ -284,7 +284,7 @@ def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
     ],
 )
 def test_an_empty_model_is_a_problem(facts: OutputFacts, found: str) -> None:
-    """A file of no bytes, or a directory in which no file has any."""
+    """A file of no bytes, or a directory in which all files are empty."""
     (problem,) = model_problems(facts)
 
     assert found in f"{problem.summary}; {problem.resolution}"
@@ -364,7 +364,7 @@ def test_parts_that_could_not_be_read_are_said() -> None:
 
 
 def test_curves_are_no_part_of_what_is_noted_on_the_job() -> None:
-    """They may be many, and whoever looks later is told the last values."""
+    """They may be many; later readers get the last values."""
     tfevents = OutputFacts(exists=True, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
 
     noted = read_report(report_text(OutputReport(tfevents=tfevents)))
@@ -373,7 +373,7 @@ def test_curves_are_no_part_of_what_is_noted_on_the_job() -> None:
 
 
 def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
-    """An annotation holds little; size and digest are what counts."""
+    """An annotation holds little; size and digest matter."""
     scalars = {f"layer/{number}/gradient": 0.123456789 for number in range(3000)}
     report = OutputReport(tfevents=OutputFacts(exists=True, files=1, bytes=9, last_step=7, scalars=scalars))
 
@@ -387,7 +387,7 @@ def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
 
 @each_row("wrong", ["s3://bucket/model.pt", "pvc://"])
 def test_a_declared_output_is_checked_before_the_mounts_are_known(wrong: str) -> None:
-    """An address of a claim or a path; on which claim a path lies is asked later."""
+    """An address of a claim or a path; the claim of a path is resolved later."""
     check_place("pvc://digits/model.pt", field="model")
     check_place("out/model.pt", field="model")
 

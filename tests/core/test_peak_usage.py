@@ -1,4 +1,4 @@
-"""What replicas were seen to use: how looks, pods and those who look are put together."""
+"""Tests of peak usage: samples of several rounds, pods and readers are combined."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ptjob_provider.core.identity import USAGE_ANNOTATION
 
 
 def annotated(text: str) -> dict[str, Any]:
-    """Return a job with this note on it."""
+    """Return a job with this annotation."""
     return {"metadata": {"annotations": {USAGE_ANNOTATION: text}}}
 
 
 def test_the_most_of_all_looks_is_the_peak() -> None:
-    """What is written only grows; what nobody measures stays unknown."""
+    """Written bytes only grow; what nobody measures stays unknown."""
     use = (
         PeakUsage()
         .with_sample({"cpu": 0.5, "memory": 10, "disk": 1})
@@ -30,7 +30,7 @@ def test_the_most_of_all_looks_is_the_peak() -> None:
 
 
 def test_what_two_pods_of_a_replica_wrote_counts_together() -> None:
-    """Their peaks do not: they did not run at once."""
+    """Their peaks do not, because they did not run at the same time."""
     first = PeakUsage(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
     second = PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
     unknown = PeakUsage(peak_cpu=0.5, samples=1)
@@ -54,7 +54,7 @@ def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
 
 
 def test_it_is_plain_json_that_can_be_read_back() -> None:
-    """As the result has it, and as it is noted on the job."""
+    """For the result, and for the job's annotation."""
     uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, disk=3, samples=9), "w": PeakUsage()}
 
     told = shown(uses, rank0="m")
@@ -70,7 +70,7 @@ def test_nothing_measured_is_told_as_nothing() -> None:
 
 
 def test_of_many_replicas_those_with_the_most_memory_are_told() -> None:
-    """And rank 0; how many are not is said."""
+    """And rank 0; the number of omitted replicas is given."""
     uses = {f"w-{n}": PeakUsage(peak_memory=n, samples=1) for n in range(1000)} | {"m": PeakUsage(samples=1)}
 
     told = shown(uses, rank0="m")

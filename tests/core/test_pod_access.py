@@ -1,4 +1,4 @@
-"""What a pod knows of its cluster: the service account's files, and two variables."""
+"""Tests of the connection of a pod: the service account's files, and two variables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder as a kubelet mounts it."""
+    """Return a directory as a kubelet mounts it."""
     (tmp_path / "token").write_text("secret-token\n")
     (tmp_path / "ca.crt").write_text("a certificate")
     return tmp_path
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("host", "name"), [("10.96.0.1", "10.96.0.1"), ("fd00::1", "[fd00::1]")])
 def test_a_pods_service_account_says_all_that_a_connection_needs(folder: Path, host: str, name: str) -> None:
-    """Address, trust and credential; the last one is never shown."""
+    """Address, trust and credential; the credential is never shown."""
     settings = of_pod({**ENVIRON, "KUBERNETES_SERVICE_HOST": host}, folder)
 
     expected = Endpoint(host=f"https://{name}:443", authorization="Bearer secret-token", ca_file=str(folder / "ca.crt"))
@@ -71,15 +71,15 @@ def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str
 
 
 async def test_where_nothing_reads_kubeconfigs_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image that is only for pods leaves the library out; a pod without a service account would look for one."""
-    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # what an import then finds is as if it were absent
+    """An image for pods only omits the library; a pod without a service account would search for a kubeconfig."""
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # imports behave as if it were absent
 
     with pytest.raises(InvalidSpec, match="the default kubeconfig: kubernetes_asyncio"):
         await Credentials(ClusterConfig()).load()
 
 
 def test_the_back_end_is_loaded_without_the_models_of_a_client() -> None:
-    """They cost a second and 75 MB, and are needed for kubeconfigs alone."""
+    """They cost a second and 75 MB, and only kubeconfigs need them."""
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", LOADED]))
 
     assert "aiohttp" in loaded

@@ -1,4 +1,4 @@
-"""Which jobs go first, as the objects of each kind say it, and as their pods do."""
+"""Tests of a job's priority, as read from the objects of each kind and from its pods."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def trainjob(**pod: Any) -> dict[str, Any]:
     ],
 )
 def test_each_kind_says_which_jobs_go_first(job: dict[str, Any], priority: str) -> None:
-    """A class, or T9k's number; nothing where nobody says."""
+    """A class, or T9k's number; nothing if neither is set."""
     assert kinds.kind_of(job).priority(job) == priority
 
 
 async def test_a_class_that_only_the_pods_have_is_told() -> None:
-    """A runtime's, or the cluster's own."""
+    """The class of a runtime, or the cluster's default."""
     job, backend = trainjob(), ScriptedBackend()
     backend.jobs["team", "digits"] = job
     pod = {"metadata": {"name": "digits-node-0-0-abcde", "uid": "p"}, "spec": {"priorityClassName": "usual"}}

@@ -90,7 +90,7 @@ def scalars_of(tmp_path: Path, *events: bytes) -> dict[str, Any]:
 
 
 def test_the_file_runs_in_an_old_python() -> None:
-    """The job's image may have Python 3.6, and has nothing of ours."""
+    """The job's image may have Python 3.6, and nothing of this package."""
     tree = ast.parse(Path(probe_outputs.__file__).read_text(), feature_version=(3, 6))
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
@@ -99,7 +99,7 @@ def test_the_file_runs_in_an_old_python() -> None:
 
 
 def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:
-    """JSON in, JSON out, with nothing of the package to be imported; the report is what `OutputReport` reads."""
+    """JSON in, JSON out, without importing the package; `OutputReport` reads the report."""
     (tmp_path / "model.pt").write_bytes(b"weights")
     write(tmp_path / "tb" / "events.out.tfevents.1", event(3, scalar("loss", math.nan)))
     roots = {"model": str(tmp_path), "tfevents": str(tmp_path)}
@@ -119,7 +119,7 @@ def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:
 
 
 def test_the_facts_are_those_of_the_contract(tmp_path: Path) -> None:
-    """Every field is there, also of what is missing."""
+    """Every field is there, also for missing outputs."""
     report = probe_outputs.inspect({"model": str(tmp_path / "x"), "roots": {"model": str(tmp_path)}})
 
     assert list(report["model"]) == [field.name for field in dataclasses.fields(OutputFacts)]
@@ -141,7 +141,7 @@ def test_a_model_file_is_described(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("sha256sum"), reason="coreutils are not installed")
 def test_a_person_can_check_the_digest_of_a_model_directory(tmp_path: Path) -> None:
-    """The command in the module's docstring gives the same; the newest file is the directory's time."""
+    """The command in the module's docstring gives the same digest; the newest file's time is the directory's."""
     model = tmp_path / "model"
     for name in ("a/x", "a-b/x", "a.txt", "é", "z/ y"):
         (model / name).parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def test_an_empty_model_directory_has_no_digest(tmp_path: Path) -> None:
 
 
 def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
-    """Linux allows any bytes; the report stays valid JSON that every database takes."""
+    """Linux allows any bytes; the report stays valid JSON that every database accepts."""
     directory = tmp_path / "tb" / os.fsdecode(b"run\xff")
     write(directory / "events.out.tfevents.1", event(1, scalar("a\0b", 1.0)))
 
@@ -191,7 +191,7 @@ def test_a_root_that_is_reached_through_a_link_is_a_root(tmp_path: Path) -> None
 
 
 def test_an_output_that_leaves_its_root_is_not_looked_at(tmp_path: Path) -> None:
-    """Neither a link nor a path climbs out of a claim, also not into one whose name begins alike."""
+    """Neither a link nor a path leaves a claim, also not into one whose name has the same prefix."""
     for name in ("claim", "claim2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "secret").write_bytes(b"abc")
@@ -224,7 +224,7 @@ def test_links_in_a_directory_are_not_followed_out_of_the_root_or_to_directories
 
 
 def test_only_the_first_problems_are_told(tmp_path: Path) -> None:
-    """A million bad links make no report of megabytes."""
+    """A million bad links do not make a report of megabytes."""
     (tmp_path / "model").mkdir()
     for index in range(8):
         (tmp_path / "model" / f"link{index}").symlink_to("nothing")
@@ -236,7 +236,7 @@ def test_only_the_first_problems_are_told(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_no_output(tmp_path: Path) -> None:
-    """Opening one would wait for ever."""
+    """Opening one would block forever."""
     os.mkfifo(tmp_path / "model.pt")
 
     facts = look_at_model(tmp_path / "model.pt", tmp_path)
@@ -253,19 +253,19 @@ def test_a_link_to_nothing_is_missing(tmp_path: Path, target: str) -> None:
 
 
 def test_a_root_that_is_not_there_verifies_nothing(tmp_path: Path) -> None:
-    """The claim is not mounted: that is not the training's fault."""
+    """The claim is not mounted, which is not the training's fault."""
     with pytest.raises(FileNotFoundError):
         look_at_model(tmp_path / "claim" / "model.pt", tmp_path / "claim")
 
 
 def test_a_way_that_cannot_be_gone_verifies_nothing(tmp_path: Path) -> None:
-    """The name is longer than any file system has it, which stands for every error of storage."""
+    """The name is longer than any file system allows, which stands for all storage errors."""
     with pytest.raises(OSError, match="File name too long"):
         look_at_model(tmp_path / ("x" * 300), tmp_path)
 
 
 def test_a_path_that_is_not_absolute_is_refused(tmp_path: Path) -> None:
-    """It would depend on where the program runs."""
+    """It would depend on the program's working directory."""
     with pytest.raises(ValueError, match=r"not an absolute path: 'model\.pt'"):
         look_at_model(Path("model.pt"), tmp_path)
 
@@ -281,7 +281,7 @@ def test_a_file_that_cannot_be_read_makes_no_digest(tmp_path: Path, monkeypatch:
             raise PermissionError(13, "Permission denied")
         return Path(os.fsdecode(path)).open(mode)
 
-    # root reads everything, so that no permission of a real file can stand for this
+    # root can read everything, so no permission of a real file can produce this
     monkeypatch.setattr(probe_outputs, "open", refuse, raising=False)
     facts = look_at_model(tmp_path / "model", tmp_path)
 
@@ -299,7 +299,7 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.
             Path(os.fsdecode(path)).rmdir()
         return scandir(path)
 
-    # no other way to have a directory go between being listed and being read
+    # no other way to remove a directory between listing and reading it
     monkeypatch.setattr(os, "scandir", vanish)
     facts = look_at_model(tmp_path / "model", tmp_path)
 
@@ -307,7 +307,7 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_last_value_of_each_scalar_is_reported(tmp_path: Path) -> None:
-    """As float32 has it; the greatest step is the last one."""
+    """As float32 stores it; the greatest step is the last one."""
     found = scalars_of(
         tmp_path,
         event(1, scalar("loss", 2.0), scalar("acc", 0.5)),
@@ -348,7 +348,7 @@ def test_files_of_earlier_trainings_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
-    """As TensorBoard shows it; files that are no event files are left alone."""
+    """As in TensorBoard; files that are not event files are ignored."""
     write(tmp_path / "tb" / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
     write(tmp_path / "tb" / "lr" / "0.1" / "events.out.tfevents.1", event(1, scalar("loss", 2.0)))
     (tmp_path / "tb" / "notes.txt").write_text("no events")
@@ -361,7 +361,7 @@ def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_tag_that_begins_with_a_slash_stays_in_its_run(tmp_path: Path) -> None:
-    """Two runs with such a tag do not take each other's place."""
+    """Two runs with such a tag do not overwrite each other."""
     for run in ("a", "b"):
         write(tmp_path / "tb" / run / "events.out.tfevents.1", event(1, scalar("/loss", 1.0)))
 
@@ -404,7 +404,7 @@ def test_a_scalar_may_be_a_tensor(tmp_path: Path, content: bytes, value: float) 
     ],
 )
 def test_what_is_no_scalar_is_left_out(tmp_path: Path, value: bytes) -> None:
-    """Texts, images, histograms and tensors with dimensions; they have no step of their own either."""
+    """Texts, images, histograms and tensors with dimensions; their steps are ignored too."""
     found = scalars_of(tmp_path, event(7, value), event(1, scalar("loss", 1.0)))
 
     assert found == {"loss": 1.0}
@@ -413,7 +413,7 @@ def test_what_is_no_scalar_is_left_out(tmp_path: Path, value: bytes) -> None:
 
 @pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
 def test_a_loss_that_is_no_number_is_seen(tmp_path: Path, value: float, text: str) -> None:
-    """JSON has no number for it, so it is a text that `float()` reads."""
+    """JSON has no number for it, so it is a string that `float()` parses."""
     found = scalars_of(tmp_path, event(1, scalar("loss", value)))
 
     assert found == {"loss": text}
@@ -424,7 +424,7 @@ def test_a_loss_that_is_no_number_is_seen(tmp_path: Path, value: float, text: st
 @given(st.integers(min_value=0))
 @settings(max_examples=50)
 def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    """A training that was killed while it wrote leaves such a file, and that is no problem."""
+    """A training that was killed while it wrote leaves such a file; that is not a problem."""
     tmp_path = tmp_path_factory.mktemp("cut")
     whole = events_file(*(event(step, scalar("loss", float(step))) for step in range(1, 4)))
     sizes = [
@@ -440,7 +440,7 @@ def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path_factory: pytest.Te
 
 
 def test_a_last_record_that_says_more_than_there_is_was_being_written(tmp_path: Path) -> None:
-    """Its length is whole and its content is not: no memory is asked for, and what is before it counts."""
+    """Its length is complete and its content is not: no memory is allocated, and the records before it count."""
     path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
     head = struct.pack("<Q", 1 << 62)
     with path.open("ab") as stream:
@@ -458,7 +458,7 @@ def test_garbage_is_a_problem_and_no_crash(
     garbage: bytes,
     framed: bool,  # noqa: FBT001 - hypothesis gives it
 ) -> None:
-    """Whatever bytes are in a file, or in a record, the report is JSON, and what was read before is in it."""
+    """Whatever bytes are in a file, or in a record, the report is JSON, and contains what was read before."""
     tmp_path = tmp_path_factory.mktemp("garbage")
     good = events_file(event(1, scalar("good", 1.0)))
     (tmp_path / "events.out.tfevents.1").write_bytes(good + (record(garbage) if framed else garbage))
@@ -530,7 +530,7 @@ def test_the_number_of_tags_is_bounded(tmp_path: Path) -> None:
 
 
 def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
-    """Points by step; what a resumed training writes again takes the place of what it had written; NaN is a text."""
+    """Points by step; a resumed training overwrites the points that it writes again; NaN is a string."""
     write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", 4.0 / step)) for step in (1, 2, 4)))
     again = [(4, 0.5), (8, math.nan)]
     write(tmp_path / "events.tfevents.2", *(event(step, scalar("loss", value), wall_time=2.0) for step, value in again))
@@ -545,7 +545,7 @@ def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
     "count", [1, probe_outputs.MAX_POINTS, probe_outputs.MAX_POINTS + 1, 5 * probe_outputs.MAX_POINTS + 3]
 )
 def test_a_long_curve_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path, count: int) -> None:
-    """A training of a million steps is told in as many points as a picture shows."""
+    """A training of a million steps is reported in as many points as a chart shows."""
     write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", float(step))) for step in range(count)))
 
     (points,) = look_at_events(tmp_path, tmp_path, curves=True).curves.values()
@@ -568,7 +568,7 @@ def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
 
 
 def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
-    """Old and new style, double precision, groups of scalars, and everything that is no scalar beside them."""
+    """Old and new style, double precision, groups of scalars, and all that is not a scalar."""
     pytest.importorskip("tensorboard")
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     torch = pytest.importorskip("torch")
@@ -596,7 +596,7 @@ def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
 
 
 def test_the_report_agrees_with_tensorboard(tmp_path: Path) -> None:
-    """The last event that TensorBoard's own reader finds for each tag, bit by bit."""
+    """The last event that TensorBoard's own reader returns for each tag, bit by bit."""
     pytest.importorskip("tensorboard")
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     accumulating = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

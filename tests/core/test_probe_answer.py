@@ -14,7 +14,7 @@ MISSED = 'runc create failed: unable to start container process: exec: "python3"
 
 
 def pod(phase: str, *, condition: dict[str, str] | None = None, **state: Any) -> dict[str, Any]:
-    """Return a pod whose container is in a state; without one the kubelet has not told of it."""
+    """Return a pod whose container is in this state; without a state the kubelet has not reported one yet."""
     statuses = [{"name": "probe", "restartCount": 0, "state": state}] if state else []
     status = {"phase": phase, "conditions": [condition or PLACED], "containerStatuses": statuses}
     spec = {"containers": [{"name": "probe"}], "nodeName": "node-a"}
@@ -55,7 +55,7 @@ def event(reason: str, message: str) -> dict[str, Any]:
     ],
 )
 def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, Any], over: bool) -> None:  # noqa: FBT001 - a case
-    """What the kubelet tries again may still come to an end by itself."""
+    """What the kubelet retries may still end by itself."""
     assert is_over(found) is over
 
 
@@ -104,7 +104,7 @@ def test_what_keeps_the_pod_from_answering_is_said_with_what_to_do(
 
 
 def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
-    """The pod itself only says ContainerCreating."""
+    """The pod itself only has ContainerCreating."""
     events = [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"')]
 
     assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in obstacle(waiting("ContainerCreating"), events)
@@ -132,7 +132,7 @@ def test_a_refusal_comes_with_what_to_do(error: PTJobError, said: str) -> None:
 
 
 def test_what_is_seen_of_a_pod_is_told_without_the_probes_advice() -> None:
-    """Other pods of ours have other settings; of one that runs, or has ended well, nothing is seen."""
+    """Other pods of the provider have other settings; a pod that runs, or has ended well, has no such message."""
     assert problem(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
     assert "ValueError: no" in problem(ended(1, "Error", raised("ValueError: no")))
     assert "`[ptjob]" not in problem(ended(137, "OOMKilled"))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SINCE = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 LONGEST_VARIABLE = 128 * 1024
-"""Bytes that Linux gives to one variable of a process."""
+"""Bytes: Linux's limit for one environment variable."""
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 
@@ -42,7 +42,7 @@ MODEL = output("runs", "a/model.pt", "/data/a/model.pt")
 
 
 def job(*, container: Mapping[str, Any] | None = None, **pod: Any) -> dict[str, Any]:
-    """Return a finished job whose rank 0 sees the claim `runs` as /data."""
+    """Return a finished job whose rank 0 has the claim `runs` mounted at /data."""
     found = recorded("pytorchjob-succeeded")
     mounts = [{"name": "storage", "mountPath": "/data"}]
     volumes = [{"name": "storage", "persistentVolumeClaim": {"claimName": "runs"}}]
@@ -53,7 +53,7 @@ def job(*, container: Mapping[str, Any] | None = None, **pod: Any) -> dict[str, 
 
 
 def ran(found: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Return rank 0's pod as it ran on node-a, with what admission made of its template."""
+    """Return rank 0's pod as it ran on node-a, with the changes that admission made."""
     owner = {"kind": "PyTorchJob", "uid": found["metadata"]["uid"]}
     template = found["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     return {
@@ -89,12 +89,12 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:
-    """Return the variables as the kubelet gives them to the container: `$$` is a dollar sign."""
+    """Return the variables as the kubelet passes them to the container: `$$` is a dollar sign."""
     return {each["name"]: each["value"].replace("$$", "$") for each in container(pod)["env"]}
 
 
 def test_the_pod_looks_where_the_training_code_wrote() -> None:
-    """Rank 0's mounts, read-only and once each, and the paths as its code knew them."""
+    """Rank 0's mounts, read-only and once each, and the paths as its code used them."""
     mounts = [
         {"name": "storage", "mountPath": "/data"},
         {"name": "storage", "mountPath": "/data/logs", "subPath": "tensorboard"},
@@ -123,13 +123,13 @@ def test_the_pod_looks_where_the_training_code_wrote() -> None:
 
 
 def test_an_output_that_rank_0_sees_nowhere_is_not_verified() -> None:
-    """A job whose mounts were changed behind our back is told with what it has."""
+    """The mounts of a job may have been changed by others; it is reported with what it has."""
     with pytest.raises(OutputsNotVerified, match=r"pvc://runs/b/model.pt: rank 0 mounts it nowhere .*/data"):
         made(job(), model=output("runs", "b/model.pt", "/elsewhere/model.pt"))
 
 
 def test_its_command_reports_what_is_there(tmp_path: Path) -> None:
-    """Run as the container would run it: whatever the folder holds, modules of the same names as Python's included."""
+    """Run as the container would run it: whatever the folder holds, including modules named like Python's own."""
     folder = tmp_path / "a $(HOME) $$ ü"
     folder.mkdir()
     (folder / "model.pt").write_text("parameters")
@@ -150,7 +150,7 @@ def test_its_command_reports_what_is_there(tmp_path: Path) -> None:
 
 
 def test_the_kubelet_leaves_what_it_is_told_as_it_is() -> None:
-    """It replaces `$(NAME)` in variables: every dollar sign is doubled, which it halves again."""
+    """It expands `$(NAME)` in variables: each dollar sign is doubled, which it halves again."""
     model = output("runs", "$(HOSTNAME)/model.pt", "/data/$(HOSTNAME)/model.pt")
 
     (request,) = (each["value"] for each in container(made(job(), model=model))["env"] if "REQUEST" in each["name"])
@@ -159,7 +159,7 @@ def test_the_kubelet_leaves_what_it_is_told_as_it_is() -> None:
 
 
 def test_program_and_question_fit_into_a_variable() -> None:
-    """Linux refuses to start a program with a longer one."""
+    """Linux does not start a program with a longer one."""
     assert max(len(value.encode()) for value in environment(made(job())).values()) < LONGEST_VARIABLE / 2
 
 
@@ -174,7 +174,7 @@ def test_program_and_question_fit_into_a_variable() -> None:
     ],
 )
 def test_the_jobs_own_python_is_taken(command: list[str] | None, python: str) -> None:
-    """The one that its command names, where that does not depend on the working directory."""
+    """The one that its command names, unless that depends on the working directory."""
     pod = made(job(container={"command": command, "imagePullPolicy": "Always"}))
 
     assert container(pod)["command"][0] == python
@@ -196,7 +196,7 @@ def test_another_image_can_be_set_and_comes_through_the_mirror(prefix: str, imag
 
 
 def test_the_jobs_own_image_is_never_prefixed() -> None:
-    """The cluster has pulled it from where it is."""
+    """The cluster has pulled it from that address."""
     assert container(made(job(), image_prefix="mirror.example"))["image"] == "registry.example/digits:1"
 
 
@@ -220,7 +220,7 @@ def test_it_asks_for_little_and_for_no_device() -> None:
 
 
 def test_it_ends_by_itself_and_goes_with_the_job() -> None:
-    """A worker that is killed while it looks leaves nothing that runs for long, and nothing that outlives the job."""
+    """If the worker is killed meanwhile, nothing runs for long or outlives the job."""
     pod = made(job(), timeout=12.5)
 
     (owner,) = pod["metadata"]["ownerReferences"]
@@ -242,7 +242,7 @@ def test_a_time_limit_that_is_none_is_refused(timeout: float) -> None:
 
 
 def test_it_is_no_replica_of_the_job() -> None:
-    """It has none of the labels by which the operator, Arena and we find replicas, and no sidecar of Istio."""
+    """It has none of the labels by which the operator, Arena and the provider find replicas, and no Istio sidecar."""
     meta = made(job())["metadata"]
 
     assert meta["labels"] == {"ptjob-provider/probe-of": "digits-succeeded", "sidecar.istio.io/inject": "false"}
@@ -252,7 +252,7 @@ def test_it_is_no_replica_of_the_job() -> None:
 
 @pytest.mark.parametrize("name", ["digits", "a" * 63, f"{'a' * 47}-b"])
 def test_its_name_is_the_jobs_and_a_valid_one(name: str) -> None:
-    """At most 63 characters, as a host's name may have, without a dash before the ending."""
+    """At most 63 characters, as for a host name, without a dash before the suffix."""
     found = pod_name(name, "1a2b3c")
 
     assert found.startswith(name[:47])
@@ -262,7 +262,7 @@ def test_its_name_is_the_jobs_and_a_valid_one(name: str) -> None:
 
 
 def test_it_has_rank_0s_user_secrets_and_account() -> None:
-    """What decides whether the image can be pulled and the files be read; the account's token stays away."""
+    """They decide whether the image can be pulled and the files can be read; the account's token is not mounted."""
     pod = made(
         job(
             imagePullSecrets=[{"name": "registry"}],
@@ -293,7 +293,7 @@ def test_it_has_rank_0s_user_secrets_and_account() -> None:
 def test_who_is_no_root_passes_pod_security_restricted(
     pod_context: dict[str, Any], container_context: dict[str, Any]
 ) -> None:
-    """No privileges and no capabilities, also where rank 0 had some."""
+    """No privileges and no capabilities, even if rank 0 had some."""
     pod = made(job(securityContext=pod_context, container={"securityContext": container_context}))
 
     found = container(pod)["securityContext"]
@@ -325,7 +325,7 @@ def test_a_claim_that_one_node_holds_is_looked_at_on_rank_0s_node() -> None:
 
 
 def test_a_shared_claim_can_be_looked_at_wherever_the_job_could_have_run() -> None:
-    """Rank 0's node is only preferred: it has the image already. Rules about other pods are not copied."""
+    """Rank 0's node is only preferred, because it has the image. Rules about other pods are not copied."""
     rules = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ZONE]}}
     affinity = {"nodeAffinity": rules, "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
     found = job(nodeSelector={"pool": "gpu"}, affinity=affinity)
@@ -339,7 +339,7 @@ def test_a_shared_claim_can_be_looked_at_wherever_the_job_could_have_run() -> No
 
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_without_rank_0s_pod_the_scheduler_finds_a_node(is_gone: bool) -> None:  # noqa: FBT001 - a parameter of cases
-    """Gone, or of an earlier job of the same name: nobody knows the node, the template still tells what it allowed."""
+    """The pod is gone, or of an earlier job of the name: the node is unknown, the template has the constraints."""
     found = job(nodeSelector={"pool": "gpu"})
     other = ran(found)
     other["metadata"]["ownerReferences"][0]["uid"] = "another"
@@ -351,7 +351,7 @@ def test_without_rank_0s_pod_the_scheduler_finds_a_node(is_gone: bool) -> None: 
 
 
 def test_a_pod_that_ran_knows_more_than_its_template() -> None:
-    """Admission gave it a user and tolerations; the probe has the same."""
+    """Admission set a user and tolerations; the probe has the same."""
     found = job()
     taint = {"key": "dedicated", "operator": "Exists"}
 
@@ -362,7 +362,7 @@ def test_a_pod_that_ran_knows_more_than_its_template() -> None:
 
 
 def test_taints_that_keep_gpu_nodes_free_are_tolerated() -> None:
-    """Clouds tolerate them for pods that ask for a GPU; this one asks for none and has to say so itself."""
+    """Clouds add the toleration to pods that request a GPU; the probe requests none and needs it explicitly."""
     limits = {"nvidia.com/gpu": "1", "cpu": "8"}
 
     spec = made(job(container={"resources": {"limits": limits}}, tolerations=[{"key": "spot"}]))["spec"]
@@ -391,12 +391,12 @@ def test_access_modes_tell_whether_one_node_holds_a_claim(modes: list[str], held
     ["", "Traceback", MARKER, f"{MARKER}{{", f"{MARKER}[]", f'{MARKER}{{"model": {{"unknown": 1}}}}', f"x{MARKER}{{}}"],
 )
 def test_a_log_without_a_whole_report_has_none(log: str) -> None:
-    """Cut off, of another version, or somebody else's lines."""
+    """It is truncated, of another version, or contains other programs' lines."""
     assert read_report(log) is None
 
 
 def test_the_report_is_found_among_other_lines() -> None:
-    """The last line with the marker counts; an image's Python may greet."""
+    """The last line with the marker counts; an image's Python may print a greeting."""
     report = read_report(f'hello\n{MARKER}{{"model": 1}}\n{MARKER}{{"model": null, "tfevents": null}}\nbye\n')
 
     assert report is not None

@@ -1,4 +1,4 @@
-"""The table of `core/run/resume.py`, row by row: what a try does whose predecessors left nothing but their jobs."""
+"""Tests of the table of `core/run/resume.py`, row by row: an attempt whose predecessors left nothing but their jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated:
 
 
 def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: str) -> Manifest:
-    """Have the job ended, and return it."""
+    """End the job, and return it."""
     job = backend.jobs[ref.namespace, ref.name] = finished(backend.jobs[ref.namespace, ref.name], phase)
     job["metadata"]["annotations"] |= notes
     return job
@@ -49,7 +49,7 @@ def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: s
 
 @pytest.mark.parametrize("is_repeated", [True, False])
 async def test_a_try_adopts_the_job_that_still_runs(is_repeated: bool) -> None:  # noqa: FBT001 - a parameter
-    """A step that was killed and started again does not train twice."""
+    """A step that was killed and restarted does not train twice."""
     backend = ScriptedBackend()
     first = await submit(backend)
 
@@ -67,7 +67,7 @@ async def test_jobs_of_others_are_not_recalled() -> None:
 
 
 async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled() -> None:
-    """No label tells whose installation a job is of; a job that is recalled may be stopped."""
+    """No label names the installation of a job, and a resumed job may be stopped."""
     backend = ScriptedBackend()
     theirs = await submit(backend, owner=replace(OWNER, instance="staging"))
 
@@ -93,7 +93,7 @@ async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled()
 async def test_what_became_of_the_newest_job_decides(
     phase: str, notes: dict[str, str], repeated: int, otherwise: int
 ) -> None:
-    """Nothing is trained again for a result that is there, nor by itself where that cannot help."""
+    """Training is not repeated if a result exists, nor automatically where a retry cannot help."""
     for is_repeated, attempt in ((True, repeated), (False, otherwise)):
         backend = ScriptedBackend()
         first = await submit(backend)
@@ -137,7 +137,7 @@ def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -
 async def test_a_note_tells_what_a_job_cannot_tell_any_more(
     outcome: Outcome, cause: Cause | None, *, is_told: bool, is_going: bool
 ) -> None:
-    """A repeated try goes by it; one that a person asked for begins the next attempt."""
+    """An automatic retry follows it; a retry by a person begins the next attempt."""
     for is_repeated in (True, False):
         backend = ScriptedBackend()
         first = await submit(backend)
@@ -182,7 +182,7 @@ async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
 
 
 async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_still_there() -> None:
-    """What could not help then is not tried again because the attempt before it could have been."""
+    """If that failure was not worth a retry, the failure of the attempt before it does not cause one."""
     backend = ScriptedBackend()
     first = await submit(backend)
     old = end(backend, first.ref)
@@ -197,7 +197,7 @@ async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_stil
 
 
 async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None:
-    """It is about one job, whatever becomes of the next one."""
+    """It belongs to one job, whatever happens to the next one."""
     backend = ScriptedBackend()
     first = await submit(backend)
     end(backend, first.ref)
@@ -211,7 +211,7 @@ async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None
 
 
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
-    """What is made beside them under the same name would inherit their state; the next attempt has another name."""
+    """A new job of the same name would inherit their state; the next attempt has another name."""
     backend, waited = ScriptedBackend(), []
     first = await submit(backend)
     meta = backend.jobs.pop((first.ref.namespace, first.ref.name))["metadata"]
