@@ -34,7 +34,7 @@ def test_an_output_is_found_through_rank_0s_mounts(text: str, output: ResolvedOu
 
 
 def test_a_claim_that_only_an_output_names_is_mounted_once_in_every_replica() -> None:
-    """Two outputs on it share the mount; the address decides where in the claim they are."""
+    """Two outputs on it share the mount; the address gives their directories in the claim."""
     rendered = render(workers=2, model="pvc://runs/a/model.pt", tfevents="pvc://runs/a/logs")
 
     assert rendered.outputs == ResolvedOutputs(
@@ -65,7 +65,7 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
     ],
 )
 def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
-    """On no claim, on one that cannot be written, under an emptyDir, in a folder whose name only the pod knows."""
+    """On no claim, on a read-only one, under an emptyDir, in a directory whose name is known to the pod alone."""
     with pytest.raises(InvalidSpec) as error:
         render(manifest=recorded("manifest-rich"), model=text)
 
@@ -78,7 +78,7 @@ def mounts(name: str) -> tuple[Mount, ...]:
 
 
 def test_mounts_are_those_of_rank_0s_training_container() -> None:
-    """Claims with their folders and whether they can be written; no emptyDir, no folder that only the pod knows."""
+    """Claims with their directories and whether they are writable; no emptyDir, no directory known to the pod alone."""
     assert mounts("manifest-rich") == (
         Mount(claim="team-data", mount_path="/data"),
         Mount(claim="team-data", mount_path="/models", sub_path="models/digits"),

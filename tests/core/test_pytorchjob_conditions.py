@@ -31,7 +31,7 @@ def at(minute: int, second: int) -> datetime:
 def test_the_phase_follows_from_the_types_of_the_true_conditions(
     story: str, phase: JobPhase, reason: str, finished_at: datetime | None
 ) -> None:
-    """Failed beats Succeeded, both beat Suspended, Restarting and Running; the reason is told but decides nothing."""
+    """Failed beats Succeeded, both beat Suspended, Restarting and Running; the reason is returned, but not used."""
     status = PYTORCHJOB.read_status(recorded(f"pytorchjob-{story}"))
 
     assert (status.phase, status.reason, status.finished_at) == (phase, reason, finished_at)
@@ -44,7 +44,7 @@ def test_the_message_is_the_deciding_conditions() -> None:
 
 
 def test_creation_and_start_are_told_where_they_are_known() -> None:
-    """The object's creation always, the operator's start from the version on that writes it."""
+    """The object's creation always, the operator's start if its version writes it."""
     now, old = (PYTORCHJOB.read_status(recorded(f"pytorchjob-{story}")) for story in ("running", "old-operator"))
 
     assert (now.created_at, now.started_at) == (at(0, 0), at(0, 1))
@@ -65,7 +65,7 @@ def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
 
 
 def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:
-    """Only a job that runs has one: a suspended job has no start, an ended one needs none."""
+    """Only a running job has one: a suspended job has no start, an ended one needs none."""
     running, created, failed = (recorded(f"pytorchjob-{story}") for story in ("running", "created", "failed"))
     for job in (running, created, failed):
         job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 90}

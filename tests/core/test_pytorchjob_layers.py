@@ -38,7 +38,7 @@ def test_a_typed_field_wins_over_everything_below_it() -> None:
 
 @each_row("fields", [{"workers": 4}, {"manifest": recorded(MANIFEST), "workers": 4}])
 def test_an_installations_gang_has_all_pods_of_the_job(fields: dict[str, Any]) -> None:
-    """A gang of fewer would start a job that then waits for its other pods."""
+    """A smaller gang would start a job that then waits for its other pods."""
     rendered = render(installation=installed(gang=True), **fields).manifest
 
     assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 4}
@@ -53,7 +53,7 @@ def test_an_installations_gang_has_all_pods_of_the_job(fields: dict[str, Any]) -
     ],
 )
 def test_a_queue_is_that_of_the_jobs_scheduler(below: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Whichever layer names the queue, and whichever Volcano."""
+    """Whichever layer names the queue, and for each name of Volcano."""
     rendered = render(installation=installed(**below), **fields).manifest
 
     assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "team"}
@@ -61,7 +61,7 @@ def test_a_queue_is_that_of_the_jobs_scheduler(below: dict[str, Any], fields: di
 
 
 def test_a_manifest_wins_over_templates() -> None:
-    """Whatever it says stays as it is; its other fields are filled."""
+    """Its fields stay as they are; missing ones are filled."""
     manifest = recorded(MANIFEST)
     image = container(manifest)["image"]
 
@@ -79,7 +79,7 @@ def test_a_manifest_wins_over_templates() -> None:
 
 
 def test_the_defaults_of_typed_fields_give_way() -> None:
-    """What the installation says is said; without it: `test_typed_fields_have_safe_defaults`."""
+    """The installation's settings come before them; without these: `test_typed_fields_have_safe_defaults`."""
     said = installed(clean_pod_policy="None", ttl_seconds_after_finished=0, restart_policy="OnFailure")
 
     spec = render(installation=said).manifest["spec"]
@@ -117,7 +117,7 @@ def test_an_installations_istio_wins_over_our_default() -> None:
 
 
 def test_a_pod_template_can_bring_the_image() -> None:
-    """As the pod of KubernetesPodOperator does; its other containers stay what they are."""
+    """As for KubernetesPodOperator; its other containers stay as they are."""
     containers = [{"name": "base", "image": "theirs"}, {"name": "side", "image": "proxy"}]
 
     rendered = render(image=None, pod_template={"kind": "Pod", "apiVersion": "v1", "spec": {"containers": containers}})
@@ -132,7 +132,7 @@ def test_without_any_image_it_is_missed() -> None:
 
 
 def test_a_pod_template_keeps_nothing_that_only_one_pod_can_have() -> None:
-    """Its name and what an API server wrote would be refused in a template."""
+    """The API server refuses a name, and fields that it writes itself, in a template."""
     meta = {"name": "mine", "namespace": "n", "uid": "u", "labels": {"a": "b"}, "annotations": None}
     template = {"kind": "PodTemplate", "template": {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {}}}
 
@@ -145,7 +145,7 @@ def test_a_pod_template_keeps_nothing_that_only_one_pod_can_have() -> None:
 
 @pytest.mark.parametrize("over_a_manifest", [False, True])
 def test_fields_in_kubernetes_words_are_put_where_they_belong(*, over_a_manifest: bool) -> None:
-    """Beside what is there, in place of what has the same name or path."""
+    """They are appended, or replace the entry of the same name or path."""
     fields: dict[str, Any] = {
         "env_from": [{"secret": "s3"}, {"configMapRef": {"name": "settings"}, "prefix": "S_"}],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
@@ -175,7 +175,7 @@ def test_fields_in_kubernetes_words_are_put_where_they_belong(*, over_a_manifest
 
 
 def test_the_last_change_is_not_part_of_what_was_asked_for() -> None:
-    """It sees a pod of each role as it will be, and the hash stays."""
+    """It gets a pod of each role as it will be, and the hash stays the same."""
     seen = []
 
     def change(found: Manifest) -> Manifest:
@@ -208,7 +208,7 @@ def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
 
 
 def test_a_variable_of_the_operator_is_no_templates() -> None:
-    """It would be replaced silently in every job."""
+    """It would be replaced silently in each job."""
     with pytest.raises(InvalidSpec, match=r"env\.RANK"):
         render(installation=installed(env={"RANK": "0"}))
 

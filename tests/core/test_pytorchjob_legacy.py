@@ -1,4 +1,4 @@
-"""PyTorchJobs in the words of the old PyTorch operator's CRD, which has no `runPolicy`."""
+"""Tests of PyTorchJobs for the CRD of the old PyTorch operator, which has no `runPolicy`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_run_policy_stands_at_the_top_of_the_spec() -> None:
 
 
 def test_the_training_operators_words_are_left_as_they_are() -> None:
-    """Also where nothing is known of the server, and where a change says nothing of the spec."""
+    """Also for an unknown server, and for a change without a spec."""
     job = manifest()
     note = {"metadata": {"annotations": {"a": "b"}}}
 
@@ -65,7 +65,7 @@ def test_what_the_old_operator_cannot_say_is_refused(given: Any, name: str) -> N
 
 
 def test_what_is_changed_at_the_end_is_said_there_too() -> None:
-    """And what an old job says of its end is read there."""
+    """They are also read there for an old job."""
     old = PYTORCHJOB.converted_for(manifest(), OLD)
 
     assert PYTORCHJOB.STOP_RUNNING_PODS is not None
@@ -76,7 +76,7 @@ def test_what_is_changed_at_the_end_is_said_there_too() -> None:
 
 
 def test_an_object_in_the_old_words_is_known_and_so_are_its_pods() -> None:
-    """The old operator labels them otherwise."""
+    """The old operator uses other labels."""
     new = manifest()
     old = PYTORCHJOB.converted_for(new, OLD)
 

@@ -13,7 +13,7 @@ from rows import each_row
 
 
 def test_typed_fields_have_safe_defaults() -> None:
-    """No restart of a single rank, no pod that keeps its GPUs, removal after a week, no Istio, room in /dev/shm."""
+    """No restart of a single rank, no pod that keeps its GPUs, removal after a week, no Istio, space in /dev/shm."""
     rendered = render().manifest
     master = rendered["spec"]["pytorchReplicaSpecs"]["Master"]
 
@@ -30,7 +30,7 @@ def test_a_ttl_of_0_is_a_ttl() -> None:
 
 
 def test_claims_are_mounted_once_each_under_names_that_volumes_can_have() -> None:
-    """Two folders of a claim share a volume; dots and long names become labels; names never collide."""
+    """Two directories of a claim share a volume; dots and long names become labels; names never collide."""
     long = "c" * 80
     rendered = render(
         volumes=["runs/a:/a", "runs/b:/b", "my.data:/dots", "my-data:/dashes", f"{long}:/long", "shared-memory:/c"]
@@ -66,7 +66,7 @@ def test_claims_are_mounted_once_each_under_names_that_volumes_can_have() -> Non
     ],
 )
 def test_workers_over_a_manifest_counts_all_its_pods(story: str, workers: int, replicas: dict[str, int]) -> None:
-    """The Worker role grows, shrinks or goes; a manifest without a master counts workers alone."""
+    """The Worker role grows, shrinks or is removed; in a manifest without a master the workers alone are counted."""
     roles = over(story, workers=workers)["spec"]["pytorchReplicaSpecs"]
 
     assert {role: replica["replicas"] for role, replica in roles.items()} == replicas
@@ -83,7 +83,7 @@ def test_workers_over_a_lone_master_adds_workers_like_it() -> None:
 
 
 def test_an_elastic_master_keeps_its_workers() -> None:
-    """A manifest with a master and an elastic policy is not left without the workers that the policy needs."""
+    """A manifest with a master and an elastic policy keeps the workers that the policy needs."""
     manifest = recorded("manifest-args-only")
     manifest["spec"]["elasticPolicy"] = {}
 
@@ -102,14 +102,14 @@ def test_an_elastic_master_keeps_its_workers() -> None:
     ],
 )
 def test_resources_over_a_manifest_replace_only_what_they_name(values: dict[str, Any], limits: dict[str, Any]) -> None:
-    """`gpus` counts the device that the manifest asks for, unless it is told another; 0 takes it away."""
+    """`gpus` counts the device that the manifest requests, unless another one is set; 0 removes it."""
     rendered = over("manifest-rich", **values)
 
     assert container(rendered)["resources"]["limits"] == limits
 
 
 def test_no_gpus_over_a_manifest_leave_no_request_for_them_either() -> None:
-    """A request without its limit would be refused by the API server."""
+    """The API server refuses a request without its limit."""
     assert container(over("manifest-rich", gpus=0))["resources"] == {
         "requests": {"cpu": 4},
         "limits": {"memory": "64Gi"},
@@ -125,7 +125,7 @@ def test_variables_over_a_manifest_replace_those_of_their_name_in_place() -> Non
 
 
 def test_volumes_over_a_manifest_use_its_volumes_and_replace_a_mount_at_their_path() -> None:
-    """A claim that has a volume keeps it; the mount at the same path is replaced; others stay."""
+    """The volume of a claim is used; the mount at the same path is replaced; others stay."""
     rendered = over("manifest-rich", volumes=["team-data/other:/models", "reference-sets:/own"])
     mounts = {mount["mountPath"]: mount for mount in container(rendered)["volumeMounts"]}
 
@@ -137,7 +137,7 @@ def test_volumes_over_a_manifest_use_its_volumes_and_replace_a_mount_at_their_pa
 
 
 def test_shared_memory_over_a_manifest_replaces_its_mount() -> None:
-    """There is one mount at /dev/shm, of the size that was asked for, or none."""
+    """There is one mount at /dev/shm, of the requested size, or none."""
     sized, off = over("manifest-rich", shared_memory="32Gi"), over("manifest-rich", shared_memory=False)
 
     assert mounted(sized)[SHM]["emptyDir"] == {"medium": "Memory", "sizeLimit": "32Gi"}
@@ -145,7 +145,7 @@ def test_shared_memory_over_a_manifest_replaces_its_mount() -> None:
 
 
 def test_run_policy_and_restart_policy_over_a_manifest_replace_their_places() -> None:
-    """What is not named stays, in the run policy as in the scheduling policy."""
+    """Other fields stay, in the run policy as in the scheduling policy."""
     rendered = over("manifest-rich", clean_pod_policy="All", gang=True, restart_policy="Never", backoff_limit=1)
 
     assert rendered["spec"]["runPolicy"] == {
@@ -168,7 +168,7 @@ def test_an_elastic_policy_over_a_manifest_replaces_only_what_it_names() -> None
 
 
 def test_processes_per_node_over_a_manifest_are_said_once() -> None:
-    """The deprecated place goes when the typed field is set, because both together are refused."""
+    """The deprecated field is removed when the typed field is set, because both together are refused."""
     spec = over("manifest-elastic", nproc_per_node=4)["spec"]
 
     assert spec["nprocPerNode"] == "4"
@@ -198,7 +198,7 @@ def test_a_manifest_of_the_wrong_shape_is_refused_before_fields_are_put_over_it(
 
 
 def test_a_queue_is_kueues_unless_the_scheduler_is_volcano() -> None:
-    """Kueue finds the job by its label; Volcano's queue is in the scheduling policy, beside the gang's size."""
+    """Kueue finds the job by its label; Volcano's queue is in the scheduling policy, next to the gang's size."""
     kueue = render(workers=2, queue_name="team", gang=True).manifest
     volcano = render(workers=2, queue_name="team", gang=True, scheduler_name="volcano").manifest
     alone = over("manifest-rich", queue_name="team", scheduler_name="volcano")

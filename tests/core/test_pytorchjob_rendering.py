@@ -104,7 +104,7 @@ def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_the_rendered_manifest_is_the_golden_one(story: str, values: dict[str, Any]) -> None:
-    """What `dry_run` prints is exactly the golden file (written anew with PTJOB_WRITE_GOLDEN=1, then read the diff)."""
+    """`dry_run` prints exactly the golden file (rewrite it with PTJOB_WRITE_GOLDEN=1, then read the diff)."""
     text = dump_manifest(render(**values).manifest)
 
     if os.environ.get("PTJOB_WRITE_GOLDEN"):
@@ -115,7 +115,7 @@ def test_the_rendered_manifest_is_the_golden_one(story: str, values: dict[str, A
 
 @pytest.mark.parametrize("story", MANIFESTS)
 def test_a_users_manifest_gets_the_permitted_additions_and_nothing_else(story: str) -> None:
-    """Without our labels, annotations, variables and log tails it is the user's manifest, unknown fields and all."""
+    """Without the provider's labels, annotations, variables and log policies it is the user's manifest, unchanged."""
     asked = without_overridden(recorded(story))
 
     rendered = render(manifest=recorded(story)).manifest
@@ -147,7 +147,7 @@ def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any
 
 
 def test_what_only_the_api_server_writes_is_left_out() -> None:
-    """A manifest copied from a cluster carries no status, uid or version into a new job; labels and owners stay."""
+    """A manifest copied from a cluster brings no status, uid or version into a new job; labels and owners stay."""
     copied = recorded("pytorchjob-succeeded")
     copied["metadata"]["managedFields"] = [{"manager": "kubectl"}]
     copied["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z"
@@ -183,7 +183,7 @@ def test_rendering_changes_nothing_that_it_was_given() -> None:
 def test_typed_names_win_over_the_manifests(
     meta: dict[str, Any], values: dict[str, Any], name: str, namespace: str
 ) -> None:
-    """Name and namespace come from the typed field, else from the manifest, else the namespace is `default`."""
+    """Name and namespace come from the typed field, else from the manifest; the default namespace is `default`."""
     manifest = {**recorded("manifest-args-only"), "metadata": meta}
 
     rendered = render(manifest=manifest, exact_name=True, **values).manifest
@@ -208,7 +208,7 @@ def test_a_name_that_no_pod_could_have_is_refused(meta: dict[str, Any], values: 
 
 
 def test_the_job_and_all_its_pods_carry_the_owners_labels() -> None:
-    """One selector finds the job and its pods; where a user's label has the name of one of ours, ours wins."""
+    """One selector finds the job and its pods; a user's label with a reserved name is replaced."""
     rendered = render(manifest=recorded("manifest-rich"), attempt=3).manifest
     expected = owner_labels(rendered["metadata"]["name"], OWNER, 3)
     templates = [replica["template"] for replica in rendered["spec"]["pytorchReplicaSpecs"].values()]
@@ -243,7 +243,7 @@ def test_the_hash_is_of_what_was_asked_for(change: dict[str, Any], same: bool) -
 
 
 def test_the_program_is_told_where_to_write_and_which_attempt_it_is() -> None:
-    """In every replica, before the user's own variables, so that those can refer to ours."""
+    """In each replica, before the user's own variables, so that those can refer to them."""
     common = {"volumes": ["runs:/runs"], "model": "/runs/m.pt", "tfevents": "/runs/logs", "checkpoints": "/runs/ckpt"}
 
     rendered = render(**common, workers=2, attempt=2, env={"LOGS": "$(PTJOB_TFEVENTS_DIR)"}).manifest
@@ -259,7 +259,7 @@ def test_the_program_is_told_where_to_write_and_which_attempt_it_is() -> None:
 
 
 def test_the_users_own_variables_of_our_names_are_overridden_where_we_say_something() -> None:
-    """PTJOB_ATTEMPT is always ours; PTJOB_MODEL_PATH is the user's while no model is declared."""
+    """PTJOB_ATTEMPT is always overridden; PTJOB_MODEL_PATH is the user's if no model is declared."""
     mine = {"PTJOB_ATTEMPT": "99", "PTJOB_MODEL_PATH": "/mine"}
 
     without = render(env=mine).manifest
@@ -270,7 +270,7 @@ def test_the_users_own_variables_of_our_names_are_overridden_where_we_say_someth
 
 
 def test_a_container_keeps_its_last_lines_unless_it_says_otherwise() -> None:
-    """Every container of every pod, init containers and sidecars too; an explicit policy stays."""
+    """For all containers of all pods, including init containers and sidecars; an explicit policy stays."""
     rendered = render(manifest=recorded("manifest-rich")).manifest
 
     policies = {
@@ -284,7 +284,7 @@ def test_a_container_keeps_its_last_lines_unless_it_says_otherwise() -> None:
 @each_row("name", ["MASTER_ADDR", "WORLD_SIZE", "RANK", "PET_NNODES"])
 @each_row("role", ["", "master.", "worker."])
 def test_a_typed_variable_that_the_operator_replaces_is_refused(name: str, role: str) -> None:
-    """It would be ignored silently: the operator's variables come after the user's."""
+    """It would be ignored silently, because the operator's variables come after the user's."""
     env = {"env": {name: "1"}}
     values = {role.rstrip("."): env} if role else env
 
@@ -293,7 +293,7 @@ def test_a_typed_variable_that_the_operator_replaces_is_refused(name: str, role:
 
 
 def test_an_owner_in_the_cluster_is_one_of_the_jobs_owners() -> None:
-    """When it goes the job goes; what the manifest says of other owners stays, and the specification is the same."""
+    """The job is deleted with it; other owners of the manifest stay, and the specification is the same."""
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "team", "uid": "uid-1"}
     step = {"apiVersion": "v1", "kind": "Pod", "name": "run-step", "uid": "uid-2", "blockOwnerDeletion": False}
     manifest = recorded("manifest-args-only")

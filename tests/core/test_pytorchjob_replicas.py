@@ -42,7 +42,7 @@ def test_a_role_that_does_not_say_how_many_has_one_pod() -> None:
 
 
 def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
-    """Limits count, requests where there is no limit, and what is not a number of devices (memory, cores) does not."""
+    """Limits count, requests if there is no limit; resources that are no devices (memory, cores) do not."""
     job = recorded("manifest-args-only")
     roles = job["spec"]["pytorchReplicaSpecs"]
     roles["Master"]["template"]["spec"]["containers"] = [
@@ -56,5 +56,5 @@ def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
 
 
 def test_the_pods_of_a_job_are_found_by_the_operators_label() -> None:
-    """As training-operator writes it since 1.4."""
+    """training-operator sets it since 1.4."""
     assert PYTORCHJOB.pod_selector("digits") == "training.kubeflow.org/job-name=digits"

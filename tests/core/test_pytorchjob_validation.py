@@ -30,7 +30,7 @@ TAKEN = [f"manifest-{story}" for story in ("args-only", "anchors", "rich", "elas
 
 
 def changed(story: str, path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    """Return a recorded manifest with one value put in, or taken out."""
+    """Return a recorded manifest with one value set or removed."""
     manifest = copy.deepcopy(recorded(story))
     place: Any = manifest
     for part in path[:-1]:
@@ -119,7 +119,7 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
 def test_what_the_webhook_refuses_or_the_operator_hangs_on_is_refused(
     path: tuple[str | int, ...], value: object, told: str
 ) -> None:
-    """The text begins with the field's path in the manifest and says what is allowed."""
+    """The text begins with the field's path in the manifest and gives what is allowed."""
     with pytest.raises(InvalidSpec) as error:
         validate(changed("manifest-args-only", path, value))
 
@@ -135,7 +135,7 @@ def test_what_the_webhook_refuses_or_the_operator_hangs_on_is_refused(
     ],
 )
 def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: object, told: str) -> None:
-    """Workers are needed, the processes per node are said once, and the meeting point is one that exists."""
+    """Workers are required, the processes per node are set once, and the rendezvous back-end must exist."""
     with pytest.raises(InvalidSpec) as error:
         validate(changed("manifest-elastic", path, value))
 
@@ -172,7 +172,7 @@ def test_an_elastic_policy_needs_workers() -> None:
     ],
 )
 def test_metadata_is_what_every_object_may_have(path: tuple[str | int, ...], value: object, told: str) -> None:
-    """The API server checks it for all kinds alike; the labels of a pod template only when it is too late."""
+    """The API server checks it alike for all kinds; the labels of a pod template only when it is too late."""
     manifest = changed("manifest-args-only", path, value)
 
     with pytest.raises(InvalidSpec) as error:
@@ -190,7 +190,7 @@ def test_metadata_that_the_api_server_takes_is_taken() -> None:
 
 
 def test_what_is_in_a_free_map_is_nobodys_business() -> None:
-    """Keys of a user's own, such as a driver's attributes, may be called like fields of ours."""
+    """A user's own keys, such as a driver's attributes, may have the names of fields."""
     driver = {"driver": "csi.example", "volumeAttributes": {"sizeLimit": "big", "port": "none"}}
     volumes = [{"name": "a", "csi": driver}, {"name": "b", "csi": driver}]
     manifest = changed("manifest-args-only", (*POD, "volumes"), volumes)
@@ -200,7 +200,7 @@ def test_what_is_in_a_free_map_is_nobodys_business() -> None:
 
 
 def test_null_counts_as_absent() -> None:
-    """`labels:` with nothing after it is what people leave behind, and kubectl takes it."""
+    """`labels:` with nothing after it is common in files, and kubectl accepts it."""
     manifest = changed("manifest-args-only", ("metadata", "labels"), None)
     manifest["spec"] |= {"runPolicy": None, "elasticPolicy": None, "nprocPerNode": None}
     container = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
@@ -245,12 +245,12 @@ PLACES = _places(recorded("manifest-rich"))[1:]
 def test_nothing_but_an_invalid_spec_comes_out_of_a_broken_manifest(
     path: tuple[str | int, ...], value: object, names: set[str]
 ) -> None:
-    """Whatever stands at whichever place and whatever is put over it, it is rendered or refused by name."""
+    """With any value at any place, and anything on top, it is rendered or refused by name."""
     broken = changed("manifest-rich", path, value)
     try:
         rendered = render(manifest=broken, **{name: FIELDS[name] for name in names}).manifest
     except InvalidSpec as error:
-        assert ": " in str(error)  # noqa: PT017 - both ways are right
+        assert ": " in str(error)  # noqa: PT017 - both outcomes are right
         return
 
     validate(rendered)

@@ -1,4 +1,4 @@
-"""T9k's PyTorchTrainingJob: which field goes where, what is refused, and how the object and its pods are read."""
+"""Tests of T9k's PyTorchTrainingJob: rendered fields, refused fields, and reading of the object and its pods."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ GUIDES: Manifest = {
         "tensorboardSpec": {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/tutorial/log"]},
     },
 }
-"""What the form of the tutorial makes."""
+"""The manifest that the tutorial's form creates."""
 
 
 def rendered(*, exact_name: bool = False, **given: Any) -> Manifest:
@@ -76,7 +76,7 @@ def first(manifest: Manifest) -> Manifest:
 
 
 def test_a_job_of_typed_fields_has_one_role() -> None:
-    """With the defaults of every job: no Istio, shared memory, and an end that stops what runs."""
+    """With the defaults of all jobs: no Istio, shared memory, and a clean-up policy that stops what runs."""
     found = rendered(**BASE, command=["python", "train.py"], gpus=1, working_dir="/code", priority_class_name="high")
 
     [role] = found["spec"]["replicaSpecs"]
@@ -134,7 +134,7 @@ def test_the_policies_of_a_job_have_their_own_words() -> None:
     ids=["torchrun", "its module", "processes", "elastic"],
 )
 def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Manifest, args: list[str]) -> None:
-    """It writes the command line by itself, and would ignore ours: script and options are arguments."""
+    """The platform writes the command line itself, and would ignore another one: script and options are arguments."""
     found = rendered(**BASE, **given)
 
     assert found["spec"]["torchrunConfig"] == config
@@ -143,7 +143,7 @@ def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Mani
 
 
 def test_an_elastic_job_says_how_far_it_may_grow() -> None:
-    """A replica that fails is made again."""
+    """A replica that fails is created again."""
     found = rendered(**BASE, args=["train.py"], elastic_policy={"min_replicas": 1, "max_replicas": 4})["spec"]
 
     assert found["elastic"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 4, "expectedReplicas": 3}
@@ -184,7 +184,7 @@ def test_roles_that_differ_are_two() -> None:
 
 
 def test_the_guides_manifest_keeps_every_field() -> None:
-    """And gets our labels, variables, and the log's end where a container fails."""
+    """The provider's labels and variables are added, and the log's last lines where a container fails."""
     found = rendered(manifest=GUIDES)
 
     spec, given = found["spec"], GUIDES["spec"]
@@ -215,7 +215,7 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
 
 
 def test_a_command_over_a_manifest_with_torchrun_is_what_it_starts() -> None:
-    """T9k ignores a command then: it becomes arguments, or is refused; the manifest's own stays as it is."""
+    """T9k ignores a command then: it becomes arguments, or is refused; the manifest's own stays."""
     found = first(rendered(manifest=GUIDES, command=["torchrun", "other.py"]))
     own = copy.deepcopy(GUIDES)
     own["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"] = ["python", "ignored.py"]
@@ -228,7 +228,7 @@ def test_a_command_over_a_manifest_with_torchrun_is_what_it_starts() -> None:
 
 
 def test_torchrun_over_a_manifest_does_not_lose_its_command() -> None:
-    """What the manifest would have run is what torchrun starts, or the job is refused."""
+    """The manifest's command is what torchrun starts, or the job is refused."""
     own = copy.deepcopy(GUIDES)
     del own["spec"]["torchrunConfig"]
     container = own["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
@@ -244,7 +244,7 @@ def test_torchrun_over_a_manifest_does_not_lose_its_command() -> None:
 
 
 def test_fields_of_all_other_pods_are_not_rank_0s() -> None:
-    """Whichever of the two is said; where the manifest has them in one role, that cannot be said."""
+    """In either direction; a manifest with one role for all pods cannot express them."""
     [rank0, others] = rendered(**BASE, worker={"cpu": "10"})["spec"]["replicaSpecs"]
 
     assert "resources" not in rank0["template"]["spec"]["containers"][0]
@@ -291,7 +291,7 @@ def test_the_last_role_grows_and_shrinks() -> None:
 
 
 def test_a_name_leaves_room_for_the_longest_role_and_a_role_for_a_name() -> None:
-    """The names of pods have at most 63 characters; of the job's own, one letter and its hash are the least."""
+    """Pod names have at most 63 characters; at least one letter and the hash of the job's own name are left."""
     role = GUIDES["spec"]["replicaSpecs"][0]
 
     def named(kind: str, **how: Any) -> str:
@@ -353,7 +353,7 @@ JOB, POD = "torch-mnist-trainingjob", "torch-mnist-trainingjob-5b373-worker-0"
 
 
 def test_a_pod_is_the_replica_that_its_name_says() -> None:
-    """Without the letters that are drawn for each run."""
+    """Without the random suffix of each run."""
     assert PYTORCHTRAININGJOB.replica_of(pod(POD, label=JOB)) == f"{JOB}-worker-0"
     assert PYTORCHTRAININGJOB.replica_of(pod(POD, uid="u")) == f"{JOB}-worker-0"
     assert PYTORCHTRAININGJOB.replica_of(pod(POD)) == POD
@@ -365,7 +365,7 @@ def test_a_pod_is_the_replica_that_its_name_says() -> None:
 
 
 def test_a_pod_belongs_to_the_job_that_owns_it_or_that_its_label_names() -> None:
-    """What the platform sets besides the label is not written anywhere."""
+    """What the platform sets besides the label is not documented."""
     ref = JobRef(kind="PyTorchTrainingJob", namespace="team", name=JOB, uid="u")
 
     assert kinds.is_pod_of(pod(POD, uid="u"), ref)
@@ -403,7 +403,7 @@ def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
 
 
 def test_what_is_changed_of_a_job_that_exists() -> None:
-    """It is paused, and cleaned up; nothing limits an ended one's life, and its words are one version's."""
+    """It is paused, and cleaned up; an ended one has no time to live, and its fields are one version's."""
     assert PYTORCHTRAININGJOB.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
     assert PYTORCHTRAININGJOB.STOP_RUNNING_PODS is not None
     assert PYTORCHTRAININGJOB.stops_by_itself(PYTORCHTRAININGJOB.STOP_RUNNING_PODS)
@@ -413,7 +413,7 @@ def test_what_is_changed_of_a_job_that_exists() -> None:
 
 
 def tasks(*replicas: Manifest, **status: Any) -> Manifest:
-    """Return the guide's job with three workers, and what its status tells of them."""
+    """Return the guide's job with three workers, and this status of its tasks."""
     job = copy.deepcopy(GUIDES)
     job["metadata"] |= {"uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
     job["spec"]["replicaSpecs"][0]["replicas"] = 3
@@ -422,18 +422,18 @@ def tasks(*replicas: Manifest, **status: Any) -> Manifest:
 
 
 def replica(name: str, code: int | None = None, *, phase: str = "Deleted", container: str = "pytorch") -> Manifest:
-    """Return what the status tells of one replica."""
+    """Return one replica's entry of the status."""
     ended = {"name": container, "state": "Terminated", "exitCode": code}
     return {"name": name, "uid": f"uid-{name}", "phase": phase, "containers": [ended] if code is not None else []}
 
 
 def observed(job: Manifest, *pods: Manifest) -> PodHistory:
-    """Return the record of who looks for the first time."""
+    """Return the record after a first observation."""
     return kinds.observe(PodHistory(), job, pods, [], now=NOW)
 
 
 def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None:
-    """With its exit code, and as the first failure: the one that obeyed the controller's signal is none."""
+    """With its exit code, and as the first failure: the replica that followed the controller's signal is not one."""
     job = tasks(
         replica(f"{JOB}-5b373-worker-0", 143), replica(f"{JOB}-5b373-worker-1", 3), replica(f"{JOB}-5b373-worker-2", 0)
     )
@@ -451,7 +451,7 @@ def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None
 
 
 def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
-    """What is told without an instant counts as of the job's end, and is the cause of what was seen just before."""
+    """A status without a timestamp counts as of the job's end, and is the cause of what was observed just before."""
     gone = replica(f"{JOB}-5b373-worker-1", 139)
     ended = {"type": "Failed", "status": "True", "reason": "R", "lastTransitionTime": "2026-11-20T10:05:04Z"}
     job = tasks(gone, conditions=[ended])
@@ -464,7 +464,7 @@ def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
 
 
 def test_what_is_seen_of_a_pod_takes_the_place_of_what_was_told() -> None:
-    """The pod knows more: why, and when."""
+    """The pod has more: the reason, and the time."""
     name = f"{JOB}-5b373-worker-1"
     job = tasks(replica(name, 3, phase="Failed"))
     ended = {"exitCode": 3, "reason": "Error", "message": "ValueError: nan", "finishedAt": "2026-11-20T10:05:00Z"}
@@ -499,7 +499,7 @@ def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> Non
     ("counts", "restarts"), [({"restarts": 2, "backoffCount": 3}, 2), ({"backoffCount": 3}, 3), ({}, 0)]
 )
 def test_restarts_are_counted_by_the_status_too(counts: dict[str, int], restarts: int) -> None:
-    """Those of pods that nobody saw; a story on the job keeps them."""
+    """For pods that were never observed; the record on the job keeps them."""
     record = observed(tasks(**counts))
 
     assert record.restarts == restarts
@@ -507,7 +507,7 @@ def test_restarts_are_counted_by_the_status_too(counts: dict[str, int], restarts
 
 
 def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
-    """However it is called, and in which order they are told; who is not asked for is nobody."""
+    """For any name and any order; a name that is not in the status has no replica."""
     job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
     replica_of = kinds.replica_of(job)
 

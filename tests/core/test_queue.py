@@ -1,4 +1,4 @@
-"""What Kueue's Workload says of a job's waiting, in which versions it is read, and where it is repeated."""
+"""Tests of Kueue's Workload: the reason why a job waits, the API versions that are read, and the reason's outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SINCE = "2026-11-20T10:05:00Z"
 
 
 def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
-    """Return a Workload; what is read of it is the same in v1beta1 and v1beta2 of Kueue."""
+    """Return a Workload with the fields that Kueue's v1beta1 and v1beta2 share."""
     told = [
         {"type": kind, "status": status, "reason": "R", "message": text, "lastTransitionTime": SINCE}
         for kind, status, text in conditions
@@ -60,7 +60,7 @@ def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
     ],
 )
 def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], message: str | None) -> None:
-    """In the words of an event about the Workload."""
+    """Like an event about the Workload."""
     found = as_event(workload(*conditions))
 
     assert (found or {}).get("message") == message
@@ -86,7 +86,7 @@ def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], mess
     ],
 )
 def test_a_reason_that_waiting_does_not_change_is_said_with_advice(reason: str, added: str) -> None:
-    """Kueue 0.19 names the reason; a message alone does not show whether the quota will ever do."""
+    """Kueue 0.19 gives the reason; a message alone does not show whether the quota will ever suffice."""
     found = workload(("QuotaReserved", "False", WHY))
     found["status"]["conditions"][0]["reason"] = reason
 
@@ -101,7 +101,7 @@ def test_a_workload_that_says_nothing_yet_is_no_event() -> None:
 
 
 def test_a_workload_says_whose_it_is() -> None:
-    """By its label, else by its controller."""
+    """By its label, otherwise by its controller."""
     owners = [{"uid": "other"}, {"uid": "j-2", "controller": True}]
 
     assert owner_of(workload(labels={"kueue.x-k8s.io/job-uid": "j-1"}, ownerReferences=owners)) == "j-1"
@@ -110,7 +110,7 @@ def test_a_workload_says_whose_it_is() -> None:
 
 
 def suspended() -> JobCache:
-    """Return the world of a TrainJob that a queue keeps suspended."""
+    """Return the cache of a TrainJob that a queue keeps suspended."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     world = JobCache(ref)
     world.set_job(
@@ -134,10 +134,10 @@ def workloads(version: str) -> tuple[int, dict[str, Any]]:
 
 
 async def run(reading: EventPoller, client: Client, *, until: Callable[[], bool]) -> None:
-    """Read until that is so."""
+    """Read until the condition is true."""
     task = asyncio.create_task(reading.run(client))
     async with asyncio.timeout(PATIENCE):
-        while not until():  # noqa: ASYNC110 - the stand-in tells nobody
+        while not until():  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.01)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -145,7 +145,7 @@ async def run(reading: EventPoller, client: Client, *, until: Callable[[], bool]
 
 
 async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str], list[str]]:
-    """Read why a job waits until the script is over; return the versions asked for, and what the job was shown."""
+    """Read the waiting reason until the script is over; return the requested versions, and the messages of the job."""
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
     world, reading = suspended(), EventPoller("team")
@@ -176,7 +176,7 @@ NEWER, OLDER = "v1beta2", "v1beta1"
 async def test_workloads_are_read_in_the_version_that_the_server_serves(
     monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], told: list[str]
 ) -> None:
-    """A server that has a version is asked for no other; one that has none tells nothing, and nothing is said."""
+    """If a version is served, no other is requested; without any, nothing is read and nothing is reported."""
     assert await asked(monkeypatch, *script) == (versions, told)
 
 
@@ -186,7 +186,7 @@ OTHER = JobRef(kind="PyTorchJob", namespace="team", name="other", uid="j-4")
 async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also while events of another job are asked for: each change wakes whoever follows it."""
+    """Also while events of another job are read, because each change wakes the followers of the job."""
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
     queued, other, reading = suspended(), JobCache(OTHER), EventPoller("team")
@@ -251,7 +251,7 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     ids=["a queue", "no Kueue", "forbidden"],
 )
 async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ...], told: list[Any]) -> None:
-    """`ptjob events` has it with when it was said; without the right the other events are told all the same."""
+    """`ptjob events` shows it with its time; without the right, the other events are shown all the same."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
         found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
@@ -269,7 +269,7 @@ async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> Non
 
 
 async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A permission has no version: the other one would be refused as well."""
+    """Permissions do not depend on the version: the other one would be refused as well."""
     versions, [told] = await asked(monkeypatch, 403, 403)
 
     assert versions == [NEWER, NEWER]
@@ -277,7 +277,7 @@ async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeyp
 
 
 def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
-    """As long as it is suspended; a queue that falls silent has said it; a story on the job keeps it."""
+    """While it is suspended; the reason stays if the queue is silent later, and the record on the job keeps it."""
     event = as_event(workload(("QuotaReserved", "False", WHY)))
     assert event is not None
 
@@ -294,7 +294,7 @@ def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
 
 
 def test_a_limit_on_waiting_repeats_it() -> None:
-    """Whoever reads the failure sees what the queue lacked."""
+    """The failure shows what the queue lacked."""
     record = PodHistory(queued_since=NOW, queue=WHY)
 
     found = ending(record, SUSPENDED, now=NOW.replace(hour=12), limits=Limits(queue_timeout=10), ranks={})

@@ -1,4 +1,4 @@
-"""Whether the quota that refuses a pod has room for its whole job."""
+"""Tests of whether the quota that refuses a pod has room for the whole job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(master: dict[str, Any], workers: dict[str, Any] | None = None) -> dict[s
 
 
 def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> PodHistory:
-    """Return what is known of the job when a quota has refused one of its pods."""
+    """Return the history of the job after a quota has refused one of its pods."""
     message = f'Error creating: pods "{replica}" is forbidden: exceeded quota: {why}'
     told = {"reason": "FailedCreatePod", "message": message, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
     return kinds.observe(PodHistory(), job, [], [told], now=NOW, replicas=3)
@@ -45,7 +45,7 @@ def figures(resource: str, *, asked: str, allowed: str) -> str:
         (job(SIX), "limits.memory", "600Mi", "1800Mi", ""),
         (job(SIX), "limits.memory", "600Mi", "1Gi", "need limits.memory=1800Mi together, it allows 1Gi, so"),
         (job(SIX), "requests.memory", "600Mi", "1Gi", "its 3 replicas need requests.memory=1800Mi together"),
-        (job({}), "memory", "600Mi", "1Gi", ""),  # what its workers ask for is not in its object
+        (job({}), "memory", "600Mi", "1Gi", ""),  # the requests of its workers are not in its object
         (job({}, SIX), "memory", "100Mi", "1Gi", "need memory=1300Mi together"),
         (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "need cpu=4500m together"),
         (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "need limits.cpu=9 together"),
@@ -56,7 +56,7 @@ def figures(resource: str, *, asked: str, allowed: str) -> str:
 def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(
     job: dict[str, Any], resource: str, asked: str, allowed: str, said: str
 ) -> None:
-    """`used` may be the job's own pods alone: as long as they wait for the refused one, nothing is ever freed."""
+    """`used` may be the job's own pods alone: while they wait for the refused one, nothing is ever freed."""
     record = refused(job, figures(resource, asked=asked, allowed=allowed))
 
     (wait,) = record.waiting
@@ -79,7 +79,7 @@ def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
 
 
 def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
-    """Neither after the queue timeout, nor where a worker gave up waiting for the master that was refused."""
+    """Neither after the queue timeout, nor if a worker gave up waiting for the master that was refused."""
     record = refused(job(SIX), figures("limits.memory", asked="600Mi", allowed="1Gi"))
     late = ending(record, PENDING, now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
     gave_up = {

@@ -1,4 +1,4 @@
-"""What is read of a replica's log where its pod's status does not hold it: before it is started again or deleted."""
+"""Tests of reading a replica's log if its pod's status lacks the message: before it is restarted or deleted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHY = Diagnosis.of(Cause.CRASH_LOOP, f"{REPLICA} exited with code 3", replica=RE
 
 
 async def told(why: Diagnosis | None) -> Diagnosis | None:
-    """Return the reason with what a back-end has of the log."""
+    """Return the reason completed from a back-end's log."""
     backend = ScriptedBackend()
     backend.lines = [LogLine(text=text, timestamp=PLACE.timestamp, cursor=PLACE) for text in ("step 7", "token 1234")]
     async with asyncio.timeout(10):
@@ -40,14 +40,14 @@ async def told(why: Diagnosis | None) -> Diagnosis | None:
 
 
 async def test_a_reason_without_lines_is_given_the_last_ones_of_its_replica() -> None:
-    """Masked, and before the job is deleted: afterwards nobody can read them."""
+    """Masked, and before the job is deleted: afterwards they cannot be read."""
     found = await told(WHY)
 
     assert found == replace(WHY, log_tail=("step 7", "token ***"))
 
 
 async def test_a_reason_that_has_lines_or_names_nobody_stays_as_it_is() -> None:
-    """What the pod's status held is enough."""
+    """The pod's status had enough."""
     known, nobodys = replace(WHY, log_tail=("known",)), replace(WHY, replica="")
 
     assert [await told(known), await told(nobodys), await told(None)] == [known, nobodys, None]
@@ -77,7 +77,7 @@ def the_end(*, count: int, second: int) -> Termination:
 
 
 async def words(node: ScriptedNode, end: Termination) -> str:
-    """Return what is read of this run's end."""
+    """Return the last lines of this run."""
     ref = replace(REF, kind="PyTorchJob")
     async with asyncio.timeout(600):
         return await last_lines_of_run(
@@ -86,7 +86,7 @@ async def words(node: ScriptedNode, end: Termination) -> str:
 
 
 async def test_the_last_words_of_a_run_are_read_while_the_next_one_runs() -> None:
-    """Of the node's previous log, from a minute before its end on; nothing of the next run is among them."""
+    """From the node's previous log, from a minute before its end on; without lines of the next run."""
     node = ScriptedNode(runs=[RAISED, AGAIN])
 
     assert await words(node, the_end(count=0, second=3)) == "step 7\nValueError: token ***"
@@ -94,17 +94,17 @@ async def test_the_last_words_of_a_run_are_read_while_the_next_one_runs() -> Non
 
 
 async def test_the_last_words_of_a_run_are_not_those_of_a_run_before_it() -> None:
-    """A program that is killed at once writes nothing: the exception that the node still has is another run's."""
+    """A program that is killed at once writes nothing: the exception on the node belongs to another run."""
     assert await words(ScriptedNode(runs=[RAISED, ScriptedRun(began=4, ended=True)]), the_end(count=1, second=4)) == ""
 
 
 async def test_lines_of_a_run_that_is_not_told_of_yet_are_not_the_last_words_of_the_one_before() -> None:
-    """The status tells a moment late that the container was started again; what is served then is the next run's."""
+    """The status shows the restart a moment late; the log is then the next run's."""
     assert await words(ScriptedNode(runs=[RAISED, AGAIN], told=1), the_end(count=0, second=3)) == ""
 
 
 async def test_last_words_that_cannot_be_read_are_none() -> None:
-    """Neither a pod that is gone nor a server that stays away is an error of the job."""
+    """Neither a missing pod nor an unavailable server is an error of the job."""
     gone, away = ScriptedNode(runs=[RAISED], uid=None), ScriptedNode(runs=[RAISED])
     away.refusals = [ClusterUnavailable("no answer")] * 100
 
@@ -112,7 +112,7 @@ async def test_last_words_that_cannot_be_read_are_none() -> None:
 
 
 async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
-    """Reading is given up after a while: the job is not looked at meanwhile."""
+    """Reading stops after a while, because the job is not observed meanwhile."""
     backend = ScriptedBackend()
     place = replace(PLACE, pod_uid="pod", container="pytorch", timestamp=at(3))
     backend.lines = [LogLine(text=text, timestamp=at(3), cursor=place) for text in ("step 7", "step 8")]
@@ -122,7 +122,7 @@ async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
 
 
 async def test_the_last_lines_of_a_replica_are_those_of_its_last_run() -> None:
-    """What it wrote before it was started again is the end of another story."""
+    """Earlier runs' lines have nothing to do with this end."""
     backend = ScriptedNodesBackend(ScriptedNode(runs=[RAISED, AGAIN]))
 
     assert await last_lines(backend, replace(REF, kind="PyTorchJob"), POD, mask=str) == ("rank 1 of 2 ready",)

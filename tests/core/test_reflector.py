@@ -1,4 +1,7 @@
-"""A watch on servers that cannot stream their first state, or end every watch at once; a stand-in for such servers."""
+"""Tests of the reflector: servers that cannot stream a list, or end every watch at once.
+
+A stand-in replaces the servers.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +48,18 @@ def said(event: Event) -> str:
 
 
 async def events_until(watch: Reflector, server: StandInApiServer, requests: int) -> list[str]:
-    """Return all that is told until the server has been asked so often."""
+    """Return all events until the server has received this many requests."""
     told: list[str] = []
 
     async def listen() -> None:
         async with aclosing(watch.events()) as events:
             async for each in events:
                 if not isinstance(each, Opened):
-                    told.append(said(each))  # noqa: PERF401 - what came before it was cancelled counts
+                    told.append(said(each))  # noqa: PERF401 - events before the cancellation count
 
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(PATIENCE):
-        while len(server.requests) < requests and not listening.done():  # noqa: ASYNC110 - the stand-in tells nobody
+        while len(server.requests) < requests and not listening.done():  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.01)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
@@ -64,7 +67,7 @@ async def events_until(watch: Reflector, server: StandInApiServer, requests: int
 
 
 async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> None:
-    """It refuses the first question and is not asked so again; the watch goes on from the list's version."""
+    """It refuses the first request, which is not repeated; the watch continues from the list's version."""
     script = (REFUSED, page("a", more="next"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         told = await events_until(Reflector(client, PODS), server, 4)
@@ -78,7 +81,7 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
 
 
 async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
-    """It says so in the watch, as an event; what went meanwhile is told by its absence."""
+    """The watch reports it as an event; objects deleted meanwhile are missing in the list."""
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
@@ -90,7 +93,7 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
 
 @pytest.mark.parametrize("code", [400, 401, 403])
 async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) -> None:
-    """Whoever follows a job decides how long to bear it; a credential is loaded anew before it counts as refused."""
+    """The follower decides how long to tolerate it; a credential is reloaded before it counts as refused."""
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]
     async with stand_in_api_server(REFUSED, page("a"), *asked) as server, shared_client(server.config()) as client:
@@ -104,20 +107,20 @@ async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) ->
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pauses grow: after the refusal, the list and the first watch, each is twice as long as the one before.
 
-    None is shortened by chance here, so that a request which arrives late takes at most half of the next pause.
+    There is no random jitter here, so that a late request takes at most half of the next pause.
     """
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     async with stand_in_api_server(REFUSED, page("a")) as server, shared_client(server.config()) as client:
         await events_until(Reflector(client, PODS), server, 6)
 
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
-    least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
+    least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the watch follows the list immediately
     assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
 
 
 @pytest.mark.parametrize("line", ["[]", "7", '{"type": "ADDED"}', '{"type": "ADDED", "object": {"metadata": {}}}'])
 async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
-    """A gateway has put its own words there; whoever follows is told, and the server is asked again."""
+    """A gateway has sent its own text; the follower is informed, and the request is repeated."""
     script = (REFUSED, page("a"), (200, f"{line}\n"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         told = await events_until(Reflector(client, PODS), server, 4)
@@ -126,7 +129,7 @@ async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
 
 
 async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not at each of the tries that follow; and that it is there again."""
+    """Not on each retry; its return is reported too."""
     caplog.set_level("INFO")
     away = (503, {"kind": "Status", "message": "starting up"})
     async with (

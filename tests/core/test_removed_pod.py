@@ -1,4 +1,4 @@
-"""A pod that a person deletes, as a cluster shows it to somebody who misses looks; reduced from a recorded watch."""
+"""Test of a pod that a person deletes, for a watch that misses snapshots; reduced from a recorded one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SWEPT = event("SuccessfulDeletePod", f"Deleted pod: {MASTER}", name="digits")
 
 
 def test_the_deleted_pod_is_named_where_the_last_look_sees_another_replica_killed() -> None:
-    """The kubelet's last update sets the grace to 0: the master seems to have ended when its deletion was asked for."""
+    """The kubelet's last update sets the grace period to 0: the master seems to have ended when its deletion began."""
     master, worker = {"uid": "m", "name": MASTER}, {"uid": "w", "name": WORKER}
     leaving = {"deletionTimestamp": stamp(15), "deletionGracePeriodSeconds": 2}
     over = {"deletionTimestamp": stamp(15), "deletionGracePeriodSeconds": 0}

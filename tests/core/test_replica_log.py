@@ -1,4 +1,7 @@
-"""What of a log is said to be gone, and what is not; the node is a stand-in that rotates and restarts on demand."""
+"""Tests of gaps in a replica's log: reported ones and others.
+
+A stand-in for the node rotates and restarts on demand.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="job")
 
 
 def run(*seconds: float, began: int = 1, ended: bool = True) -> ScriptedRun:
-    """Return a run that wrote a line at each of these seconds."""
+    """Return a run that wrote a line in each of these seconds."""
     return ScriptedRun(began=began, lines=[(second, f"at {second}\n") for second in seconds], ended=ended)
 
 
 def place(second: float, *, restart_count: int = 0, pod_uid: str = "pod", ordinal: int = 0) -> LogCursor:
-    """Return the place of the line of this second."""
+    """Return the cursor of this second's line."""
     return LogCursor(
         pod_uid=pod_uid, container="pytorch", restart_count=restart_count, timestamp=at(second), ordinal=ordinal
     )
@@ -48,12 +51,12 @@ async def followed(node: ScriptedNode, since: LogCursor | None = None) -> list[L
 
 
 async def texts(node: ScriptedNode, since: LogCursor | None = None) -> list[str]:
-    """Return what was read, notices in brackets."""
+    """Return the lines, with notices in brackets."""
     return [f"[{line.text}]" if line.notice else line.text for line in await followed(node, since)]
 
 
 def gone(begin: str, end: str, why: str) -> str:
-    """Return the notice of a gap; only a file that was begun anew is known to have had one before it."""
+    """Return the notice of a gap; only a file that was started anew certainly has one before it."""
     doubt = "" if "rotated" in why else ", if anything,"
     what = f"what it wrote between {begin} and {end}{doubt} was gone at the node before it could be read"
     return f"[{REPLICA}: {what} ({why})]"
@@ -68,24 +71,24 @@ def whole(second: int) -> str:
 
 
 def late(second: int) -> str:
-    """Return the notice before a run that is reported after the run that began at this second."""
+    """Return the notice before a run that is read after the run that began in this second."""
     return f"[{REPLICA}: what follows was written before {whole(second)}, by the run before (reported late)]"
 
 
 async def test_what_follows_the_cursor_is_read() -> None:
-    """Its own line is served again and dropped."""
+    """The cursor's own line is served again and dropped."""
     assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
 
 
 async def test_lines_that_were_rotated_away_are_told() -> None:
-    """The line of the cursor is not in the file any more: something was between it and the first one that is."""
+    """The cursor's line is not in the file any more, so lines between it and the first one are missing."""
     node = ScriptedNode(runs=[run(9.0, 9.5)])
 
     assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), ROTATED), "at 9.0", "at 9.5"]
 
 
 async def test_a_file_that_begins_right_behind_the_last_line_may_be_missing_nothing() -> None:
-    """The kubelet does not rotate twice within three seconds; whether the old file ended there, nobody says."""
+    """The kubelet does not rotate twice within three seconds; whether the old file ended there is unknown."""
     [notice, line] = await texts(ScriptedNode(runs=[run(5.4)]), place(2.5))
 
     assert f"between {at(2.5)} and {at(5.4)}, if anything, was gone" in notice
@@ -93,12 +96,12 @@ async def test_a_file_that_begins_right_behind_the_last_line_may_be_missing_noth
 
 
 async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
-    """Nothing came behind the cursor's line, and that is gone too: what was between it and the end cannot be known."""
+    """Nothing followed the cursor's line, and that is gone too: lines between it and the end may be missing."""
     assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", ROTATED)]
 
 
 async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> None:
-    """The next stream finds an empty file and ends well: that is not all that the run has written."""
+    """The next stream finds an empty file and ends normally, although the run has written more."""
     node = ScriptedNode(runs=[run(2.0, 2.5, ended=False)], breaks=[1000])
     node.changes = [lambda node: node.runs[0].lines.clear()]
     node.then = [_end]
@@ -107,7 +110,7 @@ async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> 
 
 
 async def test_a_gap_is_told_to_whoever_only_looks() -> None:
-    """The worker that resumes adds the tail, and says what is missing before it."""
+    """A worker that resumes adds the tail, and reports what is missing before it."""
     found = [line async for line in log_of(ScriptedNode(runs=[run(9.0)])).snapshot(place(2.5))]
 
     assert [line.notice for line in found] == [True, False]
@@ -124,7 +127,7 @@ async def test_a_gap_is_told_to_whoever_only_looks() -> None:
     ids=["none", "a notice's", "a later run's"],
 )
 async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCursor | None) -> None:
-    """Nothing can be said about what stands before the first line that is there."""
+    """Nothing is known about lines before the first one that is there."""
     found = await texts(ScriptedNode(runs=[run(9.0)]), since)
 
     assert not any(text.startswith("[") for text in found)
@@ -138,14 +141,14 @@ async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
 
 @each_row("refusals", [[], [ClusterUnavailable("no answer")]])
 async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read_late(refusals: list[Any]) -> None:
-    """It was stopped before it could tell; its place names the run that is over, at an instant after its end."""
+    """It was stopped before it could report; its cursor names the run that is over, at a time after its end."""
     node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)], refusals=[*refusals])
 
     assert await texts(node, place(9.5, restart_count=0)) == [late(9), "at 2.5", "at 3.0", "at 9.7"]
 
 
 async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
-    """The stream that is opened again is the next run's; the rest of the run before is read first."""
+    """The reopened stream is the next run's; the rest of the previous run is read first."""
     node = ScriptedNode(runs=[run(2.0, 3.0), run(9.0, began=9)], told=1)
     node.runs[0].ended = False
 
@@ -153,9 +156,9 @@ async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
 
 
 def behind(status: str) -> ScriptedNode:
-    """Return a node that serves the second run, while the status tells of the first one: as running, as over, or both.
+    """Return a node that serves the second run, while the status shows the first one as running, as over, or both.
 
-    Both, one after the other, is what a watch tells that is opened again after a while.
+    Both, one after the other, is what a watch shows that is reopened after a while.
     """
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=status == "over"), run(9.0, 9.5, began=9)], told=1)
     node.changes = [lambda node: setattr(node.runs[0], "ended", True)] if status == "running, then over" else []
@@ -163,17 +166,17 @@ def behind(status: str) -> ScriptedNode:
 
 
 def is_forgotten(node: ScriptedNode) -> None:
-    """The node keeps the last run only of a container that will not run again."""
+    """The node keeps only the last run of a container that will not run again."""
     node.then = [lambda node: setattr(node, "forgets", True)]
 
 
 def is_removed(node: ScriptedNode) -> None:
-    """The status still tells of the run; that the next one's lines came whole says nothing of its own."""
+    """The status still shows the run; complete lines of the next one prove nothing about it."""
     node.removes = True
 
 
 def loses_its_pod(told: int) -> Callable[[ScriptedNode], None]:
-    """What was seen of the pod at last says that the run was over before the lines that were told as its."""
+    """The pod's last state shows that the run was over before the lines that were reported as its."""
 
     def prepare(node: ScriptedNode) -> None:
         node.removes = True
@@ -183,7 +186,7 @@ def loses_its_pod(told: int) -> Callable[[ScriptedNode], None]:
 
 
 def gets_another_pod(node: ScriptedNode) -> None:
-    """The loss is told before what the new one writes."""
+    """The loss is reported before the lines of the new one."""
 
     def is_replaced(node: ScriptedNode) -> None:
         seen = node.last_state("pod")
@@ -213,7 +216,7 @@ UNREAD_IN_LOST_POD = gone(whole(2), at(9.0), AGAIN)
 async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late_or_told(
     status: str, what: Callable[[ScriptedNode], None], rest: list[str]
 ) -> None:
-    """It is opened in the moment in which the status still tells of the run before, as running or as over."""
+    """The stream is opened while the status still shows the previous run, as running or as over."""
     node = behind(status)
     what(node)
 
@@ -222,7 +225,7 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late_or_told(
 
 @each_row("is_read_late", [True, False])
 async def test_whoever_goes_on_after_what_was_told_late_repeats_nothing(*, is_read_late: bool) -> None:
-    """Its cursor stands behind everything that was told before; the notice of a loss has one, too."""
+    """Its cursor is after all reported lines; the notice of a loss has a cursor, too."""
     node = behind("running, then over")
     node.removes = not is_read_late
 
@@ -232,7 +235,7 @@ async def test_whoever_goes_on_after_what_was_told_late_repeats_nothing(*, is_re
 
 
 async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_is_read_late() -> None:
-    """Whole seconds do not tell whose line it was that was told first; the log of the run that is over does."""
+    """Whole seconds do not show which run wrote the first line; the log of the previous run does."""
     node = ScriptedNode(runs=[run(2.0, 3.1, began=2, ended=False), run(3.6, 3.9, began=3)], told=1)
 
     assert await texts(node) == ["at 3.6", "at 3.9", late(3), "at 2.0", "at 3.1"]
@@ -247,7 +250,7 @@ async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:
 
 
 async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
-    """Its stream had ended with it, and what the next run writes is new."""
+    """Its stream ended with it, and the lines of the next run are new."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
 
     def go_on(node: ScriptedNode) -> None:
@@ -260,7 +263,7 @@ async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
 
 
 async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one_before() -> None:
-    """Its own lines are found again in each of them; those of the run before were told as long as that lasted."""
+    """Its own lines are found again in each of them; those of the previous run were reported while it lasted."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
 
     def go_on(node: ScriptedNode) -> None:
@@ -276,7 +279,7 @@ async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one
 
 
 async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
-    """Its lines were its own, although the next run began before the second was over."""
+    """The lines were its own, although the next run began within the same second."""
     first = run(3.1, 3.2, began=3, ended=False)
     node = ScriptedNode(runs=[first], told=1)
     node.then = [lambda node: node.runs.append(run(3.6, began=3))]
@@ -285,7 +288,7 @@ async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_to
 
 
 async def test_a_clock_that_was_set_back_makes_no_gap() -> None:
-    """What was written before comes again behind it: twice, but nothing is said to be missing."""
+    """Earlier lines are served again behind it: they appear twice, but no gap is reported."""
     node = ScriptedNode(runs=[run(30.0, 5.0, ended=False)])
     node.then = [lambda node: node.runs[0].lines.append((6.0, "at 6.0\n")), _end]
 
@@ -297,14 +300,14 @@ async def test_a_clock_that_was_set_back_makes_no_gap() -> None:
 
 
 async def test_runs_between_two_that_were_read_are_told() -> None:
-    """The node keeps the present one and the one before it."""
+    """The node keeps the current run and the previous one."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6), run(9.0, began=8)])
 
     assert await texts(node, place(2.0)) == [gone(at(2.0), whole(6), AGAIN), "at 7.0", "at 9.0"]
 
 
 async def test_runs_that_nobody_has_ever_read_are_told() -> None:
-    """Whoever comes first comes late: the container's restart count says that there was more."""
+    """The container's restart count shows that there were earlier runs."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6)])
 
     assert await texts(node) == [gone(whole(0), whole(4), AGAIN), "at 5.0", "at 7.0"]
@@ -312,14 +315,14 @@ async def test_runs_that_nobody_has_ever_read_are_told() -> None:
 
 @pytest.mark.parametrize(("since", "begin"), [(None, whole(1)), (place(2.0), at(2.0))])
 async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, begin: str) -> None:
-    """Of a container that is not started again the kubelet keeps the last run only."""
+    """The kubelet keeps only the last run of a container that is not restarted."""
     node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec("not found")])
 
     assert await texts(node, since) == [gone(begin, whole(4), AGAIN), "at 5.0"]
 
 
 async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> None:
-    """A line of the next run was told as its; whoever reads on behind that cannot know whether it was read. Once."""
+    """A line of the next run was reported as its; a reader after that cannot know whether it was read. Once."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4)], told=1, refusals=[None, PermissionDenied("no", code=403)])
     async with aclosing(log_of(node).follow(None)) as lines:
         first = await anext(lines)
@@ -336,21 +339,21 @@ async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> Non
 
 
 async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
-    """Pods are watched over another connection than jobs, which may be the one that is opened again."""
+    """Pods are watched over another connection than jobs, which may have been reopened."""
     node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
 
     assert await texts(node) == ["at 2.0", "at 3.0"]
 
 
 async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
-    """What it wrote after the last line went with it."""
+    """Lines after the last one were lost with it."""
     found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))
 
     assert found == [gone(at(2.0), whole(8), "its pod had been replaced"), "at 9.0"]
 
 
 async def test_words_of_the_kubelet_are_no_line() -> None:
-    """It may say that it cannot read a log where the log should be; it is asked again."""
+    """It may report that it cannot read a log in the log's place; the request is repeated."""
     node = ScriptedNode(runs=[run(2.0)], refusals=[b"unable to retrieve container logs for containerd://1a2b"])
 
     assert await texts(node) == ["at 2.0"]
@@ -358,12 +361,12 @@ async def test_words_of_the_kubelet_are_no_line() -> None:
 
 @pytest.mark.parametrize("refusal", [ClusterUnavailable("no answer"), InvalidSpec("not there")])
 async def test_the_rest_of_a_log_is_asked_for_again(refusal: Exception) -> None:
-    """A server that is away at the end of a run costs no line."""
+    """If the server is unavailable at the end of a run, no line is lost."""
     assert await texts(ScriptedNode(runs=[run(2.0)], refusals=[refusal, refusal])) == ["at 2.0"]
 
 
 async def test_lines_that_came_before_an_answer_broke_are_told() -> None:
-    """And what comes behind them is asked for: the rest of a log is no less because it came in two answers."""
+    """The rest of the log is requested afterwards, so that two responses give the whole."""
     seconds = [2 + number / 100 for number in range(40)]
     node = ScriptedNode(runs=[run(*seconds)], breaks=[1000, 300, None])
 
@@ -371,7 +374,7 @@ async def test_lines_that_came_before_an_answer_broke_are_told() -> None:
 
 
 async def test_lines_of_a_turn_that_broke_are_told() -> None:
-    """Whoever waits for a stream reads what is there now; its next turn goes on behind that."""
+    """A waiting reader gets the available lines; the stream's next turn continues after them."""
     seconds = [2 + number / 100 for number in range(40)]
     node = ScriptedNode(runs=[run(*seconds, ended=False)], breaks=[1000], log_streams=LogStreams(0))
     async with asyncio.timeout(60), aclosing(log_of(node).follow(None)) as lines:
@@ -400,9 +403,9 @@ NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
     ],
 )
 async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[str, Any], expected: list[str]) -> None:
-    """A short absence of the server is outlasted, and a gateway's word that there is no log is doubted once.
+    """A short outage of the server is tolerated, and a gateway's reply that there is no log is checked once more.
 
-    The pod of a job that was deleted may have run meanwhile; one that no watch has told of is asked for.
+    The pod of a deleted job may have run meanwhile; the log of one that no watch has shown is requested.
     """
     try:
         found = [line.text async for line in log_of(ScriptedNode(runs=[run(2.0)], **node)).snapshot(None)]
@@ -432,7 +435,7 @@ async def test_a_server_that_stays_away_is_an_error() -> None:
 
 
 async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_told() -> None:
-    """The stream had it; nobody can be asked for it again."""
+    """The stream had it; it cannot be requested again."""
     node = ScriptedNode(runs=[run(2.0, ended=False)])
     node.runs[0].lines.append((3.0, "last words"))
     node.then = [lambda node: setattr(node, "uid", None)]
@@ -443,7 +446,7 @@ async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_told() -> None:
 
 
 async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> None:
-    """The first stream had its beginning, the second the whole of it, and then the pod went."""
+    """The first stream had its beginning, the second all of it, and then the pod was gone."""
     node = ScriptedNode(runs=[run(2.0, ended=False)])
     node.runs[0].lines.append((3.0, "wor"))
     second = f"{at(2.0)} at 2.0\n{at(3.0)} word\nthe log cannot be read"

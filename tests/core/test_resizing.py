@@ -1,4 +1,4 @@
-"""The size of a job that is followed: taken from its object when what is wanted has changed."""
+"""Tests of the size of a followed job: it is read from the object when the wanted size has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def job(workers: int | None) -> Manifest:
-    """Return an elastic job; None: its object does not say of how many pods."""
+    """Return an elastic job; None: its object has no number of pods."""
     gpu = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     role = {"replicas": workers, "template": {"spec": {"containers": [gpu]}}}
     meta: dict[str, Any] = {"namespace": "team", "name": "digits", "uid": "u-1"}
@@ -24,7 +24,7 @@ def job(workers: int | None) -> Manifest:
 
 
 def test_a_job_that_is_scaled_has_other_replicas() -> None:
-    """With their ranks and GPUs; all else is as it was submitted."""
+    """With their ranks and GPUs; the rest stays as submitted."""
     submission = Submission.of(job(1))
 
     found = submission.resized(job(2))
@@ -35,14 +35,14 @@ def test_a_job_that_is_scaled_has_other_replicas() -> None:
 
 
 def test_a_job_that_has_its_size_keeps_its_submission() -> None:
-    """The very object: ten thousand wait, and each would have a second copy of its replicas."""
+    """The same object: ten thousand jobs wait, and each would have a second copy of its replicas."""
     submission = Submission.of(job(2))
 
     assert submission.resized(job(2)) is submission
 
 
 def test_a_job_that_says_nothing_of_its_size_keeps_it() -> None:
-    """Such as one that was scaled to nothing: its log is still that of its first pod."""
+    """Such as one that was scaled to zero: its log is still that of its first pod."""
     submission = Submission.of(job(2))
 
     assert submission.resized(job(None)) is submission

@@ -1,4 +1,4 @@
-"""The value that a finished job comes back as."""
+"""Tests of the result value of a finished job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOB = Submission(
 
 
 def after(seconds: float) -> datetime:
-    """Return an instant so long after the job's creation."""
+    """Return the time this long after the job's creation."""
     return NOON + timedelta(seconds=seconds)
 
 
@@ -49,7 +49,7 @@ def result(report: OutputReport | None = None, *, ended: float | None = 90, **hi
         (90, 30, (30, 60, 240)),  # GPU seconds begin when the first container runs
         (None, 30, (30, 60, 240)),  # so far
         (90, None, (90, 0, 0)),  # a job that never ran only waited
-        (-10, -5, (0, 0, 0)),  # the API server's clock and the kubelet's may differ
+        (-10, -5, (0, 0, 0)),  # the clocks of the API server and the kubelet may differ
     ],
 )
 def test_time_in_the_queue_is_not_time_on_the_gpus(
@@ -62,7 +62,7 @@ def test_time_in_the_queue_is_not_time_on_the_gpus(
 
 
 def test_what_restarts_lost_is_counted_by_replica() -> None:
-    """A replica that nobody knows has no GPUs."""
+    """An unknown replica has no GPUs."""
     runs = {"w": 10, "gone": 5}
     ends = [
         Termination(replica=name, key=name, container="c", exit_code=1, started_at=NOON, finished_at=after(lost))

@@ -14,7 +14,7 @@ def raised(error: str) -> Diagnosis:
 
 
 class NoQuota(Exception):
-    """Stands for an exception of the training's own."""
+    """Stands for an exception of the training code."""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ class NoQuota(Exception):
     ],
 )
 def test_an_entry_means_a_cause_or_an_exception(entry: Any, error: str) -> None:
-    """A cause by its word, an exception by its type, Python's own also by what they are derived from."""
+    """A cause by its value, an exception by its type; Python's own also by their base classes."""
     found = Retrying.of(None, [entry]).judge(raised(error))
 
     assert not found.retryable
@@ -51,14 +51,14 @@ def test_an_entry_means_a_cause_or_an_exception(entry: Any, error: str) -> None:
     ],
 )
 def test_another_cause_or_exception_is_not_meant(entry: str, error: str) -> None:
-    """Of a library's exceptions only their names are known, not what they are derived from."""
+    """Of a library's exceptions only the names are known, not the base classes."""
     found = raised(error)
 
     assert Retrying.of(None, [entry]).judge(found) == found
 
 
 def test_the_author_knows_better_than_the_list() -> None:
-    """And is told which entry it was; where both mean it, it is not retried."""
+    """The message names the matching entry; if both lists match, the job is not retried."""
     found = judged(end(message=NAME_ERROR))
     helped = Retrying.of(["NameError"], None).judge(found)
     both = Retrying.of(["NameError"], ["python_exception"]).judge(found)

@@ -1,4 +1,4 @@
-"""What rank 0's function returned, on its way from a pod's termination message into the record of the job's pods."""
+"""Tests of the return value of rank 0's function: from the termination message to the record of the job's pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RETURNED = '{"ptjob_return_value":{"loss":0.5}}'
 
 
 def test_a_return_value_is_recorded_and_is_no_message() -> None:
-    """It stays when the pod is gone, in another process as well."""
+    """It stays after the pod is gone, in another process as well."""
     record = look(PodHistory(), pod(container(ended(0, message=RETURNED)), phase="Succeeded"))
 
     kept = look(from_text(to_text(record)))
@@ -19,7 +19,7 @@ def test_a_return_value_is_recorded_and_is_no_message() -> None:
 
 
 def test_another_replica_that_ends_does_not_take_it_away() -> None:
-    """Only rank 0 returns something."""
+    """Only rank 0 returns a value."""
     record = look(PodHistory(), pod(container(ended(0, message=RETURNED)), phase="Succeeded"))
 
     after = look(record, pod(container(ended(0)), phase="Succeeded", uid="u2"))

@@ -1,4 +1,4 @@
-"""The program that runs a function in a pod: arguments, return values, exceptions, processes of its own."""
+"""Tests of the program that runs a function in a pod: arguments, return values, exceptions and the process itself."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Ended:
 
 
 def ended(text: str, *words: str, cwd: Path, **environ: str) -> Ended:
-    """Run a program as a process of its own, in a folder with nothing of ours."""
+    """Run a program in a process of its own, in a directory without this package."""
     told = cwd / "termination-log"
     told.unlink(missing_ok=True)
     (cwd / "program.py").write_text(text, encoding="utf-8")
@@ -110,7 +110,7 @@ def returned(text: str, *args: Any, cwd: Path, **environ: str) -> Ended:
     ],
 )
 def test_arguments_arrive_as_they_were_given(tmp_path: Path, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Rebuilt by the type hints, in a process that has neither this package nor this file."""
+    """Rebuilt from the type hints, in a process that has neither this package nor this file."""
     plain_args, plain_kwargs = plain_arguments(train, args, kwargs)
 
     found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
@@ -120,7 +120,7 @@ def test_arguments_arrive_as_they_were_given(tmp_path: Path, args: list[Any], kw
 
 
 def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
-    """An XCom has no tuples, and a rendered template is a text."""
+    """An XCom has no tuples, and a rendered template is a string."""
     args = [{"rate": 1.5, "layers": [{"size": 1, "modes": ["fast"]}], "place": "/data"}, "fast"]
     kwargs = {"pair": [1, "b"], "at": "2026-01-02T03:00:00+00:00"}
     plain_args, plain_kwargs = plain_arguments(train, args, kwargs)
@@ -132,7 +132,7 @@ def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
 
 
 class Model:
-    """Something that JSON has no form of."""
+    """Has no JSON form."""
 
 
 @dataclass
@@ -160,13 +160,13 @@ def takes_all(*args: Model) -> None: ...
 def test_a_type_that_json_has_no_form_of_is_refused_without_a_value(
     function: Any, kwargs: dict[str, Any], hint: str
 ) -> None:
-    """When a DAG is parsed, XComs have no values yet."""
+    """XComs have no values yet when a DAG is parsed."""
     with pytest.raises(InvalidSpec, match=f"argument {hint}.* is not allowed; allowed: JSON values.*; pass the parts"):
         check_hints(function, [], kwargs)
 
 
 def test_types_of_arguments_that_are_not_given_do_not_matter() -> None:
-    """Their defaults are made in the pod."""
+    """Their defaults are created in the pod."""
 
     def steps(count: int = 1, model: Model | None = None) -> None: ...
 
@@ -207,7 +207,7 @@ def test_a_call_that_the_function_does_not_take_is_refused(kwargs: dict[str, Any
     ],
 )
 def test_a_value_that_would_arrive_as_another_is_refused(value: Any) -> None:
-    """Without a type hint that names its type; the text shows it."""
+    """Without a type hint for its type; the message shows the value."""
 
     def steps(plainly: Any) -> None: ...
 
@@ -270,7 +270,7 @@ def test_what_rank_0_returns_is_told(tmp_path: Path, expression: str, value: Any
     ],
 )
 def test_what_cannot_be_told_fails_the_run(tmp_path: Path, expression: str, words: str) -> None:
-    """A value that is lost is found out at once."""
+    """A lost value is an error at once."""
     found = returned(f"def train(): return {expression}", cwd=tmp_path)
 
     assert (found.code, found.told) == (1, "")
@@ -278,7 +278,7 @@ def test_what_cannot_be_told_fails_the_run(tmp_path: Path, expression: str, word
 
 
 def test_only_rank_0_tells(tmp_path: Path) -> None:
-    """By torchrun's number of the process, else by the operator's of the pod."""
+    """By torchrun's rank of the process, otherwise by the operator's rank of the pod."""
     text = "def train(): return 1"
 
     told = [returned(text, cwd=tmp_path, **rank).told for rank in ({"RANK": "1"}, {"PET_NODE_RANK": "1"})]
@@ -288,7 +288,7 @@ def test_only_rank_0_tells(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_model_is_there(tmp_path: Path) -> None:
-    """Made by rank 0; where that is not allowed, the function's own error says so."""
+    """Rank 0 creates it; without permission, the function's own error shows it."""
     text = "import os\ndef train(): open(os.environ['PTJOB_MODEL_PATH'], 'w').close()"
     model = tmp_path / "runs" / "1" / "m.pt"
     (tmp_path / "file").touch()
@@ -303,7 +303,7 @@ def test_the_folder_of_the_model_is_there(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_without_a_place(tmp_path: Path) -> None:
-    """A script that a person runs."""
+    """A person may run the script."""
     assert returned("def train(): return object()", cwd=tmp_path, **{run_function.RETURN_VALUE: ""}).code == 0
 
 
@@ -311,7 +311,7 @@ def test_nothing_is_told_without_a_place(tmp_path: Path) -> None:
     "message", ["", "Traceback (most recent call last):", "1", "[]", '{"a": 1}', '{"ptjob_return_value": 1, "b": 2}']
 )
 def test_the_end_of_a_log_is_no_return_value(message: str) -> None:
-    """What a failed container leaves is told from what rank 0 returns."""
+    """The last lines of a failed container are kept apart from rank 0's return value."""
     assert return_value_in(message) == ""
 
 
@@ -319,7 +319,7 @@ def test_the_end_of_a_log_is_no_return_value(message: str) -> None:
 
 
 def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
-    """Just as if the file had been run, with the line itself; the file need not be there."""
+    """As if the file had been run, with the line itself; the file need not exist."""
     text = """
         RATE = 0
 
@@ -361,7 +361,7 @@ def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
     ],
 )
 def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: str, place: str) -> None:
-    """While its imports and constants are made."""
+    """While its imports and constants are evaluated."""
     found = returned(text, cwd=tmp_path)
 
     assert found.code == 1
@@ -370,7 +370,7 @@ def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: s
 
 
 def test_one_in_a_module_that_travels_names_that(tmp_path: Path) -> None:
-    """By its path in the package, not by the folder of this run."""
+    """By its path in the package, not by this run's directory."""
     (tmp_path / "tools_of_mine.py").write_text("def fail():\n    return 1 / 0\n")
     text = "import tools_of_mine\ndef train(): tools_of_mine.fail()\n"
     source = from_text(text, "train", file=str(tmp_path / "case.py"), modules=["tools_of_mine"])
@@ -420,7 +420,7 @@ def test_nothing_of_the_run_stays(tmp_path: Path) -> None:
 
 
 def test_the_command_is_one_argument_that_nothing_rewrites(tmp_path: Path) -> None:
-    """No reference of the kubelet's, no template; torchrun takes a program that is no file."""
+    """No reference for the kubelet, no template; torchrun starts a program that is not a file."""
     source = from_text("def train(a): return a", "train", file="/dags/case.py")
 
     command = program.job_command(source, lambda a: a, ["$(HOME) {{ ds }} größer"], {})
@@ -432,7 +432,7 @@ def test_the_command_is_one_argument_that_nothing_rewrites(tmp_path: Path) -> No
 
 
 def test_late_arguments_follow_the_command(tmp_path: Path) -> None:
-    """A pipeline knows them when it runs: texts as they are, all others as JSON, rebuilt by the type hints."""
+    """A pipeline has their values at run time: strings as they are, all others as JSON, rebuilt from the type hints."""
     late = [("place", False), ("config", True)]
     kwargs = {"place": object(), "config": object(), "plainly": 1}
 

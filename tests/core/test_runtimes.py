@@ -1,4 +1,4 @@
-"""Whether the runtime that a TrainJob names is there, where that cannot be told; a stand-in answers badly on demand."""
+"""Tests of the check that a TrainJob's runtime exists, where the answer is unclear; a stand-in sends bad responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 NOT_SERVED = (404, "404 page not found\n")
-"""What an API server says of a group that nothing was installed for: no Status."""
+"""An API server's response for a group that is not installed: no Status."""
 
 DOCUMENTS: tuple[int, dict[str, Any]] = (200, {"paths": {}})
 
@@ -32,7 +32,7 @@ def trainjob(runtime: str = "torch-distributed") -> Manifest:
 
 
 async def test_a_cluster_without_trainer_says_what_to_install() -> None:
-    """The create is refused as of a kind that is not served, on which the next kind is tried."""
+    """The create is refused like one of a kind that is not served, so that the next kind is tried."""
     async with stand_in_api_server(NOT_SERVED, NOT_SERVED, DOCUMENTS) as server:
         with pytest.raises(KindNotServed, match="install Kubeflow Trainer"):
             await KubernetesBackend(server.config()).submit(trainjob())
@@ -44,7 +44,7 @@ async def test_a_cluster_without_trainer_says_what_to_install() -> None:
 async def test_who_cannot_look_leaves_it_to_the_create(
     answer: object, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is said against the job; a line says why nobody looked."""
+    """The job is not refused; one line gives the reason why the check was skipped."""
     caplog.set_level(logging.DEBUG, logger="ptjob_provider")
 
     async with stand_in_api_server(answer) as server, shared_client(server.config(attempts=1)) as client:

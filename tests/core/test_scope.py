@@ -1,4 +1,4 @@
-"""Whose a pod is that names only its job, and whose an event is, in whatever order they come."""
+"""Tests of assigning pods and events to jobs, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def job(uid: str, made_at: str = SECOND) -> Manifest:
 
 
 def pod(uid: str = "pod", made_at: str = SECOND) -> Manifest:
-    """Return a pod that JobSet made."""
+    """Return a pod that JobSet created."""
     labels = {"jobset.sigs.k8s.io/jobset-name": "digits"}
     return {"metadata": {"name": f"digits-{uid}", "uid": uid, "labels": labels, "creationTimestamp": made_at}}
 
@@ -41,7 +41,7 @@ def test_a_pod_is_of_the_job_of_its_name(owners: PodOwnerIndex) -> None:
 
 
 def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: PodOwnerIndex) -> None:
-    """A job that is deleted leaves pods behind for their grace, and the next one may have its name."""
+    """A deleted job's pods exist for their grace period, and the next job may have its name."""
     owners.learn(job("one", FIRST))
     owners.learn(job("two", THIRD))
 
@@ -59,7 +59,7 @@ def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: PodOwner
 
 
 def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: PodOwnerIndex) -> None:
-    """But for one that has gone meanwhile, and one that names no job."""
+    """Except for a job that is gone by then, and a pod that names no job."""
     stranger: Manifest = {"metadata": {"name": "web", "uid": "stranger"}}
     for each in (pod("here"), pod("gone"), stranger):
         owners.keep(each)
@@ -80,7 +80,7 @@ def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: PodOwnerIndex
 
 
 def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
-    """As those of PyTorchJobs do."""
+    """Like the pods of PyTorchJobs."""
     owners = PodOwnerIndex(kinds.named("PyTorchJob"))
     reference = {"kind": "PyTorchJob", "name": "digits", "uid": "one"}
 
@@ -89,7 +89,7 @@ def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
 
 
 def test_an_event_is_found_by_uid_and_by_kind_and_name() -> None:
-    """So that one list of all events serves those who ask either way."""
+    """So that one list of all events serves both kinds of lookup."""
     event = {"involvedObject": {"kind": "Job", "name": "digits-node-0", "uid": "u-1"}}
 
     assert selectors_of(event) == (by_uid("u-1"), by_name("Job", "digits-node-0"))

@@ -1,4 +1,4 @@
-"""Which Secrets the programs of a job get as variables."""
+"""Tests of finding the Secrets that the programs of a job get as variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def job(master: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_keys_are_told_of_every_container_and_role() -> None:
-    """Init containers' too; other variables are nobody's secret."""
+    """Including init containers; other variables are not secret."""
     plain = [{"name": "A", "value": "b"}, {"name": "P", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     master = {"initContainers": [{"env": [variable("hub", "user")]}], "containers": [{"env": plain}]}
     worker = {"containers": [{"env": [variable("hub", "token"), variable("store", "key")]}, {}]}

@@ -1,4 +1,4 @@
-"""The end of a try with its job: what is said, delivered, recorded and deleted, and in which order."""
+"""Tests of the end of an attempt: the order of reporting, delivery, recording and deletion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Try:
-    """One try whose job has ended."""
+    """One attempt whose job has ended."""
 
     def __init__(self, action: OnFinishAction = OnFinishAction.DELETE_JOB) -> None:
         self.backend, self.store, self.said = ScriptedBackend(), MemoryStore(), list[str]()
@@ -47,12 +47,12 @@ class Try:
         return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Return the result, and whether the job is still there."""
+        """Return the result, and whether the job still exists."""
         return result, bool(self.backend.jobs)
 
 
 def test_a_result_is_delivered_before_the_job_is_deleted() -> None:
-    """An adapter that cannot take the result leaves the job to another try."""
+    """If an adapter cannot take the result, the job is left for another try."""
     trying = Try()
 
     delivered = trying.finish(Outcome.SUCCEEDED)

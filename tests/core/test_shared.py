@@ -1,4 +1,4 @@
-"""One source for all who wait: opened once, told of failures, closed when nobody waits any more."""
+"""Tests of a shared source: opened once, failures reported to all, closed after the last subscriber has left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skips_waits
 
 
 class Ticker:
-    """A source that does what a test tells it."""
+    """A source that a test controls."""
 
     made: int = 0
 
@@ -70,7 +70,7 @@ async def test_a_source_ends_with_the_last_who_waits() -> None:
 
 
 async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
-    """Whoever left before does not shorten that; what follows soon shares it, and it ends by itself."""
+    """Earlier departures do not shorten that; the next subscriber shares the source, and it ends by itself."""
     async with shared_source("a", Ticker, linger=0.05) as first:
         await asyncio.sleep(0)
     async with shared_source("a", Ticker, linger=60) as second:
@@ -79,7 +79,7 @@ async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
     async with shared_source("a", Ticker, linger=0.05) as last:
         assert not first.has_ended
     async with asyncio.timeout(60):
-        while not last.has_ended:  # noqa: ASYNC110 - nobody tells
+        while not last.has_ended:  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(0.01)
 
     assert first is second is last
@@ -103,7 +103,7 @@ async def _error_of(box: Notifier) -> Exception:
 
 
 async def test_whoever_is_slow_sees_the_newest_and_holds_up_nobody() -> None:
-    """A thousand changes are one look for who was busy, and nothing piled up for it."""
+    """A thousand changes are one snapshot for a slow subscriber, and nothing is queued for it."""
     box, is_free = Notifier(), asyncio.Event()
 
     async def look_on(be_busy: Callable[[], Awaitable[object]]) -> int:

@@ -1,4 +1,7 @@
-"""Looking at a job: what is said of one that waits, has failed, wrote nothing or is gone. The back-end is a script."""
+"""Tests of reading a job once: messages for one that waits, has failed, wrote nothing or is gone.
+
+The back-end is scripted.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ GOOD_MODEL = OutputFacts(exists=True, bytes=10, sha256="ab", modified_at=NOW.tim
 
 
 def job(condition: str | None = None, *, message: str = "m", annotations: dict[str, str] | None = None) -> Manifest:
-    """Return a job of a master and a worker, created at ten, whose one condition is true since five past."""
+    """Return a job of a master and a worker, created at ten, whose one condition has been true since 10:05."""
     since = "2026-11-20T10:05:00Z"
     listed = [{"type": condition, "status": "True", "reason": "R", "message": message, "lastTransitionTime": since}]
     ended = {"completionTime": since} if condition in {"Succeeded", "Failed"} else {}
@@ -61,14 +64,14 @@ def holding(job_now: Manifest, *, pods: Sequence[Manifest] = ()) -> ScriptedBack
 async def seen(
     job_now: Manifest, report: OutputReport | Exception | None = None, *, pods: Sequence[Manifest] = ()
 ) -> Snapshot:
-    """Look at a job that is as given."""
+    """Read the given job once."""
     backend = holding(job_now, pods=pods)
     backend.report = report or OutputReport(model=GOOD_MODEL, tfevents=None)
     return await look(backend, "team", "digits", now=NOW)
 
 
 async def test_a_job_that_succeeded_is_shown_with_its_outputs() -> None:
-    """The result is the one that a task gets: the model's place, size and digest."""
+    """The result is the one that a task gets: the model's location, size and digest."""
     said = (await seen(job("Succeeded"))).to_dict()
 
     assert said["phase"] == "Succeeded"
@@ -78,7 +81,7 @@ async def test_a_job_that_succeeded_is_shown_with_its_outputs() -> None:
 
 
 async def test_a_job_that_succeeded_without_its_model_is_shown_with_the_reason() -> None:
-    """A declared output that is not there is a failure here as in the task."""
+    """A missing declared output is a failure here as in the task."""
     snapshot = await seen(job("Succeeded"), OutputReport(model=OutputFacts(exists=False), tfevents=None))
 
     assert snapshot.diagnosis is not None
@@ -95,7 +98,7 @@ async def test_outputs_that_cannot_be_looked_at_do_not_hide_the_job() -> None:
 
 
 async def test_what_the_jobs_own_task_has_noted_is_told_without_looking() -> None:
-    """On a cluster looking would start a pod."""
+    """On a cluster an inspection would start a pod."""
     report = OutputReport(model=GOOD_MODEL, tfevents=None)
     noted = job("Succeeded", annotations={REPORT_ANNOTATION: report_text(report)})
 
@@ -117,7 +120,7 @@ async def test_outputs_are_looked_at_only_if_that_is_wanted(noted: dict[str, str
 
 
 async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
-    """The pods are gone; what was recorded of them still tells why."""
+    """The pods are gone; their record still has the cause."""
     end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=137, reason="OOMKilled")
     record = to_text(PodHistory(terminations=(end,)))
     snapshot = await seen(job("Failed", annotations={RECORD_ANNOTATION: record}))
@@ -137,7 +140,7 @@ async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
     ids=["there", "gone", "gone, with its last lines"],
 )
 async def test_nobody_is_sent_to_a_log_that_is_gone_with_its_pod(name: str, message: str, advice: str) -> None:
-    """`ptjob logs` would send back to `ptjob get`."""
+    """`ptjob logs` would refer back to `ptjob get`."""
     end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=3, message=message)
     failed = job("Failed", annotations={RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,)))})
     pod = {"metadata": {"name": name, "uid": name}, "status": {"phase": "Failed"}}
@@ -149,7 +152,7 @@ async def test_nobody_is_sent_to_a_log_that_is_gone_with_its_pod(name: str, mess
 
 
 async def test_a_job_that_waits_says_for_what() -> None:
-    """The reason is the one that the task's log gives."""
+    """The reason is the one in the task's log."""
     snapshot = await seen(job())
 
     assert snapshot.to_dict()["phase"] == "Pending"
@@ -157,7 +160,7 @@ async def test_a_job_that_waits_says_for_what() -> None:
 
 
 async def test_a_job_that_waits_for_a_rank_0_that_is_over_says_so() -> None:
-    """Its object says that it runs: one replica was started again after rank 0 had ended."""
+    """Its object shows that it runs: one replica was restarted after rank 0 had ended."""
     ended, failed = ({"terminated": {"exitCode": code, "finishedAt": "2026-11-20T10:06:00Z"}} for code in (0, 1))
     again = {"restartCount": 1, "state": {"running": {"startedAt": "2026-11-20T10:06:01Z"}}, "lastState": failed}
     statuses = {"digits-master-0": {"restartCount": 0, "state": ended}, "digits-worker-0": again}
@@ -206,7 +209,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
     ids=["queue", "quota", "forbidden"],
 )
 async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: str, told: Manifest, said: str) -> None:
-    """The first that a watch shows has none of it: it asks later, and for long."""
+    """The first snapshot of a watch has none of it: the watch reads it later, for a long time."""
     backend = holding(job(condition))
     backend.told = [told]
 
@@ -216,7 +219,7 @@ async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: s
 
 
 async def test_nobody_is_asked_why_a_job_waits_that_has_ended() -> None:
-    """A sensor looks at ended jobs, thousands of them."""
+    """A sensor reads ended jobs, thousands of them."""
     backend = holding(job("Succeeded"))
 
     await look(backend, "team", "digits", inspect=False, now=NOW)
@@ -225,7 +228,7 @@ async def test_nobody_is_asked_why_a_job_waits_that_has_ended() -> None:
 
 
 async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
-    """Anybody's job can be looked at."""
+    """Anybody's job can be read."""
     plain = job("Succeeded")
     del plain["metadata"]["annotations"]
 
@@ -252,7 +255,7 @@ async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:
     ],
 )
 def test_the_owner_is_read_whole_from_the_annotation(annotations: Any, labels: Any, owner: dict[str, str]) -> None:
-    """Labels may be shortened; the annotation has the ids as they are."""
+    """Labels may be shortened; the annotation has the full ids."""
     assert owner_of({"metadata": {"annotations": annotations, "labels": labels}}) == owner
 
 
@@ -268,7 +271,7 @@ GAVE_UP = recorded("pod-init-gave-up")
     ],
 )
 async def test_a_job_that_nobody_followed_is_not_blamed_on_who_waited(*, is_there: bool, told: str) -> None:
-    """But on what kept the master from starting, as its pod says while it is there."""
+    """The cause is what kept the master from starting, read from its pod while it exists."""
     meta, shown = GAVE_UP["job"]["metadata"], [each for look in GAVE_UP["seen"] for each in look["pods"]]
     waiting = next(pod for pod in shown if "ImagePullBackOff" in str(pod["status"]))
     backend = holding(GAVE_UP["job"], pods=[waiting, shown[-1]] if is_there else shown[-1:])

@@ -25,7 +25,7 @@ def refusal(**values: Any) -> str:
 
 
 def test_every_field_is_unset_until_somebody_sets_it() -> None:
-    """A job with a name and an image has None everywhere else, so that an override can be told from a default."""
+    """A job with a name and an image has None everywhere else, so that an override differs from a default."""
     described = job()
 
     assert {name for name in JOB_FIELDS if getattr(described, name) is not None} == {"name", "image"}
@@ -88,7 +88,7 @@ def test_every_field_is_unset_until_somebody_sets_it() -> None:
     ],
 )
 def test_a_field_is_read_in_the_forms_that_people_and_templates_write(field: str, given_value: Any, read: Any) -> None:
-    """Text of numbers and switches, numbers as text, lists and tuples: one form comes out."""
+    """Numbers and switches as text, numbers as text, lists and tuples: one form results."""
     found = getattr(job(**{field: given_value}), field)
 
     assert found == read
@@ -102,7 +102,7 @@ def test_what_a_template_makes_of_nothing_is_unset(field: str, nothing: Any) -> 
 
 
 def test_the_policy_named_none_is_not_nothing() -> None:
-    """`clean_pod_policy="None"` is the CRD's word for keeping all pods; None and empty leave the default."""
+    """`clean_pod_policy="None"` is the CRD's value for keeping all pods; None and empty leave the default."""
     policies = [job(clean_pod_policy=value).clean_pod_policy for value in ("None", None, "")]
 
     assert policies == ["None", None, None]
@@ -204,7 +204,7 @@ def test_a_wrong_field_is_refused_by_its_name_and_value_and_with_what_is_allowed
     )
 )
 def test_nothing_but_an_invalid_spec_comes_out_of_nonsense(values: dict[str, Any]) -> None:
-    """Whatever is passed, it is a job or an InvalidSpec: no TypeError, no traceback of ours in a user's log."""
+    """The result is a job or an InvalidSpec: no TypeError, and no traceback of the package in a user's log."""
     try:
         described = TrainingJob.parse(**values)
     except InvalidSpec:
@@ -221,7 +221,7 @@ def test_a_manifest_needs_no_other_field_and_is_held_as_a_copy() -> None:
 
 
 def test_arguments_are_checked_one_by_one_before_the_job_is_whole() -> None:
-    """A DAG file is refused for a wrong value although other values are templates, and so not known yet."""
+    """A DAG file is refused for a wrong value even if other values are templates, and so not known yet."""
     assert parse_each(TrainingJob, {"workers": 2, "image": None}) == {"workers": 2}
 
     with pytest.raises(InvalidSpec, match=r"workers: 0 .*1"):

@@ -1,4 +1,4 @@
-"""Where code comes from, as a user writes it."""
+"""Tests of the code sources that a user may write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def code(value: Any) -> CodeSource:
     ],
 )
 def test_an_address_of_git_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
-    """In all forms that git takes; which of them needs a key is known."""
+    """In all of git's notations; the ones that need a key are known."""
     assert code(f" {address} ") == CodeSource(git=address)
     assert code({"git": address}).is_over_ssh is is_over_ssh
 
@@ -45,13 +45,13 @@ def test_an_address_of_git_is_enough(address: str, is_over_ssh: bool) -> None:  
     [("data.example::code/mnist", False), ("rsync://ann@data.example/code/mnist", False)],
 )
 def test_an_address_of_rsync_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
-    """Arena's form, and rsync's own; over ssh it has git's form, so that it is named."""
+    """Arena's form, and rsync's own; over ssh it looks like git's form, so that it needs a prefix."""
     assert (code(address).rsync, code(address).source, code(address).is_over_ssh) == (address, address, is_over_ssh)
     assert code({"rsync": "ann@data.example:/code/mnist"}).is_over_ssh
 
 
 def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
-    """Whatever has no colon; a relative one begins where its user is, and one that is missing is named."""
+    """Any text without a colon; a relative one starts at the user's directory, and a missing one is named."""
     (tmp_path / "mnist").mkdir()
 
     assert code("mnist") == CodeSource(folder="mnist")
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_named(value: Any, words: str) -> None:
 
 
 def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
-    """It would be shown in Airflow's rendered fields, in compiled pipelines and on the job."""
+    """It would be visible in Airflow's rendered fields, in compiled pipelines and on the job."""
     with pytest.raises(InvalidSpec, match="GIT_SYNC_PASSWORD") as error:
         code("https://ann:tops3cret@git.example/mnist.git")
 
@@ -133,5 +133,5 @@ def test_which_variables_fetch_code_and_which_are_nobodys_to_read(
     meant: bool,  # noqa: FBT001 - a table
     hidden: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """By git-sync's names; a file's path is no credential."""
+    """By git-sync's names; a file's path is not a credential."""
     assert (is_sync_variable(name), is_credential(name)) == (meant, hidden)

@@ -109,7 +109,7 @@ def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, told: 
 
 
 def test_the_environment_is_read_from_values_and_references() -> None:
-    """Numbers become text; a secret and a config map become references whose values are never read here."""
+    """Numbers become strings; a secret and a config map become references whose values are never read here."""
     found = job(
         env={
             "A": "x",
@@ -128,7 +128,7 @@ def test_the_environment_is_read_from_values_and_references() -> None:
 
 
 def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
-    """A list of EnvVar objects, as Kubernetes' client serialises them, keeps every kind of reference."""
+    """A list of EnvVar objects, as Kubernetes' client serialises them, keeps each kind of reference."""
     wire = [
         {"name": "A", "value": "x"},
         {"name": "B"},
@@ -169,7 +169,7 @@ def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
     "value", [["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"}, b"canary", {"password": "canary"}]
 )
 def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
-    """A secret that was put in the wrong place does not get into a log by the error about it."""
+    """A secret in the wrong field does not get into a log through the error message."""
     assert "canary" not in refusal(env={"TOKEN": value})
 
 
@@ -177,7 +177,7 @@ def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
 
 
 def test_requests_and_limits_are_read_apart() -> None:
-    """Each part is kept by resource name, numbers as text, and a missing part is empty."""
+    """Each part is kept by resource name, numbers as strings, and a missing part is empty."""
     found = job(
         container_resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"rdma/hca": 1}}
     ).container_resources
@@ -217,7 +217,7 @@ def test_requests_and_limits_are_read_apart() -> None:
     ],
 )
 def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], told: str) -> None:
-    """Unknown parts and devices, wrong amounts, requests above limits, and the same resource in two places."""
+    """Unknown parts and devices, wrong amounts, requests above limits, and the same resource in two fields."""
     assert told in refusal(**values)
 
 
@@ -225,7 +225,7 @@ def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], t
 
 
 def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() -> None:
-    """The master's fields hold for the master alone; what it does not set is the job's."""
+    """The master's fields apply to the master alone; fields that it does not set are the job's."""
     described = job(
         cpu=2,
         env={"A": "1", "B": "1"},
@@ -265,7 +265,7 @@ def test_a_role_without_fields_of_its_own_is_the_job() -> None:
 
 
 def test_images_may_be_given_by_role_alone() -> None:
-    """A job needs an image for each role that it has, not one for all."""
+    """A job needs an image for each of its roles, not one for all."""
     described = TrainingJob.parse(name="digits", workers=2, master={"image": "a"}, worker={"image": "b"})
 
     assert [described.role(role).image for role in described.roles] == ["a", "b"]
@@ -287,7 +287,7 @@ def test_images_may_be_given_by_role_alone() -> None:
 def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_jobs(
     values: dict[str, Any], pods: int, roles: tuple[str, ...]
 ) -> None:
-    """`workers` counts every pod; without a number an elastic job starts with all that it can use."""
+    """`workers` counts each pod; without a number an elastic job starts with as many as it can use."""
     described = job(**values)
 
     assert (described.pods, described.roles) == (pods, roles)
@@ -312,5 +312,5 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
 def test_an_elastic_job_that_could_never_begin_is_refused(
     policy: dict[str, Any], more: dict[str, Any], told: str
 ) -> None:
-    """Wrong settings, and numbers of pods with which the ranks would wait for each other for ever."""
+    """Wrong settings, and numbers of pods with which the ranks would wait for each other forever."""
     assert told in refusal(elastic_policy=policy, **more)

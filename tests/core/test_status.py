@@ -1,4 +1,4 @@
-"""Phases and instants of a job."""
+"""Tests of the phases and timestamps of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_only_success_and_failure_are_the_end() -> None:
 
 
 def test_a_status_survives_its_way_through_json() -> None:
-    """Unknown instants stay unknown, known ones stay in UTC."""
+    """Unknown timestamps stay unknown, known ones stay in UTC."""
     started = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
     status = JobStatus(phase=JobPhase.FAILED, reason="R", message="m", started_at=started)
 

@@ -18,7 +18,7 @@ PLACES_OF_THIS_MACHINE = (f"{Path.home()}/", f"{Path.home().resolve()}/", str(HO
 class TestStories:
     @each_row("name", STORIES)
     def test_a_recorded_story_is_told_as_agreed(self, name: str) -> None:
-        """What people read and programs act on is the golden text (written anew with PTJOB_WRITE_GOLDEN=1)."""
+        """Texts and fields are those of the golden file (rewrite it with PTJOB_WRITE_GOLDEN=1)."""
         golden = DATA / "golden" / f"{name}.txt"
         if os.environ.get("PTJOB_WRITE_GOLDEN"):
             golden.write_text(tell(name))
@@ -38,7 +38,7 @@ class TestStories:
 
     @each_row("name", [name for name in STORIES if read(name).diagnosis])
     def test_a_diagnosis_crosses_processes(self, name: str) -> None:
-        """What a trigger found is what the worker raises."""
+        """The worker raises what a trigger diagnosed."""
         found = read(name).diagnosis
         assert found is not None
 
@@ -48,7 +48,7 @@ class TestStories:
 
     @each_row("name", [name for name in STORIES if read(name).diagnosis])
     def test_the_first_line_says_which_job_and_what_next(self, name: str) -> None:
-        """The first line stands alone: an e-mail shows no more than that."""
+        """It is complete by itself, because an e-mail shows no more than that."""
         story = read(name)
         assert story.diagnosis is not None
 
@@ -58,11 +58,11 @@ class TestStories:
         assert story.diagnosis.resolution in first
 
     def test_every_cause_has_its_advice(self) -> None:
-        """A new cause without a resolution and an answer on retries would fail when it is needed."""
+        """Otherwise a new cause would fail when it occurs, without a resolution and a retry rule."""
         assert set(CAUSES) == set(Cause)
 
     def test_no_advice_has_the_spelling_of_one_place_alone(self) -> None:
-        """The same words are read in Airflow, in a pipeline and at a command line: no `memory=`, no `--memory`."""
+        """The same texts appear in Airflow, in a pipeline and at a command line: no `memory=`, no `--memory`."""
         told = [tell(name) for name in STORIES] + [info.advice for info in CAUSES.values()]
 
         assert re.findall(r"[Cc]orrect \w+=|[Rr]aise (?:\w+=|--)", "\n".join(told)) == []

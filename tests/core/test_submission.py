@@ -1,4 +1,4 @@
-"""The table of `core/run/submit.py`, row by row: whatever is found, one job exists afterwards and it is ours."""
+"""Tests of the table of `core/run/submit.py`, row by row: in all cases one job exists afterwards, and it is ours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def submit(
 
 
 async def test_nothing_there_means_attempt_one() -> None:
-    """The job is created, and the record was saved before and after."""
+    """The job is created, and the record is saved before and after."""
     backend, store = ScriptedBackend(), MemoryStore()
 
     submission = await submit(backend, store)
@@ -64,7 +64,7 @@ async def test_a_job_that_somebody_deletes_at_once_is_told_as_such() -> None:
 
 
 class Between:
-    """What may happen to the first try's job before the second try."""
+    """The possible events for the first try's job before the second try."""
 
     def __init__(self, backend: ScriptedBackend, store: MemoryStore, ref: JobRef) -> None:
         self.backend, self.store, self.key = backend, store, (ref.namespace, ref.name)
@@ -93,18 +93,18 @@ class Between:
 
 @each_row(
     ("between", "how", "outcome"),
-    [  # what happened; the second try; attempt, adopted, jobs made, jobs stopped, whether outputs must be newer now
+    [  # what happened; the second try; attempt, adopted, jobs created, jobs stopped, whether outputs must be newer now
         ("", {}, (1, True, 1, [], False)),  # a restarted worker does not train twice
-        ("finished", {}, (1, True, 1, [], False)),  # what was achieved while nobody looked is kept
+        ("finished", {}, (1, True, 1, [], False)),  # what was achieved without a follower is kept
         ("store_lost", {}, (1, True, 1, [], False)),  # a lost store must not train twice
-        ("store_lost finished", {}, (2, False, 2, [], True)),  # a dag run that was deleted and made anew trains anew
+        ("store_lost finished", {}, (2, False, 2, [], True)),  # a recreated DAG run trains again
         ("store_lost finished", {"exact_name": True}, (2, False, 2, ["uid-1"], True)),
         ("killed_after_the_create finished", {}, (1, True, 1, [], False)),
-        ("deleted", {}, (2, False, 2, ["uid-1"], False)),  # its uid is on record and nobody has it
-        ("made_again", {}, (2, False, 2, ["uid-of-a-backup"], False)),  # such as one put back from a backup
+        ("deleted", {}, (2, False, 2, ["uid-1"], False)),  # its uid is on record and no job has it
+        ("made_again", {}, (2, False, 2, ["uid-of-a-backup"], False)),  # such as one restored from a backup
         ("concluded", {}, (2, False, 2, ["uid-1"], False)),  # outputs may be as old as the first attempt
         ("concluded", {"exact_name": True}, (2, False, 2, ["uid-1"], False)),
-        ("", {"clear_number": 1}, (2, False, 2, ["uid-1"], True)),  # a cleared task trains anew
+        ("", {"clear_number": 1}, (2, False, 2, ["uid-1"], True)),  # a cleared task trains again
         ("delivered finished", {"tries_before_clear": 1}, (2, False, 2, ["uid-1"], True)),  # cleared all the same
         ("delivered finished", {}, (1, True, 1, [], False)),
         ("delivered", {"tries_before_clear": 1}, (1, True, 1, [], False)),  # a live job is never stopped for that
@@ -114,7 +114,7 @@ class Between:
 async def test_what_a_second_try_does_with_the_first_ones_job(
     between: str, how: dict[str, Any], outcome: tuple[int, bool, int, list[str], bool]
 ) -> None:
-    """Adopts it, or makes the next attempt once what it stops is gone; the name is another one unless it is given."""
+    """Adopts it, or starts the next attempt once the stopped job is gone, under another name unless one is given."""
     backend, store = ScriptedBackend(), MemoryStore()
     is_exact = how.get("exact_name", False)
     first = await submit(backend, store, exact_name=is_exact)
@@ -132,7 +132,7 @@ async def test_what_a_second_try_does_with_the_first_ones_job(
 
 
 async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for() -> None:
-    """It had not seen the deletion yet; while the object is there, no pods is not the end."""
+    """It had not processed the deletion yet; while the object exists, an empty list of pods is not the end."""
 
     class SlowOperator(ScriptedBackend):
         def __init__(self) -> None:
@@ -140,7 +140,7 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
             self.looks = [True, False, False, True]
 
         async def delete(self, ref: JobRef) -> None:
-            """It takes a while."""
+            """Delete the job after a delay."""
 
         async def pods_gone(self, ref: JobRef) -> bool:
             is_gone = self.looks.pop(0)
@@ -157,7 +157,7 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
 
 
 async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away() -> None:
-    """Somebody's finalizer may keep the object for ever."""
+    """Another party's finalizer may keep the object forever."""
 
     class Kept(ScriptedBackend):
         async def delete(self, ref: JobRef) -> None:
@@ -186,7 +186,7 @@ async def test_our_dying_job_is_waited_for_before_the_next_attempt() -> None:
 
 @pytest.mark.parametrize("is_exact", [False, True])
 async def test_somebody_elses_job_of_the_name_is_left_alone(*, is_exact: bool) -> None:
-    """The error says whose it is and what to do."""
+    """The error names its owner and the remedy."""
     backend = BackendWithTakenNames(STRANGER, 1)
 
     told = r"team/digits.*did not create: .* of 'staging'; choose another name, or"
@@ -197,7 +197,7 @@ async def test_somebody_elses_job_of_the_name_is_left_alone(*, is_exact: bool) -
 
 
 async def test_a_job_that_does_not_say_whose_it_is_is_left_alone() -> None:
-    """Somebody made it by hand, under a name that a task was given literally."""
+    """Somebody created it by hand, under a name that a task has literally."""
     backend = ScriptedBackend()
     await submit(backend, MemoryStore(), exact_name=True)
     del backend.jobs["team", "digits"]["metadata"]["annotations"]
@@ -207,7 +207,7 @@ async def test_a_job_that_does_not_say_whose_it_is_is_left_alone() -> None:
 
 
 async def test_a_try_that_died_at_a_taken_name_goes_on_with_the_next_attempt() -> None:
-    """The record holds the intent to create what a stranger has created."""
+    """The record holds the intent to create a job under a name that a stranger has taken."""
     backend, store = BackendWithTakenNames(STRANGER, 1), MemoryStore()
     with pytest.raises(JobAlreadyExists):
         await submit(backend, store)
@@ -240,7 +240,7 @@ async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:
 
 @pytest.mark.parametrize("answer", ["lost", "taken"])
 async def test_a_job_that_ended_before_the_answer_to_its_create_is_not_trained_again(answer: str) -> None:
-    """A short job, a slow network: no answer at all, or a repeated create that finds the name taken."""
+    """A short job, a slow network: no response at all, or a repeated create that finds the name taken."""
 
     class Quick(ScriptedBackend):
         async def submit(self, manifest: Manifest) -> JobRef:
@@ -256,7 +256,7 @@ async def test_a_job_that_ended_before_the_answer_to_its_create_is_not_trained_a
 
 
 async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refused() -> None:
-    """What is waited for is the end of this task's own job."""
+    """Only the end of this task's own job is waited for."""
 
     class Taken(ScriptedBackend):
         async def delete(self, ref: JobRef) -> None:
@@ -328,7 +328,10 @@ PRIVATE = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
 
 
 async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer to the create is lost: the job is adopted, and what it waits for is made. No value of it is said."""
+    """The response to the create is lost: the job is adopted, and the missing Secret is created.
+
+    No message has its values.
+    """
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
     backend, store, lost = ScriptedBackend(), MemoryStore(), ScriptedBackend()
     lost.submits = ["lost"]
@@ -345,7 +348,7 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
 
 
 async def test_nobody_can_guess_what_a_jobs_secret_is_called() -> None:
-    """Else somebody may have made one of that name before; whoever adopts the job takes the name that it refers to."""
+    """Otherwise somebody could create one of that name before; an adopting try uses the name that the job refers to."""
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
     one, other = ScriptedBackend(), ScriptedBackend()
     other.submits = ["lost"]
@@ -365,7 +368,7 @@ async def test_nobody_can_guess_what_a_jobs_secret_is_called() -> None:
 
 
 async def test_a_secret_of_the_users_own_keeps_its_name() -> None:
-    """Also if it is called as a job's own might be."""
+    """Even if it has the name of a job's own Secret."""
     env = {**PRIVATE, "TOKEN": {"secret": "digits-code", "key": "token"}}
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=env)
     backend = ScriptedBackend()
@@ -378,7 +381,7 @@ async def test_a_secret_of_the_users_own_keeps_its_name() -> None:
 
 
 async def test_a_job_gets_its_tensorboard_when_it_is_known_and_not_before() -> None:
-    """That may take longer than submitting, and whoever is told to stop meanwhile has to know which job to stop."""
+    """That may take longer than the submission, and a cancelled caller must know which job to stop."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.tensorboard_url = "http://10.0.0.7:30131/"
     job = TrainingJob.parse(
@@ -398,7 +401,7 @@ async def test_a_job_gets_its_tensorboard_when_it_is_known_and_not_before() -> N
 
 
 async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation's own code may have a part in it: after the create its error would leave a job behind."""
+    """An installation's own code may take part: an error after the create would leave a job behind."""
     calls: list[int] = []
 
     def counted(*args: Any, **how: Any) -> Any:
@@ -414,7 +417,7 @@ async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_job_without_credentials_asks_for_no_secret() -> None:
-    """Whoever has none needs no right for it."""
+    """Without credentials the right for Secrets is not needed."""
     backend, store = ScriptedBackend(), MemoryStore()
 
     await submit(backend, store)
@@ -424,7 +427,7 @@ async def test_a_job_without_credentials_asks_for_no_secret() -> None:
 
 
 async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
-    """The next try finds it as what it was made as."""
+    """The next try finds it by the kind of its first creation."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.served = {"TrainJob"}
 
@@ -447,7 +450,7 @@ async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
     ids=["the cluster serves both", "the job names a kind", "the preferred kind is not served", "neither is served"],
 )
 async def test_an_installation_prefers_a_kind(served: set[str], named: str | None, made: str) -> None:
-    """For jobs that name none; another one is made where the cluster has no such jobs."""
+    """For jobs without a kind; another kind is used if the cluster does not serve it."""
     backend = ScriptedBackend()
     backend.served = served
     job = TrainingJob.parse(name="digits", image="digits:1", kind=named)
@@ -467,7 +470,7 @@ async def test_a_job_keeps_its_kind_when_another_one_is_preferred() -> None:
 
 
 async def test_a_job_that_names_another_kind_than_the_adopted_one_is_not_trained_twice() -> None:
-    """The record keeps the kind of the job that runs: the try after next finds it there."""
+    """The record keeps the kind of the running job, so that later tries find it."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await submit(backend, store)
 
@@ -510,7 +513,7 @@ async def test_a_job_that_no_served_kind_can_be_made_as_is_refused(fields: dict[
 
 
 async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:
-    """Whether it would be served need not be known."""
+    """The server need not be checked for it."""
     backend = ScriptedBackend()
     backend.served = {"PyTorchTrainingJob"}
 
@@ -521,7 +524,7 @@ async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:
 
 
 async def test_a_strangers_job_under_the_recorded_name_is_not_stopped() -> None:
-    """Ours has gone, and somebody else has taken its name meanwhile."""
+    """The recorded job is gone, and somebody else has taken its name since."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await submit(backend, store, exact_name=True)
     conclude_attempt(store)

@@ -1,4 +1,4 @@
-"""Which board a follower shares; the boards are stand-ins that know every job."""
+"""Tests of sharing informers between followers; stand-in informers have all jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skips_waits
 
 
 async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One triggerer follows both on one loop, over one connection; each board watches one namespace."""
+    """One triggerer follows both on one loop, over one connection; each informer watches one namespace."""
     made: list[str] = []
 
     class StandInBoard:

@@ -1,4 +1,4 @@
-"""The TensorBoard beside a job: which folder it shows, what runs it, and what is written on the job about it."""
+"""Tests of a job's TensorBoard: its folder, its image and program, and the annotations of the job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rendered(**fields: Any) -> dict[str, Any]:
 
 
 def beside(**fields: Any) -> tuple[dict[str, Any], TensorBoardPlan]:
-    """Return a job that asks for a TensorBoard, and its plan."""
+    """Return a job that requests a TensorBoard, and its plan."""
     job = rendered(**{"tensorboard": True, **fields})
     plan = TensorBoardPlan.of(job)
     assert plan is not None
@@ -83,7 +83,7 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], why: str) -> None:
-    """Before anything is created; the text names the field."""
+    """Before anything is created; the message names the field."""
     with pytest.raises(InvalidSpec, match="tensorboard") as raised:
         rendered(**fields)
     assert raised.match(why)
@@ -97,7 +97,7 @@ def test_none_is_asked_for_by_default_or_by_false() -> None:
 
 
 def test_the_job_says_where_it_is_reached() -> None:
-    """Once there is an address; an annotation that cannot be read says nothing."""
+    """Once there is an address; an unreadable annotation counts as none."""
     job, found = beside(tensorboard={"service_type": "ClusterIP"})
     assert (found.service_type, url_of(job)) == ("ClusterIP", "")
 
@@ -108,7 +108,7 @@ def test_the_job_says_where_it_is_reached() -> None:
 
 
 def test_what_it_is_does_not_change_what_is_trained() -> None:
-    """A job that is adopted was made from the same specification."""
+    """An adopted job has the same specification."""
     job = TrainingJob.parse(**BASE)
     same = TrainingJob.parse(**BASE, tensorboard=True)
     first, second = (kinds.DEFAULT.render(each, owner=OWNER, attempt=1) for each in (job, same))
@@ -137,7 +137,7 @@ def test_the_image_is_the_jobs_the_installations_or_its_own() -> None:
 
 
 def test_a_runtime_that_has_the_image_needs_one_to_be_said() -> None:
-    """A TrainJob's manifest may name none; nothing guesses."""
+    """A TrainJob's manifest may have no image; it is not guessed."""
     manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "own"},
         "spec": {"runtimeRef": {"name": "torch-distributed"}},
@@ -151,7 +151,7 @@ def test_a_runtime_that_has_the_image_needs_one_to_be_said() -> None:
 
 
 def test_its_pod_is_of_a_hardened_cluster() -> None:
-    """Whoever may run the training may run it: restricted, bounded, without token, device, Istio or a way to write."""
+    """It runs wherever the training may run: restricted, bounded, without token, device, Istio or write access."""
     found = pod(
         security_context={"runAsUser": 1000, "fsGroup": 1000}, gpus=4, tolerations=[{"key": "a", "operator": "Exists"}],
         service_account_name="trainer", image_pull_secrets=["registry"],
@@ -171,7 +171,7 @@ def test_its_pod_is_of_a_hardened_cluster() -> None:
 
 
 def test_it_keeps_no_node_that_the_training_wants() -> None:
-    """A pod without a device stays for days: where every node can mount the claim, any that runs the image will do."""
+    """A pod without a device stays for days: if each node can mount the claim, any that can run the image will do."""
     wanted = {"zone": "b", "kubernetes.io/arch": "arm64"}
     term = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
@@ -206,7 +206,7 @@ def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
 
 
 def test_it_is_found_by_arena_and_goes_with_the_job() -> None:
-    """Both objects are the job's; the Service leads to the Deployment's pods and to no replica."""
+    """The job owns both objects; the Service selects the Deployment's pods and no replica."""
     job, plan = beside()
     made, led = deployment(job, plan, is_held_by_one_node=False), service(job, plan)
     trains = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["labels"]
@@ -222,7 +222,7 @@ def test_it_is_found_by_arena_and_goes_with_the_job() -> None:
 
 
 def test_the_address_is_a_nodes_or_the_services() -> None:
-    """The Service's own where no node is known, or it has no port on nodes."""
+    """The Service's own if no node is known, or it has no node port."""
     made = {"metadata": {"name": "d-tensorboard", "namespace": "n"}, "spec": {"ports": [{"port": 6006}]}}
     served = {**made, "spec": {"ports": [{"port": 6006, "nodePort": 30131}]}}
 
@@ -233,7 +233,7 @@ def test_the_address_is_a_nodes_or_the_services() -> None:
 
 
 def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
-    """Whatever became of who started it; as the job's user, or as whom it is told."""
+    """Even if the process that started it is gone; as the job's user, or as the given one."""
     job = rendered(security_context={"runAsUser": 7}, image_pull_secrets=["registry"])
     shown = TensorBoardPlan(claim="runs", path="tb", image="tb:1")
 
@@ -254,7 +254,7 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
 
 
 def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
-    """A job without declared events; what to do is said."""
+    """A job without declared events; the message gives the remedy."""
     known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
 
     check_located(known)
@@ -264,7 +264,7 @@ def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
 
 
 def test_t9k_runs_its_own() -> None:
-    """In its own words, with an image in any case; a manifest's stays as it is where none is asked for."""
+    """In its own fields, always with an image; a manifest's own stays if none is requested."""
     given = rendered(kind="PyTorchTrainingJob", tensorboard=True)
     other = rendered(kind="PyTorchTrainingJob", tensorboard={"image": "tb:1", "logdir": "pvc://runs"})
 

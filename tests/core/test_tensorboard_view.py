@@ -1,6 +1,6 @@
-"""What is asked of an API server to show a folder of events; the server is a stand-in that follows a script.
+"""Tests of the API requests that show a folder of events; a scripted stand-in replaces the server.
 
-That curves come through is tested on the cluster.
+A test on the cluster checks that curves arrive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def asked(**how: Any) -> TensorBoardView:
-    """Return what somebody wants to look at: a job's, whose TensorBoard has no address."""
+    """Return a view of a job whose TensorBoard has no address."""
     wanted = TrainingJob.parse(
         name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=True
     )
@@ -56,7 +56,7 @@ def asked(**how: Any) -> TensorBoardView:
 
 
 async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_noted() -> None:
-    """Whoever made it may have been killed before that; a second pod would be one too many on the claim."""
+    """Its creator may have been killed before; a second pod would be one too many on the claim."""
     async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
             assert address.startswith("http://127.0.0.1:")
@@ -66,7 +66,7 @@ async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_not
 
 
 async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
-    """It was made a moment ago, or its machine is busy: a second pod would be one too many on the claim."""
+    """It was just created, or its machine is busy: a second pod would be one too many on the claim."""
     script = ((200, {}), pods(beside()), pods(beside(nodeName="n")), pods(beside({"running": {}})), pods(READY))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
@@ -87,7 +87,7 @@ async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
     ],
 )
 async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(status: dict[str, Any]) -> None:
-    """A pod of one's own may fare better: what is beside a suspended job waits for a pod of the job."""
+    """A separate pod may succeed: the TensorBoard of a suspended job waits for a pod of the job."""
     async with (
         stand_in_api_server((200, {}), pods(beside(status)), GONE) as server,
         shared_client(server.config()) as client,
@@ -100,7 +100,7 @@ async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(s
 
 
 async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most() -> None:
-    """It runs and does not listen; the pod that is started then says why, if that is the image's fault."""
+    """It runs and does not listen; the pod that is started then shows the reason, if the image is at fault."""
     script = ((200, {}), pods(beside({"running": {}})), GONE)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
@@ -108,7 +108,7 @@ async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most()
 
 
 def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a pod beside the job whose container is in this state, or which is in this phase, or cannot be placed."""
+    """Return the job's TensorBoard pod with its container in this state, or in this phase, or unschedulable."""
     found = dict(status or {})
     meta: dict[str, Any] = {"name": "beside", "uid": "p-1"}
     if found.pop("leaves", False):
@@ -122,7 +122,7 @@ def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
 
 
 async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> None:
-    """Its Deployment has gone; a pod is started, for which the claim has to be there."""
+    """Its Deployment is gone; a new pod is started, which needs the claim."""
     async with stand_in_api_server(GONE, GONE) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
             async with shown(client, asked()):
@@ -130,12 +130,12 @@ async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> Non
 
 
 def nobodys(**how: Any) -> TensorBoardView:
-    """Return a folder of which nobody knows the job."""
+    """Return a folder whose job is unknown."""
     return TensorBoardView(namespace="team", plan=TensorBoardPlan(claim="runs", path="tb", image="digits:1"), **how)
 
 
 async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> None:
-    """And with what helps here: another image; nothing of the pods that look at outputs."""
+    """With the remedy that helps here, another image; nothing about the pods that inspect outputs."""
     end = {"exitCode": 1, "reason": "Error", "message": "one\ntwo\nNo module named 'tensorboard'\n"}
     ended = {
         "metadata": {"name": "look", "uid": "p-1"},
@@ -156,7 +156,7 @@ async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> No
 
 
 async def test_what_was_never_seen_is_told_as_well() -> None:
-    """The API server was too slow for the time that there was."""
+    """The API server was too slow for the available time."""
     script = ((200, {}), pods(), (200, {}), SILENT)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterError, match="does not listen yet"):
@@ -169,7 +169,7 @@ async def enter(client: Client, what: TensorBoardView) -> None:
 
 
 async def test_only_a_port_that_is_taken_is_called_so() -> None:
-    """What goes wrong while somebody looks is not the port's fault."""
+    """Later errors have nothing to do with the port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -189,7 +189,7 @@ async def fail(client: Client, what: TensorBoardView) -> None:
 
 
 class KubeletStandIn:
-    """Takes a connection to a pod's port, and says that nobody listens there."""
+    """Accepts a connection to a pod's port, and reports that nothing listens there."""
 
     @asynccontextmanager
     async def socket(self, _path: str, _query: object) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -213,7 +213,7 @@ class KubeletStandIn:
 
 
 async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """What a kubelet says of a pod's port is not lost with the connection; the kubelet is a stand-in."""
+    """A kubelet's message about a pod's port is not lost with the connection; the kubelet is a stand-in."""
     async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
@@ -224,7 +224,7 @@ async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture)
 
 @each_row("rounds", range(4, 9))
 async def test_a_connection_that_has_just_come_is_closed_when_the_looking_ends(rounds: int) -> None:
-    """Also one that asyncio has only just opened, over which nothing was carried: whoever opened it would wait."""
+    """Also one that asyncio has only just opened, without any data: its client would wait."""
     async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:
         browser = socket.create_connection(("127.0.0.1", port), timeout=10)
         for _ in range(rounds):

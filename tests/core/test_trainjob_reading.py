@@ -1,4 +1,4 @@
-"""A TrainJob's object and its pods, read: its status, its replicas, and which pod is which."""
+"""Tests of reading a TrainJob: its status, its replicas, and the assignment of pods to them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **sp
     ],
 )
 def test_the_true_condition_decides_and_else_the_ready_nodes(found: Manifest, phase: JobPhase, reason: str) -> None:
-    """A job that was suspended once keeps a condition that is False, which says nothing."""
+    """A job that was suspended once keeps a condition that is False, which means nothing."""
     status = TRAINJOB.read_status(found)
 
     assert (status.phase, status.reason) == (phase, reason)
@@ -70,10 +70,10 @@ def test_the_true_condition_decides_and_else_the_ready_nodes(found: Manifest, ph
 def test_of_a_job_that_is_complete_and_failed_the_condition_that_came_first_decides(
     reason: str, phase: JobPhase, deciding: str, *, is_reversed: bool
 ) -> None:
-    """Whatever their order in the list: Trainer looks at no deadline of a complete job, and at nothing else after it.
+    """In any order of the list: Trainer checks no deadline of a complete job, and nothing else after the deadline.
 
     Past the deadline the JobSet may complete while it is being deleted, and Trainer keeps both. Any other Failed comes
-    after Complete, such as when Trainer begins anew without the runtime, and goes again.
+    after Complete, such as when Trainer starts again without the runtime, and is removed again.
     """
     both = [("Failed", "True", reason), ("Complete", "True", "AllJobsCompleted")]
 
@@ -83,7 +83,7 @@ def test_of_a_job_that_is_complete_and_failed_the_condition_that_came_first_deci
 
 
 def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
-    """That is what its own deadline counts from; while it is suspended it has not."""
+    """Its own deadline counts from then; while it is suspended it has no start."""
     starts = [
         TRAINJOB.read_status(found).started_at
         for found in (job(), job(("Suspended", "True", "Suspended")), job(("Suspended", "False", "Resumed")))
@@ -106,7 +106,7 @@ def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
 def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed(
     found: Manifest, began: str | None, phase: JobPhase
 ) -> None:
-    """While its pods end none is ready; a run before it was suspended is another."""
+    """While its pods end none is ready; a run before it was suspended does not count."""
     record = PodHistory(all_running_at=parse_instant(began))
 
     assert kinds.observed_status(found, record).phase is phase
@@ -114,7 +114,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
 
 
 def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
-    """Trainer says so by the condition's reason, in other words than training-operator."""
+    """Trainer reports it by the condition's reason, unlike training-operator."""
     status = TRAINJOB.read_status(job(("Failed", "True", "DeadlineExceeded")))
 
     found = diagnose(PodHistory(), status, ranks={})
@@ -138,13 +138,13 @@ WHOLE = pod(
 
 
 def test_a_pod_is_the_replica_of_its_completion_index() -> None:
-    """Its own name ends in letters that are drawn anew for the next pod of the index."""
+    """Its own name has a random suffix that changes with each pod of the index."""
     assert TRAINJOB.replica_of(WHOLE) == "digits-node-0-1"
     assert TRAINJOB.replica_of(pod()) == "digits-node-0-1-x7kqp"
 
 
 def test_a_pod_belongs_to_the_job_that_it_names() -> None:
-    """Its owner is a Job, whose owner is a JobSet, and neither is ours to read."""
+    """Its owner is a Job, whose owner is a JobSet; the provider may read neither."""
     assert kinds.is_pod_of(WHOLE, REF)
     assert not kinds.is_pod_of(pod(), REF)
     assert TRAINJOB.pod_selector("digits") == "jobset.sigs.k8s.io/jobset-name=digits"
@@ -152,7 +152,7 @@ def test_a_pod_belongs_to_the_job_that_it_names() -> None:
 
 
 def test_the_nodes_of_a_job_are_its_replicas() -> None:
-    """Rank 0 is index 0; a job that does not say how many has one."""
+    """Rank 0 is index 0; a job without a number has one."""
     trainer = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}
 
     assert TRAINJOB.replicas(job(trainer=trainer)) == (
@@ -172,7 +172,7 @@ def test_the_secrets_of_its_variables_are_known() -> None:
 
 
 def test_what_is_changed_of_a_trainjob_that_exists() -> None:
-    """Only whether it is suspended: JobSet stops by itself what runs, and nothing limits an ended job's life."""
+    """Only the suspension: JobSet itself stops what runs, and an ended job has no time to live."""
     assert TRAINJOB.suspended(suspend=True) == {"spec": {"suspend": True}}
     assert (TRAINJOB.STOP_RUNNING_PODS, TRAINJOB.expiring(job())) == (None, None)
     assert not TRAINJOB.expires(job())

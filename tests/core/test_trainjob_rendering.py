@@ -1,4 +1,4 @@
-"""From a job to the TrainJob that Kubeflow Trainer takes: which field goes where, and what is refused."""
+"""Tests of rendering a TrainJob for Kubeflow Trainer: the place of each field, and refused fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE: dict[str, Any] = {"name": "digits", "kind": "TrainJob", "image": "digits:1
 
 
 def step(name: str = "node", **pod: Any) -> Manifest:
-    """Return what a patch says of the pods of a runtime's step."""
+    """Return the patch of the pods of one of the runtime's steps."""
     return {"name": name, "template": {"spec": {"template": {"spec": pod}}}}
 
 
@@ -61,7 +61,7 @@ def rendered(installation: Installation | None = None, *, exact_name: bool = Fal
 
 
 def of_pods(manifest: Manifest) -> Manifest:
-    """Return what the one patch of the training nodes says of their pods."""
+    """Return the pod part of the one patch of the training nodes."""
     entries = [entry for each in manifest["spec"]["runtimePatches"] for entry in replicated_jobs(each)]
     [node] = [entry for entry in entries if entry["name"] == STEP]
     return pod_template_of(node)
@@ -72,7 +72,7 @@ def variables(manifest: Manifest) -> dict[str, Any]:
 
 
 def test_what_trainer_has_a_field_for_is_said_there() -> None:
-    """Image, program, nodes, processes and resources are the trainer's; the runtime is Trainer's own for PyTorch."""
+    """Image, program, nodes, processes and resources are in the trainer; the runtime is Trainer's own for PyTorch."""
     found = rendered(
         **BASE, command=["python", "train.py"], args=["--lr=1"], nproc_per_node=2, gpus=1, cpu="2", suspend=True
     )
@@ -91,7 +91,7 @@ def test_what_trainer_has_a_field_for_is_said_there() -> None:
 
 
 def test_volumes_places_and_shared_memory_go_through_a_patch_of_the_runtime() -> None:
-    """With our labels on the pods, and Istio kept out as of every job."""
+    """With the provider's labels on the pods, and without Istio, as for all jobs."""
     found = rendered(
         **BASE,
         volumes=["data:/data:ro"],
@@ -134,13 +134,13 @@ def test_volumes_places_and_shared_memory_go_through_a_patch_of_the_runtime() ->
 
 
 def test_a_claim_that_is_mounted_twice_is_refused() -> None:
-    """By Trainer's CRD, too; two volumes of one claim would be accepted, and never start."""
+    """Trainer's CRD refuses it too; two volumes of one claim would be accepted, and never start."""
     with pytest.raises(InvalidSpec, match="volumes: 'data' is not allowed; allowed: one mount of each volume or claim"):
         rendered(**BASE, volumes=["data:/data", "data/models:/models"])
 
 
 def test_programs_of_env_are_told_who_they_are() -> None:
-    """Trainer tells torchrun alone; a plain program finds the four variables that training-operator sets, too."""
+    """Trainer sets them for torchrun only; a plain program gets the four variables that training-operator sets, too."""
     found = rendered(**BASE, nproc_per_node=4, env={"LR": "0.1"}, model="pvc://out/m.pt")
 
     name = found["metadata"]["name"]
@@ -158,7 +158,7 @@ def test_programs_of_env_are_told_who_they_are() -> None:
 
 
 def test_a_name_leaves_room_for_what_jobset_adds() -> None:
-    """JobSet refuses a job of which a pod's name could be longer than 63 characters."""
+    """JobSet refuses a job if a pod's name could be longer than 63 characters."""
     for workers in (1, 100):
         name = rendered(**{**BASE, "name": "d" * 60, "workers": workers})["metadata"]["name"]
 
@@ -166,7 +166,7 @@ def test_a_name_leaves_room_for_what_jobset_adds() -> None:
 
 
 def test_a_name_leaves_room_for_the_steps_that_fetch_data_and_model() -> None:
-    """Trainer has them run as `dataset-initializer` and `model-initializer`, in the same JobSet."""
+    """Trainer runs them as `dataset-initializer` and `model-initializer`, in the same JobSet."""
     initializer = {"dataset": {"storageUri": "hf://tatsu-lab/alpaca"}, "model": {"storageUri": "hf://meta-llama/x"}}
     found = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "d" * 60}}
     spec = {"runtimeRef": {"name": "torchtune-llama3.2-1b"}, "initializer": initializer}
@@ -250,7 +250,7 @@ def test_the_policy_that_holds_for_every_trainjob_is_accepted() -> None:
 
 
 def test_a_manifest_keeps_what_is_not_known_here() -> None:
-    """It gets our labels, the attempt's variables and nothing else."""
+    """It gets the provider's labels, the attempt's variables and nothing else."""
     found = rendered(manifest=OWN, exact_name=True)
 
     assert "status" not in found
@@ -265,7 +265,7 @@ def test_a_manifest_keeps_what_is_not_known_here() -> None:
 
 
 def test_typed_fields_are_laid_over_a_manifest() -> None:
-    """And its own volumes are where outputs are looked for."""
+    """Outputs are looked up in its own volumes."""
     job = TrainingJob.parse(
         manifest=OWN, workers=5, image="other:2", active_deadline_seconds=60, queue_name="team", model="/out/m.pt"
     )
@@ -281,7 +281,7 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
 
 
 def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
-    """All that they say is said by the first of them; what they say of others stays with each."""
+    """The first of them gets all that they set for the node; the rest of each stays."""
     of_set, one = patch("example.com/set", metadata={"labels": {"c": "d"}}), patch("example.com/one", NODE)
     patches = [of_set, one, patch("example.com/two", step(nodeSelector={"a": "b"}))]
 
@@ -295,7 +295,7 @@ def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
 
 @pytest.mark.parametrize("where", [0, 1])
 def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: int) -> None:
-    """Its webhook adds one to every job; with a second one of that name no server takes the job."""
+    """Its webhook adds one to each job; servers refuse a job with a second one of that name."""
     kueues = patch("kueue.x-k8s.io/manager", step(nodeSelector={"kubernetes.io/os": "linux"}))
     patches = list(OWN["spec"]["runtimePatches"])
     patches.insert(where, {**kueues, "time": "2026-11-20T08:00:00Z"})
@@ -354,7 +354,7 @@ def test_a_kind_is_the_manifests_or_is_named() -> None:
 
 
 def test_trainer_counts_the_processes_by_itself_unless_it_is_told() -> None:
-    """`auto` is what it does where no number is given."""
+    """`auto` is its default without a number."""
     assert "numProcPerNode" not in rendered(**BASE, nproc_per_node="auto")["spec"]["trainer"]
 
 
@@ -362,7 +362,7 @@ CODE = {"runtime": "TrainingRuntime/ours", "code": "https://git.example/team/mni
 
 
 def test_code_is_fetched_by_the_runtimes_init_container() -> None:
-    """The job tells it what, and where; its image, its user and what it takes is the runtime's affair."""
+    """The job gives it source and target; image, user and resources belong to the runtime."""
     env = {"GIT_SYNC_BRANCH": "main", "EPOCHS": "3"}
 
     found = rendered(**BASE, **CODE, env=env)
@@ -382,7 +382,7 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
 
 
 def test_a_runtime_of_the_namespace_is_ones_own_whatever_it_is_called() -> None:
-    """Also by the name that Trainer's has."""
+    """Even with the name of Trainer's own."""
     found = rendered(**BASE, **{**CODE, "runtime": "TrainingRuntime/torch-distributed"})
 
     assert of_pods(found)["spec"]["initContainers"][0]["name"] == "init-code"

@@ -1,4 +1,4 @@
-"""One TrainJob in the words of each version of Trainer that changed them."""
+"""Tests of one TrainJob in the fields of each version of Trainer that changed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMON = {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}
 V2_0 = frozenset({*COMMON, "labels", "annotations", "podSpecOverrides"})
 V2_1 = frozenset({*COMMON, "labels", "annotations", "podTemplateOverrides"})
 V2_3 = frozenset({*COMMON, "runtimePatches", "activeDeadlineSeconds"})
-"""The fields of a TrainJob's spec, as the models of those versions have them."""
+"""The fields of a TrainJob's spec, from the models of those versions."""
 
 
 def rendered(**given: Any) -> Manifest:
@@ -26,7 +26,7 @@ def rendered(**given: Any) -> Manifest:
 
 
 def spec(fields: frozenset[str], **given: Any) -> Manifest:
-    """Return the spec in the words of a server with these fields."""
+    """Return the spec for a server with these fields."""
     found: Manifest = TRAINJOB.converted_for(rendered(**given), fields)["spec"]
     return found
 
@@ -91,7 +91,7 @@ def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], giv
 
 @pytest.mark.parametrize("name", ["podTemplateOverrides", "podSpecOverrides"])
 def test_a_manifest_in_the_words_of_an_older_version_is_refused(name: str) -> None:
-    """It would lose them to the job's own overrides on an old server, and a new one does not know them."""
+    """An old server would overwrite it with the job's own overrides, and a new one does not have the fields."""
     spec = {"runtimeRef": {"name": "torch-distributed"}, name: [{"serviceAccountName": "trainer"}]}
     given = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": spec}
 

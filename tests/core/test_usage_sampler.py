@@ -1,4 +1,4 @@
-"""What the metrics API is asked about the use of replicas, and how often. A stand-in answers, and refuses on demand."""
+"""Tests of the requests to the metrics API for the usage of replicas. A stand-in answers, and refuses on demand."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.skips_waits
 INTERVAL = 0.05
 OURS = {"labelSelector": "owner"}
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner"
-"""Of the board's pods, not of the whole namespace's."""
+"""Of the informer's pods, not of the whole namespace's."""
 
 
 def running(name: str, *, phase: str = "Running") -> JobCache:
-    """Return the world of a job whose one pod runs."""
+    """Return the cache of a job whose one pod runs."""
     world = JobCache(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
     condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
     world.set_job(
@@ -50,20 +50,20 @@ def running(name: str, *, phase: str = "Running") -> JobCache:
 
 
 def metrics(name: str, **used: str) -> dict[str, Any]:
-    """Return what the metrics API reports of the pod of that job."""
+    """Return the metrics API's response for the pod of that job."""
     item = {"metadata": {"name": f"{name}-master-0", "namespace": "team"}, "containers": [{"usage": used}]}
     return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": [item]}
 
 
 async def looked(stand_in: StandInApiServer, *worlds: JobCache, requests: int) -> list[str]:
-    """Look at these until so many requests came, and for four rounds more; return the paths that were asked for."""
+    """Sample these until this many requests came, and for four rounds more; return the requested paths."""
     metering = UsageSampler("team", INTERVAL, lambda: OURS)
     for world in worlds:
         metering.update(world)
     async with shared_client(stand_in.config(attempts=6)) as client:
         task = asyncio.create_task(metering.run(client))
         async with asyncio.timeout(60):
-            while len(stand_in.requests) < requests and not task.done():  # noqa: ASYNC110 - the stand-in counts and tells nobody
+            while len(stand_in.requests) < requests and not task.done():  # noqa: ASYNC110 - only a counter
                 await asyncio.sleep(0.01)
         await asyncio.sleep(4 * INTERVAL)
         if not task.done():
@@ -74,7 +74,7 @@ async def looked(stand_in: StandInApiServer, *worlds: JobCache, requests: int) -
 
 
 async def test_a_thousand_jobs_cost_what_one_costs() -> None:
-    """One request a round, for the pods of all of them; no kubelet is asked."""
+    """One request per round, for the pods of all of them, and none to a kubelet."""
     async with stand_in_api_server() as stand_in:
         asked = await looked(stand_in, *(running(f"j{n}") for n in range(1000)), requests=1)
 
@@ -83,7 +83,7 @@ async def test_a_thousand_jobs_cost_what_one_costs() -> None:
 
 
 async def test_what_is_told_is_the_replicas_use() -> None:
-    """The most of all rounds, by the replica's name; null where nothing was measured."""
+    """The maximum of all rounds, by the replica's name; null if nothing was measured."""
     world = running("digits")
     first, second = metrics("digits", cpu="500m", memory="1Mi"), metrics("digits", cpu="250m", memory="2Mi")
 
@@ -97,7 +97,7 @@ async def test_what_is_told_is_the_replicas_use() -> None:
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
 async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
-    """One request a round, not six as one that matters; a right that comes back, or a server, is used."""
+    """One request per round, not six as for an important one; a restored right or server is used."""
     world = running("digits")
 
     async with stand_in_api_server(bad, bad, (200, metrics("digits", memory="1Mi"))) as stand_in:
@@ -127,9 +127,9 @@ async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) 
 
 
 async def test_nothing_is_asked_while_nothing_runs() -> None:
-    """Ten thousand jobs in a queue cost nothing; neither do those whose pods have ended, or whom nobody follows.
+    """Ten thousand jobs in a queue cost nothing; neither do jobs whose pods have ended, or without a follower.
 
-    What runs later is looked at.
+    Pods that start later are sampled.
     """
     left = running("left")
     metering = UsageSampler("team", INTERVAL, lambda: OURS)
@@ -145,7 +145,7 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
         asked, goes_on = list(stand_in.requests), not task.done()
         metering.update(left)
         async with asyncio.timeout(60):
-            while not stand_in.requests and not task.done():  # noqa: ASYNC110 - the stand-in tells nobody
+            while not stand_in.requests and not task.done():  # noqa: ASYNC110 - no notification
                 await asyncio.sleep(0.01)
         task.cancel()
 
@@ -186,7 +186,7 @@ def digits() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None:
-    """As the usual one does; `ptjob top job` asks it for the job's pods alone."""
+    """As from the usual metrics server; `ptjob top job` reads the job's pods from it alone."""
     job, pods = digits()
 
     async with stand_in_api_server((200, pods), (200, metrics("digits", cpu="250m", memory="64Mi"))) as stand_in:
@@ -202,7 +202,7 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
 async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answer(bad: int) -> None:
-    """It is asked once; the replica is told without figures, and why."""
+    """One request is sent; the replica is shown without figures, with the reason."""
     job, pods = digits()
 
     async with stand_in_api_server((200, pods), *[bad] * 6) as stand_in:

@@ -1,4 +1,4 @@
-"""What one version of the package has written, another one reads: older and newer, for as long as both are at work."""
+"""Tests of reading what other versions of the package wrote: older and newer ones, while both are in use."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ FIRST = [
     (JobOutcome, CONCLUSION),
     (OutputReport, {"model": {"exists": True}}),
 ]
-"""What every version writes: a field that is added later has a default, for whoever reads this."""
+"""Fields that each version writes: a field that is added later has a default, for the readers of this."""
 
 
 def with_more(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as a version would write them that knows more of each value."""
+    """Return the fields as a version with more fields in each value would write them."""
     of_maps = {"ranks", "gpus_of"}
     deeper = {name: with_more(part) if isinstance(part, dict) else part for name, part in fields.items()}
     return {**deeper, **{name: fields[name] for name in of_maps & fields.keys()}, "of_a_newer_version": 1}
 
 
 def picked(found: Any, like: Any) -> Any:
-    """Return what was found of the fields that another value has."""
+    """Return the part of the value that has the other one's fields."""
     return {name: picked(found[name], part) for name, part in like.items()} if isinstance(like, dict) else found
 
 
 @pytest.mark.parametrize(("kind", "fields"), FIRST, ids=[kind.__name__ for kind, _ in FIRST])
 def test_what_an_older_version_has_written_is_read(kind: Any, fields: dict[str, Any]) -> None:
-    """Every field that it did not know has its default, and nothing that it wrote is lost."""
+    """Each field that it did not have gets its default, and nothing that it wrote is lost."""
     again = kind.from_dict(fields).to_dict()
 
     assert picked(again, fields) == fields
@@ -96,7 +96,7 @@ def test_a_cause_that_is_not_known_here_is_an_unknown_one() -> None:
 
 
 async def test_a_job_that_a_newer_version_has_made_is_read_and_adopted() -> None:
-    """What it has written on the job says more than is understood here."""
+    """Its additional data on the job is ignored."""
     job = TrainingJob.parse(
         name="digits", namespace="team", image="i", model="pvc://models/m.pt", volumes=["models:/data"],
         tfevents="pvc://models/logs", tensorboard=True,

@@ -1,4 +1,4 @@
-"""Objects of a Kubernetes client as the wire's words; the stand-ins have the shape of both clients' models."""
+"""Tests of converting a Kubernetes client's objects to API fields; the stand-ins look like both clients' models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rows import each_row
 
 
 class FakeModel:
-    """What a client's model says of itself."""
+    """A client's model with its attribute map."""
 
     openapi_types: ClassVar[dict[str, str]] = {
         "claim_name": "str",
@@ -53,12 +53,12 @@ def test_models_are_found_at_any_depth() -> None:
     [
         (datetime(2026, 11, 21, 5, 0, tzinfo=UTC), "2026-11-21T05:00:00Z"),
         (datetime(2026, 11, 21, 5, 0, 0, 250000, tzinfo=timezone(timedelta(hours=1))), "2026-11-21T04:00:00.250000Z"),
-        (datetime(2026, 11, 21, 5, 0), "2026-11-21T05:00:00Z"),  # noqa: DTZ001 - what a careless user gives
+        (datetime(2026, 11, 21, 5, 0), "2026-11-21T05:00:00Z"),  # noqa: DTZ001 - a user may pass this
         (date(2026, 11, 21), "2026-11-21"),
     ],
 )
 def test_instants_of_a_model_are_rfc_3339(instant: date, text: str) -> None:
-    """As the API server reads them."""
+    """The API server reads this format."""
     assert to_wire(FakeModel(claim_name=instant)) == {"claimName": text}
 
 
