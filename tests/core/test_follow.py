@@ -355,7 +355,7 @@ async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
 
 
 async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
-    """One snapshot is enough to find those that have failed by then."""
+    """One more snapshot is taken, for replicas that have failed by then."""
     backend = ScriptedBackend()
     left = Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])
     backend.worlds = [left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")])]
@@ -370,7 +370,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kubelet grants its grace period; following does not wait for it."""
-    monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # a real wait would take as long
+    monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # otherwise the test would take as long
     backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]))
 
     conclusion = await follow(backend, submission(), sink=ListSink())
@@ -380,7 +380,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
 
 LEAVES = {"deletionTimestamp": "2026-11-20T12:00:50Z", "deletionGracePeriodSeconds": 30}
 IS_OVER = {"deletionTimestamp": "2026-11-20T12:00:21Z", "deletionGracePeriodSeconds": 0}
-"""The kubelet's last update: the grace period and the deletion timestamp are gone."""
+"""The kubelet's last update: the grace period is 0, and the time of the deletion request is gone."""
 
 
 @pytest.mark.parametrize(

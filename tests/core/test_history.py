@@ -304,7 +304,7 @@ class TestRemovals:
         assert [one.disruption for one in record.removals] == ["PreemptionByScheduler: room"]
 
     def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
-        """The final state of a pod has neither a grace period nor a deletion timestamp."""
+        """The final state of a pod has neither the grace period nor the time of the deletion request."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
         record = look(record, pod(container(ended(1, end=10)), phase="Failed", deletionTimestamp=stamp(10)))

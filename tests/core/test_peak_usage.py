@@ -17,7 +17,7 @@ def annotated(text: str) -> dict[str, Any]:
 
 
 def test_the_most_of_all_looks_is_the_peak() -> None:
-    """Written bytes only grow; what nobody measures stays unknown."""
+    """Written bytes only grow; a value that was not measured stays unknown."""
     use = (
         PeakUsage()
         .with_sample({"cpu": 0.5, "memory": 10, "disk": 1})

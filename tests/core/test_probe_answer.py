@@ -55,7 +55,7 @@ def event(reason: str, message: str) -> dict[str, Any]:
     ],
 )
 def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, Any], over: bool) -> None:  # noqa: FBT001 - a case
-    """What the kubelet retries may still end by itself."""
+    """A state that the kubelet retries may still end by itself."""
     assert is_over(found) is over
 
 

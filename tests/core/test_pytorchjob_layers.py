@@ -1,4 +1,4 @@
-"""What a job is made from: the installation's template, a pod template, a manifest, typed fields, and a last change."""
+"""Tests of a job's layers: the installation's template, a pod template, a manifest, typed fields, a last change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_installations_gang_has_all_pods_of_the_job(fields: dict[str, Any]) -
     ],
 )
 def test_a_queue_is_that_of_the_jobs_scheduler(below: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Whichever layer names the queue, and for each name of Volcano."""
+    """Whichever layer sets the queue, and whichever selects Volcano."""
     rendered = render(installation=installed(**below), **fields).manifest
 
     assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "team"}

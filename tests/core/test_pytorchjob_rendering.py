@@ -78,7 +78,7 @@ ELASTIC = {
 
 
 def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded manifest without what is meant to be replaced: its status, and variables of our names."""
+    """Return a recorded manifest without what rendering replaces: its status, and the variables of the provider."""
     for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
         for each in replica["template"]["spec"]["containers"]:
             if "env" in each:

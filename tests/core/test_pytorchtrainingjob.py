@@ -365,7 +365,7 @@ def test_a_pod_is_the_replica_that_its_name_says() -> None:
 
 
 def test_a_pod_belongs_to_the_job_that_owns_it_or_that_its_label_names() -> None:
-    """What the platform sets besides the label is not documented."""
+    """Only the label is documented."""
     ref = JobRef(kind="PyTorchTrainingJob", namespace="team", name=JOB, uid="u")
 
     assert kinds.is_pod_of(pod(POD, uid="u"), ref)
@@ -403,7 +403,7 @@ def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
 
 
 def test_what_is_changed_of_a_job_that_exists() -> None:
-    """It is paused, and cleaned up; an ended one has no time to live, and its fields are one version's."""
+    """It is paused, and cleaned up; an ended one has no time to live, and there is one version of its fields."""
     assert PYTORCHTRAININGJOB.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
     assert PYTORCHTRAININGJOB.STOP_RUNNING_PODS is not None
     assert PYTORCHTRAININGJOB.stops_by_itself(PYTORCHTRAININGJOB.STOP_RUNNING_PODS)
@@ -428,7 +428,7 @@ def replica(name: str, code: int | None = None, *, phase: str = "Deleted", conta
 
 
 def observed(job: Manifest, *pods: Manifest) -> PodHistory:
-    """Return the record after a first observation."""
+    """Return the history after a first observation."""
     return kinds.observe(PodHistory(), job, pods, [], now=NOW)
 
 
@@ -507,7 +507,7 @@ def test_restarts_are_counted_by_the_status_too(counts: dict[str, int], restarts
 
 
 def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
-    """For any name and any order; a name that is not in the status has no replica."""
+    """For any name and any order; a replica that the job does not request is not assigned."""
     job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
     replica_of = kinds.replica_of(job)
 

@@ -47,7 +47,7 @@ async def test_a_reason_without_lines_is_given_the_last_ones_of_its_replica() ->
 
 
 async def test_a_reason_that_has_lines_or_names_nobody_stays_as_it_is() -> None:
-    """The pod's status had enough."""
+    """The lines from the pod's status are enough."""
     known, nobodys = replace(WHY, log_tail=("known",)), replace(WHY, replica="")
 
     assert [await told(known), await told(nobodys), await told(None)] == [known, nobodys, None]

@@ -209,7 +209,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
     ids=["queue", "quota", "forbidden"],
 )
 async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: str, told: Manifest, said: str) -> None:
-    """The first snapshot of a watch has none of it: the watch reads it later, for a long time."""
+    """The first snapshot of a watch does not have it; the watch reads it later."""
     backend = holding(job(condition))
     backend.told = [told]
 

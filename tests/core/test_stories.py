@@ -27,7 +27,7 @@ class TestStories:
 
     @each_row("name", [name for name in STORIES if "recorded" in recorded(name)])
     def test_a_recorded_story_tells_nothing_of_its_machine(self, name: str) -> None:
-        """Addresses are documentation's, instants one day's, and nothing names the cluster it was recorded on."""
+        """Addresses are documentation addresses, timestamps are of one day, and the cluster's name does not occur."""
         text = (DATA / f"{name}.yaml").read_text()
 
         addresses = set(re.findall(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])", text))

@@ -197,7 +197,7 @@ async def test_somebody_elses_job_of_the_name_is_left_alone(*, is_exact: bool) -
 
 
 async def test_a_job_that_does_not_say_whose_it_is_is_left_alone() -> None:
-    """Somebody created it by hand, under a name that a task has literally."""
+    """Somebody created it by hand, under the literal name of a task."""
     backend = ScriptedBackend()
     await submit(backend, MemoryStore(), exact_name=True)
     del backend.jobs["team", "digits"]["metadata"]["annotations"]
@@ -427,7 +427,7 @@ async def test_a_job_without_credentials_asks_for_no_secret() -> None:
 
 
 async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
-    """The next try finds it by the kind of its first creation."""
+    """The next try finds it under the kind that was created."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.served = {"TrainJob"}
 

@@ -97,7 +97,7 @@ async def test_what_is_told_is_the_replicas_use() -> None:
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
 async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
-    """One request per round, not six as for an important one; a restored right or server is used."""
+    """One request per round, not six as for an important request; a restored right or server is used."""
     world = running("digits")
 
     async with stand_in_api_server(bad, bad, (200, metrics("digits", memory="1Mi"))) as stand_in:

@@ -96,7 +96,7 @@ def test_a_cause_that_is_not_known_here_is_an_unknown_one() -> None:
 
 
 async def test_a_job_that_a_newer_version_has_made_is_read_and_adopted() -> None:
-    """Its additional data on the job is ignored."""
+    """Its annotations on the job may have more fields."""
     job = TrainingJob.parse(
         name="digits", namespace="team", image="i", model="pvc://models/m.pt", volumes=["models:/data"],
         tfevents="pvc://models/logs", tensorboard=True,
