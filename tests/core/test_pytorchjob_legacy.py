@@ -65,7 +65,7 @@ def test_what_the_old_operator_cannot_say_is_refused(given: Any, name: str) -> N
 
 
 def test_what_is_changed_at_the_end_is_said_there_too() -> None:
-    """They are also read there for an old job."""
+    """An old job's clean-up policy and time to live are read from there too."""
     old = PYTORCHJOB.converted_for(manifest(), OLD)
 
     assert PYTORCHJOB.STOP_RUNNING_PODS is not None

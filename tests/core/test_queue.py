@@ -176,7 +176,7 @@ NEWER, OLDER = "v1beta2", "v1beta1"
 async def test_workloads_are_read_in_the_version_that_the_server_serves(
     monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], told: list[str]
 ) -> None:
-    """If a version is served, no other is requested; without any, nothing is read and nothing is reported."""
+    """If a version is served, no other is requested; without any, nothing is reported."""
     assert await asked(monkeypatch, *script) == (versions, told)
 
 
