@@ -721,7 +721,6 @@ async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tup
 
 
 async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
-    """A job succeeds only with its outputs."""
     backend = showing(Observation(job=job("Succeeded")))
     backend.report = found(exists=False)
 

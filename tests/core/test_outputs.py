@@ -284,7 +284,6 @@ def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
     ],
 )
 def test_an_empty_model_is_a_problem(facts: OutputFacts, found: str) -> None:
-    """A file of no bytes, or a directory in which all files are empty."""
     (problem,) = model_problems(facts)
 
     assert found in f"{problem.summary}; {problem.resolution}"

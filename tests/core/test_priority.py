@@ -46,7 +46,6 @@ def trainjob(**pod: Any) -> dict[str, Any]:
     ],
 )
 def test_each_kind_says_which_jobs_go_first(job: dict[str, Any], priority: str) -> None:
-    """A class, or T9k's number; nothing if neither is set."""
     assert kinds.kind_of(job).priority(job) == priority
 
 

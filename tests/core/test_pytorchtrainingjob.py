@@ -70,7 +70,6 @@ def rendered(*, exact_name: bool = False, **given: Any) -> Manifest:
 
 
 def first(manifest: Manifest) -> Manifest:
-    """Return the training container of the first role."""
     found: Manifest = manifest["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
     return found
 

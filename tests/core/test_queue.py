@@ -60,7 +60,6 @@ def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
     ],
 )
 def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], message: str | None) -> None:
-    """Like an event about the Workload."""
     found = as_event(workload(*conditions))
 
     assert (found or {}).get("message") == message
@@ -134,7 +133,6 @@ def workloads(version: str) -> tuple[int, dict[str, Any]]:
 
 
 async def run(reading: EventPoller, client: Client, *, until: Callable[[], bool]) -> None:
-    """Read until the condition is true."""
     task = asyncio.create_task(reading.run(client))
     async with asyncio.timeout(PATIENCE):
         while not until():  # noqa: ASYNC110 - no notification

@@ -122,7 +122,6 @@ async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
 
 
 async def test_the_last_lines_of_a_replica_are_those_of_its_last_run() -> None:
-    """Earlier runs' lines have nothing to do with this end."""
     backend = ScriptedNodesBackend(ScriptedNode(runs=[RAISED, AGAIN]))
 
     assert await last_lines(backend, replace(REF, kind="PyTorchJob"), POD, mask=str) == ("rank 1 of 2 ready",)

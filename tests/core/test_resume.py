@@ -41,7 +41,6 @@ async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated:
 
 
 def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: str) -> Manifest:
-    """End the job, and return it."""
     job = backend.jobs[ref.namespace, ref.name] = finished(backend.jobs[ref.namespace, ref.name], phase)
     job["metadata"]["annotations"] |= notes
     return job

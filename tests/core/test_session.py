@@ -47,7 +47,6 @@ class Try:
         return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Return the result, and whether the job still exists."""
         return result, bool(self.backend.jobs)
 
 

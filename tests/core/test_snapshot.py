@@ -64,7 +64,6 @@ def holding(job_now: Manifest, *, pods: Sequence[Manifest] = ()) -> ScriptedBack
 async def seen(
     job_now: Manifest, report: OutputReport | Exception | None = None, *, pods: Sequence[Manifest] = ()
 ) -> Snapshot:
-    """Read the given job once."""
     backend = holding(job_now, pods=pods)
     backend.report = report or OutputReport(model=GOOD_MODEL, tfevents=None)
     return await look(backend, "team", "digits", now=NOW)

@@ -274,7 +274,6 @@ def test_t9k_runs_its_own() -> None:
 
 
 def test_a_trainjobs_is_made_like_a_pytorchjobs() -> None:
-    """Same Deployment, same folder."""
     job, plan = beside(kind="TrainJob")
     made = deployment(job, plan, is_held_by_one_node=False)
 

@@ -382,7 +382,6 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
 
 
 def test_a_runtime_of_the_namespace_is_ones_own_whatever_it_is_called() -> None:
-    """Even with the name of Trainer's own."""
     found = rendered(**BASE, **{**CODE, "runtime": "TrainingRuntime/torch-distributed"})
 
     assert of_pods(found)["spec"]["initContainers"][0]["name"] == "init-code"
