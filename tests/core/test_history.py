@@ -155,6 +155,16 @@ class TestTerminations:
         assert record.lost_seconds() == {POD: 90.0}
         assert look(PodHistory(), pod(container(ended()), phase="Failed")).lost_seconds() == {}
 
+    def test_a_replaced_pod_that_lingers_does_not_count_the_new_ones_restarts_again(self) -> None:
+        old = pod(container(ended(0)), phase="Succeeded", uid="u1", creationTimestamp=stamp(0))
+        new = pod(container(RUNNING, 1, **ended(1, start=20, end=30)), uid="u2", creationTimestamp=stamp(20))
+        record = look(PodHistory(), old)
+
+        for seconds in (40, 50):
+            record = look(record, old, new, at=seconds)
+
+        assert record.restarts == 1
+
 
 class TestSilentEnds:
     def test_of_a_silent_failure_the_log_is_kept_until_the_run_after_the_next_begins(self) -> None:

@@ -39,6 +39,15 @@ class TestHeldUp:
 
         assert record.held_up == ()
 
+    def test_a_crash_loop_holds_nobody_up(self) -> None:
+        """Its pod has started, so nothing waits for it."""
+        looping = {**self.MASTER, "status": {"phase": "Running", "containerStatuses": [container(BACK_OFF, 3)]}}
+        record = look(PodHistory(), looping, self.worker(RUNNING))
+
+        record = look(record, looping, self.worker(ended(1)), at=200)
+
+        assert record.held_up == ()
+
 
 class TestWaiting:
     def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
