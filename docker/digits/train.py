@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,11 @@ def main() -> None:
     torch.backends.cudnn.deterministic = True
     with together.join(args.backend, use_cuda=args.cuda) as ranks:
         Training(args, ranks).run()
+    if not ranks.is_alone:
+        # DistributedDataParallel keeps the group's threads alive after the group was destroyed (PyTorch 2.15, Gloo). A
+        # normal exit now and then aborts because of them, and a finished training would count as failed.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 class Training:

@@ -75,6 +75,15 @@ def test_without_the_exchange_of_gradients_the_training_fails(tmp_path: Path) ->
     assert not (tmp_path / "model.pt").exists()
 
 
+def test_a_finished_training_does_not_fail_if_the_interpreters_exit_aborts(tmp_path: Path) -> None:
+    """DistributedDataParallel leaves threads of the destroyed group behind (PyTorch 2.15, Gloo), over which it may."""
+    wrapper = Path(__file__).with_name("aborting_exit.py")
+
+    ranks = run_ranks(wrapper, TRAIN, "--epochs", "1", "--save_path", tmp_path / "model.pt")
+
+    assert [rank.code for rank in ranks] == [0, 0]
+
+
 def test_a_training_goes_on_from_the_newest_checkpoint_as_if_it_had_never_stopped(
     trained: Trained, tmp_path: Path
 ) -> None:
