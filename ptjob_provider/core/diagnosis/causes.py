@@ -270,7 +270,8 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         because="the limit of the task or command that waits; a job that hangs has often lost a peer",
     ),
     Cause.DELETED: CauseInfo(
-        "It is not created again by itself: to train again, submit it again or clear its Airflow task",
+        "It is not created again by itself: to train again, submit it again, clear its Airflow task or start a new run "
+        "of the pipeline",
         retryable=False,
         of_whole_job=True,
         verb="is gone",
