@@ -44,11 +44,11 @@ def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--to", required=True, help="the batch's folder: a path, or what fsspec writes to")
+    add("--to", required=True, help="the batch's folder: a path, or a URL that fsspec can write to")
     add("--first", type=int, default=0, help="number of the slice's first image (default: 0)")
     add("--count", type=int, default=180, help="images in the slice (default: 180)")
-    add("--files", type=int, default=2, help="files that they are spread over (default: 2)")
-    add("--spoil", action="store_true", help="exchange the labels")
+    add("--files", type=int, default=2, help="number of files (default: 2)")
+    add("--spoil", action="store_true", help="write wrong labels")
     return parser.parse_args()
 
 

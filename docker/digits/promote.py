@@ -114,8 +114,8 @@ def parse_args() -> argparse.Namespace:
     add = parser.add_argument
     add("--model_path", "--model-path", type=Path, required=True, help="the challenger, written by train.py")
     add("--champion_dir", "--champion-dir", type=Path, required=True, help="folder of the champion and its history")
-    add("--margin", type=share, default=0.0, help="by how much it must be better; 0.01: a hundredth (default: at all)")
-    add("--sha256", default="", help="which bytes are meant; others are an error (default: whatever is there)")
+    add("--margin", type=share, default=0.0, help="minimum gain in accuracy, 0 to 1 (default: 0, any gain)")
+    add("--sha256", default="", help="expected SHA-256 of the model file (default: not checked)")
     default = os.environ.get("PTJOB_TFEVENTS_DIR") or None
     add("--log_dir", "--log-dir", type=Path, default=default, help="for the tfevents (default: $PTJOB_TFEVENTS_DIR)")
     return parser.parse_args()

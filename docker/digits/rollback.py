@@ -58,7 +58,9 @@ def roll_back(championship: Championship, *, by: str, to: int, save_path: Path |
         previous=older.previous,
         after=champion.generation,
     ):
-        raise SystemExit(f"{championship.folder}: the champion has changed meanwhile; look again before you go back")
+        raise SystemExit(
+            f"{championship.folder}: the champion has changed meanwhile; read the history before another try"
+        )
     return championship.settle() or older
 
 
@@ -72,7 +74,7 @@ def _again(championship: Championship, decision: Decision) -> Decision:
     if newest != decision.generation:
         number = decision.generation
         raise SystemExit(
-            f"{decision.by}: gone back before, to champion {number}, and {newest} is it now; say another --by"
+            f"{decision.by}: already done, with champion {number}; the champion is {newest} now: use another --by"
         )
     files.write_over(championship.read_model(decision), championship.folder / decision.model)
     return decision
@@ -87,7 +89,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--champion_dir", "--champion-dir", type=Path, required=True, help="folder of the champion and its history")
-    add("--by", required=True, help="who goes back, such as a run: once for each of these")
+    add("--by", required=True, help="id of the request, such as a run id; a repeated id has no effect")
     add("--to", type=int, default=0, help="number of the champion to return to (default: 0, the one before)")
     add(
         "--save_path",

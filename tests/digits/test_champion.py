@@ -218,7 +218,7 @@ def test_who_has_gone_back_before_and_was_overruled_has_to_say_so_anew(
     ended = run(ROLLBACK, "--by", "a run", "--champion_dir", champion)
 
     assert ended.code == 1
-    assert "rollback a run: gone back before, to champion 3, and 4 is it now; say another --by" in ended.output
+    assert "rollback a run: already done, with champion 3; the champion is 4 now: use another --by" in ended.output
     assert current(champion)["sha256"] == hash_of(models["good"])
 
 
