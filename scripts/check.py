@@ -103,6 +103,8 @@ GROUPS = {
         "tests/retraining",
         "tests/examples",
         "tests/digits",
+        "tests/guides/test_tutorials.py",
+        "tests/guides/test_function_tutorials.py",
         "tests/guides/test_from_arena.py",
         "tests/guides/test_from_pytorch_operator.py",
         "tests/guides/test_from_t9k.py",
@@ -314,7 +316,7 @@ def machine_steps() -> list[Step]:
 def stack_steps(builds: Builds) -> list[Step]:
     """Return the gate's steps that start a whole Airflow."""
     arrival = gate(*WITH_S3)
-    rest = tuple(test for test in gate(STACK) if test not in arrival)
+    rest = tuple(test for test in gate(STACK, "tests/guides", "tests/demo") if test not in arrival)
     return [
         Step("promises of a whole Airflow", PYTEST, is_test=True, folders=rest),
         Step("promises of arriving data", PYTEST, is_test=True, folders=arrival, needs=builds.s3),
@@ -323,10 +325,10 @@ def stack_steps(builds: Builds) -> list[Step]:
 
 def cluster_steps(builds: Builds) -> list[Step]:
     """Return the gate's steps that run on the cluster; they mostly wait for pods."""
-    folders = {"Airflow on the cluster": AIRFLOW_ON_CLUSTER, "the back-end": BACKEND}
+    folders = {"Airflow on the cluster": (AIRFLOW_ON_CLUSTER,), "the back-end": (BACKEND, "tests/faults")}
     airflow, backend = (
-        Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(folder), needs=builds.images)
-        for name, folder in folders.items()
+        Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(*paths), needs=builds.images)
+        for name, paths in folders.items()
     )
     backend.command, backend.measures = (*PYTEST, *MEASURED), "promises"
     pipelines = gate(KFP_ON_CLUSTER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_adapter.own_home import make_home
+from airflow_adapter.own_home import WITH_TORCH, make_home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,3 +78,21 @@ def test_objects_and_hooks_reach_the_program(ran: Ran) -> None:
     assert ran.state("objects") == "success"
     assert "DAY=day 7 PLAIN=5 HOOKED=train-it-" in ran.log("objects")
     assert "-master-0 BELOW=train_it" in ran.log("objects")
+
+
+def test_functions_run_as_jobs(tmp_path: Path) -> None:
+    """In the worker and deferred, with and without torchrun, and with a folder next to the DAG file."""
+    home = make_home(tmp_path / "home", AIRFLOW__PTJOB__LOCAL_PYTHON=WITH_TORCH)
+    (home.root / "dags" / "project").mkdir()
+    (home.root / "dags" / "project" / "net.py").write_text("SIZE = 3\n")
+
+    printed = home.run("decorated_dags.py")
+
+    value, phase, returned, digest = json.loads((home.seen / "plain.json").read_text())
+    assert value == {"rate": 0.5, "sizes": [1, 2], "words": ["größer"], "run": "manual", "file": "ptjob_function"}
+    assert (phase, returned, digest) == ("Succeeded", value, None)
+    assert json.loads((home.seen / "deferred.json").read_text()) == [3.0, "Succeeded", 3.0, None]
+    of_folder = json.loads((home.seen / "beside.json").read_text())
+    assert (of_folder[0], of_folder[3][:7]) == ([3, ["net.py"]], "sha256:")
+    assert f'File "{home.root}/dags/decorated_dags.py", line ' in printed
+    assert "ZeroDivisionError: float division by zero" in printed

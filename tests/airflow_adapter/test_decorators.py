@@ -1,40 +1,16 @@
-"""Tests of `@task.pytorch_job`: functions that run as jobs of this machine, and refusals at parse time."""
+"""Tests of `@task.pytorch_job` at parse time."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_adapter.own_home import WITH_TORCH, make_home
 from ptjob_provider.airflow.decorators import PyTorchJobDecoratedOperator, pytorch_job_task
 from ptjob_provider.core.errors import InvalidSpec
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CONFIG = {"rate": 0.25}
-
-
-@pytest.mark.timeout(600)
-def test_functions_run_as_jobs(tmp_path: Path) -> None:
-    """In the worker and deferred, with and without torchrun, and with a folder next to the DAG file."""
-    home = make_home(tmp_path / "home", AIRFLOW__PTJOB__LOCAL_PYTHON=WITH_TORCH)
-    (home.root / "dags" / "project").mkdir()
-    (home.root / "dags" / "project" / "net.py").write_text("SIZE = 3\n")
-
-    printed = home.run("decorated_dags.py")
-
-    value, phase, returned, digest = json.loads((home.seen / "plain.json").read_text())
-    assert value == {"rate": 0.5, "sizes": [1, 2], "words": ["größer"], "run": "manual", "file": "ptjob_function"}
-    assert (phase, returned, digest) == ("Succeeded", value, None)
-    assert json.loads((home.seen / "deferred.json").read_text()) == [3.0, "Succeeded", 3.0, None]
-    of_folder = json.loads((home.seen / "beside.json").read_text())
-    assert (of_folder[0], of_folder[3][:7]) == ([3, ["net.py"]], "sha256:")
-    assert f'File "{home.root}/dags/decorated_dags.py", line ' in printed
-    assert "ZeroDivisionError: float division by zero" in printed
 
 
 def made(function: Any, *args: Any, **options: Any) -> PyTorchJobDecoratedOperator:

@@ -202,6 +202,7 @@ def test_a_failure_is_told_with_its_replica_and_whether_a_retry_helps(
     why = ended[name].why
 
     assert (why.cause, why.replica, why.retryable) == (cause, f"{ended[name].ref.name}-{replica}", retryable)
+    assert why.resolution
 
 
 @pytest.mark.parametrize("name", NAMES)
