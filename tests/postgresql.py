@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import debian
+from cluster.fixtures import REQUIRED
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, bare_environment, last_lines, locked, run, wait_until, write
 from demo.processes import end_processes, session_processes
@@ -125,8 +126,13 @@ def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
     Airflow 3.3.2 with SQLite sometimes blocks itself: its API server logs a click from its event loop, and waits there
     for a thread that has written and needs the loop to commit. The lock's timeout ends this and the request fails with
     500 (twice in 120 tasks that were marked).
+
+    Raises:
+        ClusterFailed: PTJOB_REQUIRE_CLUSTER=1, and this machine cannot run a server; or as `database`.
     """
     if reason := unmet():
+        if os.environ.get(REQUIRED) == "1":
+            raise ClusterFailed(f"{REQUIRED}=1, but {reason}")
         tell(f"Airflow is on SQLite: {reason}")
         yield ""
         return
