@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import httpx
 
+from demo.processes import StackFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -72,13 +74,15 @@ class AirflowApi:
         """Return once the DAG processor has written the DAG to the database.
 
         Raises:
-            TimeoutError: the DAG did not appear in time; the message has Airflow's import errors.
+            StackFailed: the DAG did not appear in time.
+            TimeoutError: the same, and Airflow has import errors; the message has them.
         """
         deadline = time.monotonic() + timeout
         while not self.has_dag(dag_id):
             errors = [error["stack_trace"] for error in self.get("importErrors")["import_errors"]]
             if time.monotonic() > deadline:
-                raise TimeoutError(f"DAG {dag_id} is not there after {timeout:.0f} s\n" + "\n".join(errors))
+                failure = TimeoutError if errors else StackFailed
+                raise failure(f"DAG {dag_id} is not there after {timeout:.0f} s\n" + "\n".join(errors))
             time.sleep(0.5)
 
     def has_dag(self, dag_id: str) -> bool:

@@ -173,14 +173,20 @@ class Net:
 
     @contextlib.contextmanager
     def running(self, command: list[str], port: int, log: Path) -> Iterator[None]:
-        """Run a server until the context ends."""
+        """Run a server until the context ends.
+
+        Raises:
+            ClusterFailed: it does not listen in time; the message has its log.
+        """
+        from cluster.shell import ClusterFailed  # noqa: PLC0415 - as above
+
         words = [*self.enter, *command]
         with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output) as process:
             until = time.monotonic() + 20
             try:
                 while not self.answers(port):
                     if time.monotonic() > until:
-                        raise AssertionError(f"{command[0]} does not listen: {log.read_text()}")
+                        raise ClusterFailed(f"{command[0]} does not listen: {log.read_text()}")
                     time.sleep(0.05)
                 yield
             finally:

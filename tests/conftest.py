@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from demo.infrastructure import InfrastructureFailed
 from installed import ROOT, Installed, install
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ settings.load_profile("on any machine")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from this tree with the pinned build back-end."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    if done.returncode:
+        raise InfrastructureFailed(f"the wheel was not built: exit code {done.returncode}")
     (built,) = folder.glob("*.whl")
     return built
 
