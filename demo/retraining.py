@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from demo.folder import ROOT, Folder, make_folder
 from demo.machine import Machine
-from demo.processes import StackFailed
 from demo.retrained import Retrained, picture, retrained, table
-from demo.session import demonstrate, heed_signals, make_console, stack_config
+from demo.session import DemonstrationFailed, demonstrate, heed_signals, make_console, stack_config
 from demo.stack import Stack
 from demo.story import Story
 
@@ -120,14 +119,15 @@ class Trainings:
 
         Raises:
             TimeoutError: no run was created in time.
-            StackFailed: the run failed.
+            DemonstrationFailed: the run failed.
+            StackFailed: a component has ended.
         """
         run_id = self._next()
         self.console.print(f"{DAG_ID}: the data made the run [bold]{run_id}[/]")
         state = Story(self.stack, self.console, DAG_ID, run_id).tell(timeout=RUN_TIMEOUT)
         self._shown.add(run_id)
         if state != "success":
-            raise StackFailed(f"the run {run_id} ended as {state}")
+            raise DemonstrationFailed(f"the run {run_id} ended as {state}")
         return run_id
 
     def _next(self) -> str:
@@ -154,7 +154,7 @@ def drop(batches: Sequence[Batch], folder: Folder) -> list[str]:
     """Write the batches with the digits' delivery program, move all into place at once, and return the output.
 
     Raises:
-        StackFailed: the program failed.
+        DemonstrationFailed: the program failed.
     """
     outside = folder.path / "delivery"
     output = [_deliver(batch, outside) for batch in batches]
@@ -172,7 +172,7 @@ def _deliver(batch: Batch, outside: Path) -> str:
     command = [sys.executable, str(program), *which, *(["--spoil"] if batch.is_spoilt else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise StackFailed(f"{batch.name} was not delivered:\n{done.stdout}")
+        raise DemonstrationFailed(f"{batch.name} was not delivered:\n{done.stdout}")
     return done.stdout.strip().replace(f"{outside}/", "")
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from demo.stack import Stack
 
 
+class DemonstrationFailed(RuntimeError):
+    """A run or a program of the demonstration failed, although Airflow works."""
+
+
 def make_console() -> Console:
     """Return the console; its lines are wide if the output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
@@ -64,7 +68,7 @@ def demonstrate(stack: Stack, place: Place, console: Console, show: Callable[[],
     except KeyboardInterrupt:
         console.print("\ninterrupted")
         return 130
-    except (StackFailed, TimeoutError, PTJobError) as error:
+    except (DemonstrationFailed, StackFailed, TimeoutError, PTJobError) as error:
         console.print(f"[red]the demonstration failed:[/] {error}", soft_wrap=True)
         return 1
     finally:
