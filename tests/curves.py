@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 
-from cluster.shell import wait_until
+from cluster.shell import until
 
 WRITES = """
 import os
@@ -29,5 +29,5 @@ def tags(address: str, *, timeout: float) -> dict[str, dict[str, object]]:
             found.update(json.load(answer))
         return bool(found)
 
-    wait_until("its curves", has_read, timeout=timeout)
+    until("its curves", has_read, timeout=timeout)
     return found

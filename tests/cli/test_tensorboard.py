@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.shell import wait_until
+from cluster.shell import until
 from curves import WRITES, tags
 
 pytest.importorskip("tensorboard")
@@ -100,7 +100,7 @@ def test_a_killed_command_leaves_no_tensorboard(machine: Machine) -> None:
         assert not is_refused(address)
         process.kill()
         process.wait(timeout=30)
-        wait_until("TensorBoard to end", lambda: is_refused(address), timeout=10)
+        until("TensorBoard to end", lambda: is_refused(address), timeout=10)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

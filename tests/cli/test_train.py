@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cluster.shell import wait_until
+from cluster.shell import until
 from ptjob_provider import train
 from ptjob_provider.core.errors import InvalidSpec, JobDeleted, JobFailed
 from rows import each_row
@@ -172,7 +172,7 @@ def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) ->
     _, told = script.communicate()
     assert "was deleted: interrupted" in told
     assert told.rstrip().endswith("KeyboardInterrupt")
-    wait_until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=30)
+    until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=30)
 
 
 REFUSED = {

@@ -66,7 +66,7 @@ def run(
 def wait_until(
     what: str, check: Callable[[], T | None], *, timeout: float, alive: Callable[[], None] = lambda: None
 ) -> T:
-    """Return the first result of `check` that is neither None nor False.
+    """Wait for a part of the cluster; return the first result of `check` that is neither None nor False.
 
     Args:
         what: the condition, as the end of the sentence "waited 60 s for …".
@@ -90,6 +90,18 @@ def wait_until(
         if time.monotonic() > deadline:
             raise ClusterFailed(f"waited {timeout:.0f} s for {what}{problem}")
         time.sleep(0.1)
+
+
+def until(what: str, check: Callable[[], T | None], *, timeout: float) -> T:
+    """Wait as `wait_until` does, but for the product: if it fails, its test is not repeated.
+
+    Raises:
+        AssertionError: the timeout expired.
+    """
+    try:
+        return wait_until(what, check, timeout=timeout)
+    except ClusterFailed as error:
+        raise AssertionError(str(error)) from error
 
 
 def last_lines(text: str, count: int = TAIL_LINES) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kfp import dsl, kubernetes
 
-from cluster.shell import ClusterFailed, wait_until
+from cluster import shell
+from cluster.shell import ClusterFailed
 from cluster.tenants import namespace_in, service_account
 from cluster_world import Tenant
 from kfp_adapter.compiled import compile_pipeline, load_pipeline
@@ -259,7 +260,7 @@ def until(what: str, check: Callable[[], T]) -> T:
         time.sleep(PAUSE)
         return check() or None
 
-    return wait_until(what, checked, timeout=PATIENCE)
+    return shell.until(what, checked, timeout=PATIENCE)
 
 
 def new_run(word: str) -> str:

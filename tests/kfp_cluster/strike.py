@@ -121,7 +121,7 @@ def strike(lab: Lab, pipeline: dict[str, Any], schedule: Schedule) -> Outcome:
             lab.wait_until_gone(outcome.run)
         outcome.left_to_run = bool(lab.live_jobs(outcome.run))
         lab.delete_run(outcome.run)
-    except ClusterFailed as error:
+    except (AssertionError, ClusterFailed) as error:
         outcome.wrong.append(str(error))
     _look(lab, outcome)
     return outcome
@@ -135,7 +135,7 @@ def _look(lab: Lab, outcome: Outcome) -> None:
         lab.wait_until_gone(outcome.run)
         if len(submitted := lab.ever_submitted(outcome.run)) > 1:
             outcome.wrong.append(f"{len(submitted)} jobs: {sorted(submitted)}")
-    except ClusterFailed as error:
+    except (AssertionError, ClusterFailed) as error:
         outcome.wrong.append(str(error))
 
 

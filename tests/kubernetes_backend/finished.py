@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from cluster.shell import wait_until
+from cluster.shell import until, wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -98,7 +98,7 @@ def succeeded(cluster: Cluster, wanted: Manifest) -> Manifest:
         assert "Failed" not in true, cluster.kubectl("logs", "train-master-0", "--namespace", namespace)
         return found if "Succeeded" in true else None
 
-    return wait_until("the job to succeed", finished, timeout=180)
+    return until("the job to succeed", finished, timeout=180)
 
 
 async def followed(
@@ -135,7 +135,7 @@ def look(
 
 
 def no_probe_is_left(cluster: Cluster, finished: Manifest) -> None:
-    wait_until("the probe pod to be gone", lambda: not probes(cluster, finished), timeout=PATIENCE)
+    until("the probe pod to be gone", lambda: not probes(cluster, finished), timeout=PATIENCE)
 
 
 def began(finished: Manifest) -> datetime:

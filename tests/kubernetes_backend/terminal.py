@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -70,8 +70,8 @@ class Terminal:
     def lines_of(self, pod: str) -> None:
         """Wait until a replica has printed its lines; its pod's status says Running a moment after its log."""
         words = ("logs", pod, "--namespace", self.namespace)
-        wait_until("its lines", lambda: "line 3" in self.cluster.kubectl(*words), timeout=PATIENCE)
-        wait_until(f"{pod} to say that it runs", lambda: self._runs(pod), timeout=PATIENCE)
+        until("its lines", lambda: "line 3" in self.cluster.kubectl(*words), timeout=PATIENCE)
+        until(f"{pod} to say that it runs", lambda: self._runs(pod), timeout=PATIENCE)
 
     def _runs(self, pod: str) -> bool:
         found = self.cluster.kubectl.get("pod", pod, namespace=self.namespace)

@@ -22,7 +22,7 @@ from cluster import arena
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
-from cluster.shell import bare_environment, wait_until
+from cluster.shell import bare_environment, until
 from cluster.sync_image import SYNC
 from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
@@ -84,7 +84,7 @@ class People:
     def wait_for_lines(self, pod: str) -> None:
         """Wait until the pod has printed its lines."""
         there = ("--namespace", self.namespace)
-        wait_until(
+        until(
             "its lines",
             lambda: "line 3" in self.cluster.kubectl("logs", pod, *there, "--ignore-errors"),
             timeout=PATIENCE,
@@ -134,8 +134,8 @@ def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
     assert "rank 1 line 3" in worker
     assert selected.split() == ["pod/ours-master-0", "pod/ours-worker-0"]
     assert "has been deleted successfully" in deleted
-    wait_until("the job to be gone", lambda: not people.has("pytorchjobs", "ours"), timeout=PATIENCE)
-    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
+    until("the job to be gone", lambda: not people.has("pytorchjobs", "ours"), timeout=PATIENCE)
+    until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
 
 
 def test_what_arena_needs_goes_with_the_job(people: People) -> None:
@@ -148,7 +148,7 @@ def test_what_arena_needs_goes_with_the_job(people: People) -> None:
     people.ptjob("delete", "ours")
 
     assert (owner["kind"], owner["name"]) == ("PyTorchJob", "ours")
-    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
+    until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
 
 
 def test_without_the_right_the_job_is_submitted_and_that_is_said(
@@ -212,7 +212,7 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     assert "ttlSecondsAfterFinished" not in untouched["spec"]["runPolicy"]
     assert ours["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 7 * 24 * 3600
     assert deleted.exit_code == 0
-    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "theirs-pytorchjob"), timeout=PATIENCE)
+    until("the ConfigMap to be gone", lambda: not people.has("configmaps", "theirs-pytorchjob"), timeout=PATIENCE)
     assert "theirs" not in people.arena("list")
 
 
@@ -284,7 +284,7 @@ def let_rank0_end(people: People, job: str, is_over: threading.Event) -> None:
         pods = people.cluster.kubectl.list("pods", namespace=people.namespace, selector=selector)
         return bool(pods) and all(pod["status"].get("phase") in OVER for pod in pods)
 
-    wait_until("the workers' ends", lambda: is_over.is_set() or have_ended(), timeout=600)
+    until("the workers' ends", lambda: is_over.is_set() or have_ended(), timeout=600)
     people.cluster.kubectl.let_end(f"{job}-master-0", "sh", "-c", f": > {GO}", namespace=people.namespace)
 
 

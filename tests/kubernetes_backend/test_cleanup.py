@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend import finished
 from ptjob_provider.cli import main
@@ -73,13 +73,11 @@ class Site:
 
     def until_phase(self, ref: JobRef, phase: str) -> None:
         """Wait until the job's object has this phase."""
-        wait_until(
-            f"{ref} to be {phase}", lambda: self.job(ref) and read_phase(self.job(ref)) == phase, timeout=PATIENCE
-        )
+        until(f"{ref} to be {phase}", lambda: self.job(ref) and read_phase(self.job(ref)) == phase, timeout=PATIENCE)
 
     def until_gone(self, ref: JobRef) -> None:
         """Wait until nothing of the job exists or runs."""
-        wait_until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
+        until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
 
     def sweep(self) -> list[Orphan]:
         """Stop the orphaned jobs; all tasks have failed."""
@@ -114,7 +112,7 @@ def test_no_way_of_deleting_touches_a_claim(site: Site) -> None:
         script = WRITES if delete in {by_on_finish_action, by_its_time_to_live} else RUNS_ON
         ref = site.submit(script.replace("/data/", f"/data/{number}-").replace("; sync", "; echo done > /data/done"))
         site.until_phase(ref, "Running" if script == RUNS_ON else "Succeeded")
-        wait_until("the files to be written", (site.volume / "done").exists, timeout=PATIENCE)
+        until("the files to be written", (site.volume / "done").exists, timeout=PATIENCE)
         claim, before = claim_of(site), content(site.volume)
 
         delete(site, ref)

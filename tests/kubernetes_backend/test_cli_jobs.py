@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster_world import PATIENCE
 from kubernetes_backend.finished import claim
 
@@ -43,7 +43,7 @@ def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
     def said() -> str:
         return str(json.loads(terminal.ptjob("get", name, "-o", "json").stdout)["waiting"])
 
-    wait_until(
+    until(
         "both reasons",
         lambda: all(text in said() for text in ("the quota compute allows", "no-such-secret")),
         timeout=PATIENCE,

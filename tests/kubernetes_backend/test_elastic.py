@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -59,10 +59,10 @@ async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, names
 
     with gpus(cluster, 2):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
-        await asyncio.to_thread(wait_until, "the first pod", lambda: runs("worker-0"), timeout=PATIENCE)
+        await asyncio.to_thread(until, "the first pod", lambda: runs("worker-0"), timeout=PATIENCE)
         scaler = await asyncio.to_thread(cluster.kubectl.get, "hpa", name, namespace=namespace)
         await asyncio.to_thread(cluster.kubectl, "scale", "pytorchjob", name, "--replicas=2", *there)
-        await asyncio.to_thread(wait_until, "a second one", lambda: runs("worker-1"), timeout=PATIENCE)
+        await asyncio.to_thread(until, "a second one", lambda: runs("worker-1"), timeout=PATIENCE)
         seen = await look(backend, namespace, name)
         await asyncio.to_thread(cluster.kubectl.let_end, f"{name}-worker-0", "touch", GO, namespace=namespace)
         conclusion = await asyncio.wait_for(following, PATIENCE)
@@ -75,4 +75,4 @@ async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, names
     wanted = {"minReplicas": 1, "maxReplicas": 3, "metrics": METRICS}
     assert {part: scaler["spec"][part] for part in wanted} == wanted
     assert scaler["spec"]["scaleTargetRef"]["name"] == name
-    wait_until("the one that joined to end", lambda: not runs("worker-1"), timeout=PATIENCE)
+    until("the one that joined to end", lambda: not runs("worker-1"), timeout=PATIENCE)

@@ -10,7 +10,7 @@ import pytest
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster.tenants import rules_everywhere
 from cluster_world import PATIENCE
 from kubernetes_backend.terminal import SMALL, Terminal, person
@@ -52,8 +52,8 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
     with gpus(trusted.cluster, 4):
         trusted.ptjob("submit", "--name", "one", "--image", INIT_IMAGE, "--gpus", "1", *SMALL, "sleep 600")
         trusted.ptjob("submit", "--name", "many", "--image", INIT_IMAGE, "--gpus", "8", *SMALL, "sleep 600")
-        wait_until("one to run", lambda: "Running" in trusted.ptjob("list").output, timeout=PATIENCE)
-        wait_until(
+        until("one to run", lambda: "Running" in trusted.ptjob("list").output, timeout=PATIENCE)
+        until(
             "its card to be taken",
             lambda: trusted.ptjob("top", "node").output.splitlines()[-1] == "1/4 (25%)",
             timeout=PATIENCE,
@@ -75,7 +75,7 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
 def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
     """A message names what is missing; the rest of the table is there, and no value is zero."""
     bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
-    wait_until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
+    until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
 
     result = bare.ptjob("top", "job", "runs")
 
@@ -111,7 +111,7 @@ def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image:
     assert (missing.exit_code, "there is no none" in missing.output) == (2, True)
     row = trusted.ptjob("data", "list").output.splitlines()[1].split()
     assert row[:4] == ["datasets", "ReadWriteOnce", "1Gi", "Bound"]
-    wait_until("its pods to be gone", lambda: "ptjob-files" not in " ".join(trusted.pods()), timeout=PATIENCE)
+    until("its pods to be gone", lambda: "ptjob-files" not in " ".join(trusted.pods()), timeout=PATIENCE)
     assert trusted.ptjob("data", "ls", *look, "pvc://none").exit_code == 3
 
 

@@ -12,7 +12,7 @@ import pytest
 from cluster import metrics_server
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink
 from kubernetes_backend.terminal import person
@@ -47,7 +47,7 @@ def test_what_replicas_use_is_told_by_a_metrics_server(
 
     with metrics_server.serving(cluster, tell):
         terminal.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
-        wait_until("both to be measured", is_measured, timeout=PATIENCE)
+        until("both to be measured", is_measured, timeout=PATIENCE)
         shown = terminal.ptjob("top", "job", "busy")
         conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(terminal, "busy"), PATIENCE))
         got = json.loads(terminal.ptjob("get", "busy", "-o", "json").stdout)

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
-from cluster.shell import wait_until
+from cluster.shell import until, wait_until
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import (
@@ -170,7 +170,7 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
 
 
 def until_it_is_there(cluster: Cluster, finished: Manifest) -> None:
-    wait_until("the probe pod", lambda: probes(cluster, finished) or None, timeout=PATIENCE)
+    until("the probe pod", lambda: probes(cluster, finished) or None, timeout=PATIENCE)
 
 
 def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Cluster, own_namespace: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import bare_environment, wait_until
+from cluster.shell import bare_environment, until
 from cluster_world import PATIENCE
 from curves import WRITES, tags
 from kubernetes_backend.finished import claim
@@ -115,7 +115,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
     assert submitted.exit_code == 0, submitted.output
     there = ("--namespace", terminal.namespace)
     written = ("logs", "curves-master-0", *there, "--ignore-errors")
-    wait_until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
+    until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
     ready = ("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
     terminal.cluster.kubectl(*ready, timeout=PATIENCE + 10)
 
@@ -143,7 +143,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
     with Looking(terminal, "pvc://data/logs", "--image", digits_image) as gone:
         assert list(gone.tags().values()) == list(seen.values())
         assert gone.end(signal.SIGTERM)[0] == 0
-    wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
+    until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
@@ -161,10 +161,10 @@ def test_what_stands_beside_a_job_goes_with_it(kind: str, trained: Cluster, hard
 
     shown = json.loads(terminal.ptjob("get", "paused", "-o", "json").stdout)["tensorboard_url"]
     there = partial(terminal.cluster.kubectl.list, "pods", namespace=terminal.namespace)
-    pods = wait_until("its pod, which its Deployment has made", lambda: there() or None, timeout=PATIENCE)
+    pods = until("its pod, which its Deployment has made", lambda: there() or None, timeout=PATIENCE)
     terminal.ptjob("delete", "paused")
 
     assert shown == f"http://paused-tensorboard.{terminal.namespace}.svc:6006/"
     assert [pod["status"]["phase"] for pod in pods] == ["Pending"]
-    wait_until("the Deployment to go", lambda: not names(terminal, "deployments"), timeout=PATIENCE)
-    wait_until("the Service to go", lambda: not names(terminal, "services"), timeout=PATIENCE)
+    until("the Deployment to go", lambda: not names(terminal, "deployments"), timeout=PATIENCE)
+    until("the Service to go", lambda: not names(terminal, "services"), timeout=PATIENCE)

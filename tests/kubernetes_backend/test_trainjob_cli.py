@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
+from cluster.shell import until
 from cluster_world import PATIENCE
 from kubernetes_backend.terminal import SMALL, Terminal, person
 from rbac import rules_of_kinds
@@ -26,7 +26,7 @@ def terminal(trained: Cluster, namespace: str) -> Terminal:
 
 
 def until_there_are(pods: int, terminal: Terminal) -> list[str]:
-    wait_until(f"{pods} pods", lambda: len(terminal.pods()) == pods, timeout=PATIENCE)
+    until(f"{pods} pods", lambda: len(terminal.pods()) == pods, timeout=PATIENCE)
     return terminal.pods()
 
 
@@ -47,7 +47,7 @@ def test_every_command_handles_it(terminal: Terminal) -> None:
     suspended = phase(terminal)
     said += [terminal.ptjob("resume", "digits")]
     pods = until_there_are(2, terminal)
-    wait_until("it to run", lambda: phase(terminal) == "Running", timeout=PATIENCE)
+    until("it to run", lambda: phase(terminal) == "Running", timeout=PATIENCE)
     listed, shown = terminal.ptjob("list"), terminal.ptjob("get", "digits", "-o", "json")
     events = terminal.ptjob("events", "digits", "-o", "json")
     of_a_pod = terminal.cluster.kubectl.get("pod", pods[0], namespace=terminal.namespace)["spec"]
