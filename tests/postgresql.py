@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import debian
-from cluster.fixtures import REQUIRED
+from cluster.fixtures import REQUIRED, is_required
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, bare_environment, last_lines, locked, run, wait_until, write
 from demo.processes import end_processes, session_processes
@@ -131,7 +131,7 @@ def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
         ClusterFailed: PTJOB_REQUIRE_CLUSTER=1, and this machine cannot run a server; or as `database`.
     """
     if reason := unmet():
-        if os.environ.get(REQUIRED) == "1":
+        if is_required():
             raise ClusterFailed(f"{REQUIRED}=1, but {reason}")
         tell(f"Airflow is on SQLite: {reason}")
         yield ""

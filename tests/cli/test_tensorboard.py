@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.fixtures import import_or_skip
 from cluster.shell import until
 from curves import WRITES, tags
 
-pytest.importorskip("tensorboard")
+import_or_skip("tensorboard")
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -96,20 +96,34 @@ def own_namespace(own_cluster: Cluster) -> Iterator[str]:
         yield name
 
 
+def is_required() -> bool:
+    """Return whether it is an error if something that tests need is missing, as in CI."""
+    return os.environ.get(REQUIRED) == "1"
+
+
 def skip_unless_possible(cluster: Cluster) -> None:
     """Skip if this machine cannot run a cluster or its programs are not built; fail if a cluster is required."""
     reason = boot.unmet()
-    if not reason and os.environ.get(REQUIRED) != "1" and cluster.programs.missing():
+    if not reason and not is_required() and cluster.programs.missing():
         reason = "the cluster's programs are not built: `make cluster` builds them once, in about 12 minutes"
     skip_because(reason)
 
 
 def skip_because(reason: str) -> None:
     """Skip if there is a reason; fail with the reason if a cluster is required."""
-    if reason and os.environ.get(REQUIRED) == "1":
+    if reason and is_required():
         pytest.fail(f"{REQUIRED}=1, but {reason}", pytrace=False)
     if reason:
         pytest.skip(reason, allow_module_level=True)
+
+
+def import_or_skip(name: str) -> Any:
+    """Return a module of an extra; skip if it is not installed, and fail if a cluster is required."""
+    try:
+        return pytest.importorskip(name)
+    except pytest.skip.Exception as missing:
+        skip_because(str(missing))
+        raise
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.fixtures import import_or_skip
 from local_world import environment, processes_of
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
@@ -364,7 +365,7 @@ async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
 
 async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machine: Callable[..., World]) -> None:
     """The launcher gets its rank from the variables, and four ranks compute a sum over gloo."""
-    pytest.importorskip("torch")
+    import_or_skip("torch")
     world = machine()
     program = """
         import os, torch, torch.distributed as dist

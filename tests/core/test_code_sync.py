@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import code_servers
+from cluster.fixtures import skip_because
 from code_servers import PASSWORD, USER, Net, Repository, Ssh
 from ptjob_provider.core.in_pod import sync_code
 
@@ -370,8 +371,8 @@ def test_a_folder_is_fetched_by_rsync(tmp_path: Path) -> None:
     assert "wrong-pass" not in refused.said
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ssh server at its usual port is root's")
 def test_a_folder_is_fetched_by_rsync_over_ssh(tmp_path: Path) -> None:
+    skip_because("" if os.geteuid() == 0 else "an ssh server at its usual port needs root")
     served = folder_to_serve(tmp_path)
     with code_servers.ssh(tmp_path / "server", Net("127.0.0.22"), port=22) as server:
         source = f"{server.user}@{server.address}:{served}/mnist"

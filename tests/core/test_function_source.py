@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.fixtures import import_or_skip
 from function_text import from_text
 from ptjob_provider.core.code import modules as code_modules
 from ptjob_provider.core.code.function import from_function
@@ -430,7 +431,7 @@ def test_a_constant_with_another_value_by_now_is_refused(tmp_path: Path) -> None
         from_function(module.train)
 
     module.CACHE = {}  # type: ignore[attr-defined]
-    np = pytest.importorskip("numpy")
+    np = import_or_skip("numpy")
     for value in (np.array([1, 2]), [np.array([1, 2])]):
         module.RATE = value  # type: ignore[attr-defined]
         with pytest.raises(InvalidSpec, match=r"'RATE' has the value .*array\(\[1, 2\]\)\]? by now, and \[0.1\] in"):

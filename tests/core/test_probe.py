@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.fixtures import import_or_skip, skip_because
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 
@@ -139,9 +140,9 @@ def test_a_model_file_is_described(tmp_path: Path) -> None:
     assert facts == expected
 
 
-@pytest.mark.skipif(not shutil.which("sha256sum"), reason="coreutils are not installed")
 def test_a_person_can_check_the_digest_of_a_model_directory(tmp_path: Path) -> None:
     """The command in the module's docstring gives the same digest; the newest file's time is the directory's."""
+    skip_because("" if shutil.which("sha256sum") else "coreutils are not installed")
     model = tmp_path / "model"
     for name in ("a/x", "a-b/x", "a.txt", "é", "z/ y"):
         (model / name).parent.mkdir(parents=True, exist_ok=True)
@@ -569,9 +570,9 @@ def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
 
 def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
     """Old and new style, double precision, groups of scalars, and all that is not a scalar."""
-    pytest.importorskip("tensorboard")
-    tensorboard = pytest.importorskip("torch.utils.tensorboard")
-    torch = pytest.importorskip("torch")
+    import_or_skip("tensorboard")
+    tensorboard = import_or_skip("torch.utils.tensorboard")
+    torch = import_or_skip("torch")
     with tensorboard.SummaryWriter(str(tmp_path / "tb")) as writer:
         for step in range(5):
             writer.add_scalar("loss/train", 1.0 / (step + 1), step)
@@ -597,9 +598,9 @@ def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
 
 def test_the_report_agrees_with_tensorboard(tmp_path: Path) -> None:
     """The last event that TensorBoard's own reader returns for each tag, bit by bit."""
-    pytest.importorskip("tensorboard")
-    tensorboard = pytest.importorskip("torch.utils.tensorboard")
-    accumulating = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    import_or_skip("tensorboard")
+    tensorboard = import_or_skip("torch.utils.tensorboard")
+    accumulating = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
     for first in (0, 40):
         with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=f".{first}") as writer:
             for step in range(first, first + 60):

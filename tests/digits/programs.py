@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.fixtures import is_required
 from ptjob_provider.core.local.devices import PortReservation
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ TRAIN = DIGITS / "train.py"
 
 _MISSING = [name for name in ("torch", "tensorboard", "sklearn") if importlib.util.find_spec(name) is None]
 NEEDED = [
-    pytest.mark.skipif(bool(_MISSING), reason=f"the extra `demo` is not installed: no {', '.join(_MISSING)}"),
+    pytest.mark.skipif(
+        bool(_MISSING) and not is_required(), reason=f"the extra `demo` is not installed: no {', '.join(_MISSING)}"
+    ),
     pytest.mark.timeout(900),
 ]
 """Marks of every test of these programs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.fixtures import import_or_skip
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import until, wait_until
@@ -49,7 +50,7 @@ LARGE = 200 * 2**30
 
 def test_what_a_training_wrote_comes_back_without_a_volume(cluster: Cluster, namespace: str, digits_image: str) -> None:
     """On a ReadWriteOnce claim: size, sha256, step and last scalars equal those in the files, read by tensorboard."""
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulators = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(cluster, namespace)
     where = {"PTJOB_MODEL_PATH": MODEL.container_path, "PTJOB_TFEVENTS_DIR": TFEVENTS.container_path}
     container = {"args": ["--epochs", "2"], "env": [{"name": name, "value": path} for name, path in where.items()]}

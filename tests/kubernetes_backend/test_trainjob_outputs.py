@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
+from cluster.fixtures import import_or_skip
 from kubernetes_backend.finished import digest, no_probe_is_left, prepared_volume
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.run.outcome import Outcome
@@ -20,7 +19,7 @@ LITTLE = {"requests": {"cpu": "100m", "memory": "300Mi"}}
 
 async def test_digits_on_two_nodes_leave_a_model_that_is_verified(lab: Lab, digits_image: str) -> None:
     """Two torchrun processes on each node train together; the result's facts equal those of the files."""
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulators = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(lab.cluster, lab.namespace)
 
     submission = await lab.submit(
