@@ -277,7 +277,7 @@ class Builds:
 
 def _build(name: str, word: str) -> Step:
     allowed = {0} if held_cluster.is_required() else {0, held_cluster.UNMET}
-    return Step(name, held_cluster.command(word), is_good_with=frozenset(allowed))
+    return Step(name, held_cluster.command(word), is_build=True, is_good_with=frozenset(allowed))
 
 
 def lint_steps() -> list[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -41,6 +42,7 @@ class Step:
         name: the name in headings and in the summary.
         command: the command; `--junitxml` is added for a test step.
         is_test: whether the step runs tests, which are counted.
+        is_build: whether the step prepares infrastructure; if it fails, it is repeated once.
         folders: paths or ids of the tests; missing ones are left out.
         measures: name of the coverage file in the scratch folder.
         is_good_with: the exit codes that count as success.
@@ -50,12 +52,13 @@ class Step:
         code: the exit code, once the step has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
-        repeated: a line for each test that ran twice, because its infrastructure did not start the first time.
+        repeated: a line for each test or build that ran twice, because infrastructure did not start the first time.
     """
 
     name: str
     command: tuple[str, ...]
     is_test: bool = False
+    is_build: bool = False
     folders: tuple[str, ...] = ()
     measures: str = "coverage"
     is_good_with: frozenset[int] = frozenset({0})
@@ -105,6 +108,11 @@ class Step:
         self._run_once(scratch, lane, folders, "first")
         if broken := {each["broken"]: each["why"] for each in self.times if "broken" in each}:
             self._repeat(scratch, lane, broken)
+        elif self.is_build and not self.is_good and self.code != -signal.SIGINT:
+            self.repeated = [f"REPEATED {self.name}: exit code {self.code}"]
+            self.counts["repeated"] = 1
+            print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
+            self._run_once(scratch, lane, folders, "second")
         self.seconds = time.monotonic() - started
 
     def _run_once(self, scratch: Path, lane: str, targets: Sequence[str], number: str) -> None:
@@ -127,7 +135,7 @@ class Step:
         self.code = code if kept else self.code
         self.failures = [*kept, *self.failures]
         self.times = [*(each for each in times if each.get("test") not in broken), *self.times]
-        self.counts += counts - Counter(failed=len(failures) - len(kept))
+        self.counts += counts - Counter(failed=len(failures) - len(kept)) + Counter(repeated=len(broken))
 
 
 def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
@@ -164,10 +172,10 @@ def summary(steps: Sequence[Step]) -> str:
     total = sum((step.counts for step in steps), Counter[str]())
     if not any(step.is_test for step in steps):
         return "\n".join(lines)
-    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     failures = [each for step in steps for each in step.failures]
     failures += [each for step in steps for each in step.repeated]
-    last = f"{total['passed']} passed, {total['failed']} failed{skipped}"
+    more = "".join(f", {total[what]} {what}" for what in ("skipped", "repeated") if total[what])
+    last = f"{total['passed']} passed, {total['failed']} failed{more}"
     return "\n".join([*lines, "", *_slowest(steps), "", *failures, last])
 
 
