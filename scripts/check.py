@@ -264,10 +264,10 @@ class Builds:
     """Steps that build the prerequisites of others; they take minutes the first time, and then almost nothing."""
 
     def __init__(self) -> None:
-        self.programs = _build("the cluster's programs", "prepare")
-        self.images = _build("images", "prepare-images")
+        self.programs = _build("the cluster's programs and boot", "prepare")
+        self.images = _build("images", "prepare-images", needs=self.programs)
         self.s3 = _build("the S3 server", "prepare-s3")
-        self.queues = _build("Arena, Kueue, metrics server", "prepare-queues")
+        self.queues = _build("Arena, Kueue, metrics server", "prepare-queues", needs=self.programs)
 
     def steps(self, groups: Sequence[str]) -> list[Step]:
         """Return the required build steps, in the order of execution."""
@@ -275,9 +275,9 @@ class Builds:
         return [*wanted, self.queues] if "queues" in groups else wanted
 
 
-def _build(name: str, word: str) -> Step:
+def _build(name: str, word: str, *, needs: Step | None = None) -> Step:
     allowed = {0} if held_cluster.is_required() else {0, held_cluster.UNMET}
-    return Step(name, held_cluster.command(word), is_build=True, is_good_with=frozenset(allowed))
+    return Step(name, held_cluster.command(word), is_build=True, is_good_with=frozenset(allowed), needs=needs)
 
 
 def lint_steps() -> list[Step]:

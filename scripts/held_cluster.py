@@ -29,8 +29,10 @@ def command(word: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
-    """Keep the cluster up inside the block, or print why it cannot run; stop it afterwards unless it was up before.
+def held() -> Iterator[int]:
+    """Keep the cluster up inside the block and yield 0; stop it afterwards unless it was up before.
+
+    If the cluster does not come up, print the reason and yield the exit code of its command.
 
     Another process holds the cluster while its standard input, a pipe from this process, is open. So the cluster is
     released however this process ends. The holder has a session of its own, because a Ctrl-C reaches every process of
@@ -39,7 +41,7 @@ def held() -> Iterator[None]:
     pipe = subprocess.PIPE
     holder = subprocess.Popen(command("hold"), stdin=pipe, stdout=pipe, start_new_session=True)
     try:
-        _ = holder.stdout and holder.stdout.readline()
-        yield
+        is_up = holder.stdout is not None and holder.stdout.readline()
+        yield 0 if is_up else holder.wait() or 1
     finally:
         holder.communicate()

@@ -46,9 +46,9 @@ class Step:
         folders: paths or ids of the tests; missing ones are left out.
         measures: name of the coverage file in the scratch folder.
         is_good_with: the exit codes that count as success.
-        needs: a step of another lane that must have succeeded before this one begins. Otherwise this step is not run,
+        needs: an earlier step or one of another lane that must have succeeded first. Otherwise this step is not run,
             and ends with the same result.
-        then: called after the step has succeeded, before dependent steps begin.
+        then: called after the command has succeeded, before dependent steps begin; returns the step's exit code.
         code: the exit code, once the step has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
@@ -63,7 +63,7 @@ class Step:
     measures: str = "coverage"
     is_good_with: frozenset[int] = frozenset({0})
     needs: Step | None = None
-    then: Callable[[], object] | None = None
+    then: Callable[[], int] | None = None
     code: int | None = None
     seconds: float = 0
     cpu_seconds: float = 0
@@ -83,8 +83,6 @@ class Step:
         try:
             if self._is_ready():
                 self._run(scratch, lane)
-                if self.then is not None and self.code == 0:
-                    self.then()
         except BaseException:
             self.code = 1
             raise
@@ -121,6 +119,8 @@ class Step:
         times = report.with_suffix(".jsonl")
         self.code, used = _run(command, _environment(scratch / self.measures, times), lane)
         self.cpu_seconds += used
+        if self.code == 0 and self.then is not None:
+            self.code = self.then()
         if self.is_test:
             self.times = _times(times)
             self.counts, self.failures = _counts(report), _failures(report, self.times)
