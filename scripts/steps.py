@@ -151,7 +151,9 @@ def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]
 
     def run_lane(name: str) -> None:
         for step in lanes[name]:
-            if not interrupted.is_set():
+            if interrupted.is_set():
+                step.ended.set()  # a step of another lane may wait for it
+            else:
                 step.run(scratch, lane=name)
 
     with ThreadPoolExecutor(len(lanes)) as pool:
