@@ -52,7 +52,7 @@ class Step:
         code: the exit code, once the step has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
-        repeated: a line for each test or build that ran twice, because infrastructure did not start the first time.
+        repeated: a line for each reason why tests, or a build, ran twice: infrastructure did not start the first time.
     """
 
     name: str
@@ -128,7 +128,8 @@ class Step:
     def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
         """Repeat the tests whose infrastructure did not start; a second failure counts."""
         code, times, counts, failures = self.code, self.times, self.counts, self.failures
-        self.repeated = [f"REPEATED {test}: {why.strip().splitlines()[0]}" for test, why in broken.items()]
+        reasons = Counter(why.strip().partition("\n")[0] for why in broken.values())
+        self.repeated = [f"REPEATED {self.name} (tests: {count}): {why}" for why, count in reasons.items()]
         print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
         self._run_once(scratch, lane, [*broken], "second")
         kept = [each for each in failures if not each.startswith(tuple(f"FAILED {_in_xml(test)}:" for test in broken))]
