@@ -126,7 +126,11 @@ class Step:
             self.counts, self.failures = _counts(report), _failures(report, self.times)
 
     def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
-        """Repeat the tests whose infrastructure did not start; a second failure counts."""
+        """Repeat the tests whose infrastructure did not start; a second failure counts.
+
+        The new pytest uses the same shared cluster, because other lanes use it at that moment; only if the cluster's
+        machine has ended, that pytest boots a new one.
+        """
         code, times, counts, failures = self.code, self.times, self.counts, self.failures
         reasons = Counter(why.strip().partition("\n")[0] for why in broken.values())
         self.repeated = [f"REPEATED {self.name} (tests: {count}): {why}" for why, count in reasons.items()]
