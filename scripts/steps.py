@@ -135,7 +135,8 @@ class Step:
         reasons = Counter(why.strip().partition("\n")[0] for why in broken.values())
         self.repeated = [f"REPEATED {self.name} (tests: {count}): {why}" for why, count in reasons.items()]
         print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
-        self._run_once(scratch, lane, [*broken], "second")
+        adds = ["--cov-append"] if "--cov" in self.command else []
+        self._run_once(scratch, lane, [*adds, *broken], "second")
         kept = [each for each in failures if not each.startswith(tuple(f"FAILED {_in_xml(test)}:" for test in broken))]
         self.code = code if kept else self.code
         self.failures = [*kept, *self.failures]
