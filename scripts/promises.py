@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from steps import Step
 
-_ROW = re.compile(r"^\| (?P<promise>.+?) \| `(?P<test>tests/\S+)` \| (?P<group>[\w-]*) *\|$", re.MULTILINE)
+_TABLE = ROOT / "tests" / "promises.md"
+_HEAD = ("| promise | test | group |", "|---|---|---|")
+_ROW = re.compile(r"^\| (?P<promise>[^|]+?) \| `(?P<test>tests/[^\s|]+)` \| (?P<group>[\w-]*) *\|$", re.MULTILINE)
 
 _MOST, _LONGEST = 3, timedelta(days=7)
 
@@ -39,7 +41,15 @@ class Promise(NamedTuple):
 
 def promises() -> list[Promise]:
     """Return the rows of the table."""
-    return [Promise(**row.groupdict()) for row in _ROW.finditer((ROOT / "tests" / "promises.md").read_text())]
+    return [Promise(**row.groupdict()) for row in _ROW.finditer(_TABLE.read_text())]
+
+
+def malformed(groups: Iterable[str]) -> list[str]:
+    """Return a line for each row of the table that cannot be read or names none of these groups."""
+    rows = [line for line in _TABLE.read_text().splitlines() if "|" in line and line not in _HEAD]
+    lines = [f"PROMISE cannot be read: {row}" for row in rows if not _ROW.fullmatch(row)]
+    unknown = [row for row in promises() if row.group not in {"", *groups}]
+    return [*lines, *(f"PROMISE {row.promise}: there is no group {row.group}" for row in unknown)]
 
 
 def gate(*folders: str) -> tuple[str, ...]:
