@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import held_cluster
-from promises import gate, loose_quarantine, malformed, unproved
+from promises import gate, loose_quarantine, malformed, quarantined, unproved
 from steps import ROOT, Step, run, run_beside, summary
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def main(arguments: list[str]) -> int:
             proved = [*groups, *([] if options.only else [""])]
     missing = unproved(steps, proved)
     wrong = [*unclaimed(), *malformed(GROUPS), *loose_quarantine(datetime.now(UTC).date())]
-    print("\n── summary", *missing, *wrong, summary(steps), sep="\n", flush=True)
+    print("\n── summary", *missing, *wrong, *quarantined(steps), summary(steps), sep="\n", flush=True)
     is_complete = not missing or held_cluster.UNMET in {step.code for step in steps}
     return 0 if is_complete and not wrong and all(step.is_good for step in steps) else 1
 

@@ -50,7 +50,7 @@ class Timings:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Derive a test's outcome from its phases."""
         if report.outcome != "passed":
-            self._outcome = report.outcome
+            self._outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
