@@ -30,6 +30,12 @@ _TIMES = ROOT / ".test-times.jsonl"
 
 _SLOWEST = 12
 
+_FAILURES = {"error": "FAILED", "failure": "FAILED", "skipped": "SKIPPED"}
+"""The elements of pytest's report that make a step fail, and their words in the summary."""
+
+_NEEDS_VERSION = "needs kfp "
+"""Beginning of the only reason for which a test may be skipped if a cluster is required."""
+
 _REASON = "E  "
 """Prefix of each line of the reason in pytest's report; the `message` attribute has only the first lines."""
 
@@ -124,6 +130,7 @@ class Step:
         if self.is_test:
             self.times = _times(times)
             self.counts, self.failures = _counts(report), _failures(report, self.times)
+            self.code = self.code or (1 if self.failures else 0)
 
     def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
         """Repeat the tests whose infrastructure did not start; a second failure counts.
@@ -231,17 +238,25 @@ def _times(file: Path) -> list[dict[str, Any]]:
 
 
 def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each failed test with its shortened reason, for the end of a log whose beginning may be cut off."""
+    """Return each failed test with its shortened reason, for the end of a log whose beginning may be cut off.
+
+    If a cluster is required, a skipped test is one of them, unless it needs a newer version than the environment has.
+    """
     if not report.exists():
         last = next((each["began"] for each in reversed(times) if "began" in each), "the first test")
         return [f"FAILED {last}: pytest did not get over it (a time-out, or the process ended)"]
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
-    reasons = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
     return [
-        f"FAILED {case.get('classname')}::{case.get('name')}: {_shortened(_why(why))}"
-        for case, why in reasons
-        if why is not None
+        f"{_FAILURES[result.tag]} {case.get('classname')}::{case.get('name')}: {_shortened(_why(result))}"
+        for case in cases
+        for result in case
+        if result.tag in _FAILURES and (result.tag != "skipped" or not _may_be_skipped(result))
     ]
+
+
+def _may_be_skipped(result: ET.Element) -> bool:
+    is_explained = result.get("type") == "pytest.xfail" or result.get("message", "").startswith(_NEEDS_VERSION)
+    return is_explained or not held_cluster.is_required()
 
 
 def _in_xml(test: str) -> str:

@@ -105,7 +105,7 @@ def jobs(machine: LocalStep, define: Callable[[], Any]) -> list[Job]:
     """Compile a pipeline, run it and return its jobs."""
     compile_pipeline(define, machine.folder)
     if not RUNS_LOOPS:
-        pytest.skip("needs the newest kfp: 2.16 runs no loops, which are compiled only")
+        pytest.skip("needs kfp 2.17: kfp.local of 2.16 runs no loops, so they are compiled only")
     machine.run_pipeline(define)
     return machine.jobs()
 

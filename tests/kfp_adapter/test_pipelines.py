@@ -122,7 +122,7 @@ def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> Non
         check_outline(name, tmp_path / f"{name}.yaml")
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="needs the newest kfp: 2.16 cannot tell whether a dsl.If holds")
+@pytest.mark.skipif(IS_OLDEST, reason="needs kfp 2.17: kfp.local of 2.16 leaves a dsl.If out")
 def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Author) -> None:
     first = author.run("digits", epochs=6)
     champion = (author.claim / "champion" / "model.pt").read_bytes()
@@ -148,7 +148,7 @@ def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
     assert not re.search(r"https?:|src=|@import|url\(", text)
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="needs the newest kfp: only its environment has PyTorch")
+@pytest.mark.skipif(IS_OLDEST, reason="needs kfp 2.17, whose environment also has PyTorch")
 def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None:
     """The component does not use this package, and reads the same bytes that were trained."""
     ran = author.run("digits_copy")
@@ -158,7 +158,7 @@ def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == sha256
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="needs the newest kfp: 2.16 does not know what the tasks of a loop have returned")
+@pytest.mark.skipif(IS_OLDEST, reason="needs kfp 2.17: kfp.local of 2.16 does not know what a loop's tasks return")
 def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
     ran = author.run("digits_sweep", epochs=2)
 
