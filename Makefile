@@ -96,8 +96,7 @@ bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside othe
 
 .PHONY: mutants
 mutants: env-airflow env-kfp ## plant the faults of tests/mutants.toml; each must be caught by the test that it names (goes on where it stopped)
-	@.venv/bin/python scripts/mutants.py $(FAULTS)
-	@.venv-kfp/bin/python scripts/mutants.py $(FAULTS)
+	@.venv/bin/python scripts/mutants.py $(FAULTS); ended=$$?; .venv-kfp/bin/python scripts/mutants.py $(FAULTS) && exit $$ended
 
 .PHONY: soak-tests
 soak-tests: env-airflow ## tests that measure (latency, CPU, accuracy), and a whole Airflow whose parts are struck: no gate
