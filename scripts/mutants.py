@@ -200,7 +200,8 @@ def _failure(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
     if call.excinfo is None or call.when != "call":
         return f"failed in its {call.when}"
     is_asserted = issubclass(call.excinfo.type, (AssertionError, pytest.fail.Exception))
-    is_unpacked = call.excinfo.type is ValueError and call.excinfo.traceback[-1].path == item.path
+    is_here = call.excinfo.type is ValueError and call.excinfo.traceback[-1].path == item.path
+    is_unpacked = is_here and "values to unpack" in str(call.excinfo.value)
     return "asserted" if is_asserted or is_unpacked else f"{call.excinfo.typename} instead of an assertion"
 
 
