@@ -238,10 +238,7 @@ def _times(file: Path) -> list[dict[str, Any]]:
 
 
 def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each failed test with its shortened reason, for the end of a log whose beginning may be cut off.
-
-    If a cluster is required, a skipped test is one of them, unless it needs a newer version than the environment has.
-    """
+    """Return each failed or wrongly skipped test with its shortened reason: a log's beginning may be cut off."""
     if not report.exists():
         last = next((each["began"] for each in reversed(times) if "began" in each), "the first test")
         return [f"FAILED {last}: pytest did not get over it (a time-out, or the process ended)"]
