@@ -19,11 +19,9 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ptjob_provider.cli.parameters import SPAN_RULE, read_span
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.manifest import KINDS, yaml_problem
+from ptjob_provider.core.manifest import KINDS, load_yaml
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.parsers import words_of
@@ -150,14 +148,9 @@ def document(name: str, text: str) -> Any:
     """Return the YAML value of a text that begins with `{` or `[`; return any other text unchanged.
 
     Raises:
-        InvalidSpec: the text begins like that, but is not YAML.
+        InvalidSpec: the text begins like that, but is not sound YAML.
     """
-    if not text.lstrip().startswith(_DOCUMENT):
-        return text
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidSpec(f"{name}: not YAML ({yaml_problem(error)}); it begins as a map or a list") from None
+    return load_yaml(text, field=name) if text.lstrip().startswith(_DOCUMENT) else text
 
 
 def pair(name: str, text: str) -> tuple[str, str]:

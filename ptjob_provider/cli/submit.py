@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from ptjob_provider.cli import arena
 from ptjob_provider.cli.completion import addresses, mounts
@@ -30,7 +29,7 @@ from ptjob_provider.cli.parameters import (
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
-from ptjob_provider.core.manifest import dump_manifest, yaml_problem
+from ptjob_provider.core.manifest import dump_manifest, load_yaml
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -329,23 +328,26 @@ _A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
 def _in_file(filename: str | None) -> dict[str, Any]:
     """Return the fields in a file: a manifest is the value of the field `manifest`, any other map contains the fields.
 
-    A manifest is recognized by `apiVersion`, `metadata` or `spec`; not by `kind`, because a field has that name.
+    A manifest is recognized by `apiVersion`; not by `kind`, because a field has that name.
 
     Raises:
-        InvalidSpec: the file cannot be read.
+        InvalidSpec: the file cannot be read, or has neither.
     """
     if filename is None:
         return {}
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
-        content = yaml.safe_load(text)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the file's name
         why = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSpec.of("--filename", filename, f"allowed: {_A_FILE} ({why})") from None
-    except yaml.YAMLError as error:
-        raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
-    if content is None:
+    if not text.strip():
         raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
-    if isinstance(content, dict) and not {"apiVersion", "metadata", "spec"} & content.keys():
-        return content
-    return {"manifest": text}
+    content = load_yaml(text, field=f"--filename {filename}")
+    if not isinstance(content, dict):
+        raise InvalidSpec(f"--filename: {filename} is not a map; give {_A_FILE}")
+    if "apiVersion" in content:
+        return {"manifest": content}
+    if of_manifest := content.keys() & {"metadata", "spec"}:
+        parts = " and ".join(sorted(of_manifest))
+        raise InvalidSpec(f"--filename: {filename} has {parts}, but no apiVersion; give {_A_FILE}")
+    return content

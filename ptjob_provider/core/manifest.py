@@ -74,6 +74,15 @@ def load_object(source: object, *, field: str) -> Manifest:
     return plain
 
 
+def load_yaml(text: str, *, field: str) -> Any:
+    """Return the value of the text's only document, read like a manifest; empty documents beside it are skipped.
+
+    Raises:
+        InvalidSpec: as `load_manifest`; the text begins with the field's name.
+    """
+    return _plain(_parse(text, field), field, itertools.count())
+
+
 def dump_manifest(manifest: Mapping[str, Any]) -> str:
     """Return the manifest as YAML, with its order of keys; kubectl and `load_manifest` read the same values from it."""
     text: str = yaml.dump(dict(manifest), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_LINE)
@@ -109,20 +118,30 @@ def _read(path: Path, field: str) -> str:
 def _parse(text: str, field: str) -> Any:
     try:
         if len(text.encode()) > MAX_BYTES:
-            raise InvalidSpec.of(field, text, f"allowed: at most {MAX_BYTES} bytes")
+            raise InvalidSpec(f"{field}: allowed: at most {MAX_BYTES} bytes")
         loader = _Loader(text, field)
-        node = loader.get_single_node()
-        if node is None:
+        nodes = list(_documents(loader))
+        if not nodes:
             raise InvalidSpec(f"{field}: the YAML document is empty")
-        _check_size(node, field)
-        return loader.construct_document(node)
+        if len(nodes) > 1:
+            raise InvalidSpec(f"{field}: {len(nodes)} YAML documents; give one")
+        _check_size(nodes[0], field)
+        return loader.construct_document(nodes[0])
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidSpec):
             raise
-        raise InvalidSpec(f"{field}: not one sound YAML document; {yaml_problem(error)}") from error
+        raise InvalidSpec(f"{field}: not one sound YAML document; {_problem(error)}") from error
 
 
-def yaml_problem(error: Exception) -> str:
+def _documents(loader: _Loader) -> Iterator[yaml.Node]:
+    """Yield the documents that are not empty."""
+    while loader.check_node():
+        node = loader.get_node()
+        if node is not None and node.tag != _NULL:
+            yield node
+
+
+def _problem(error: Exception) -> str:
     """Return the line and the message of a YAML error, without the quoted text."""
     mark = getattr(error, "problem_mark", None)
     words = [getattr(error, name, None) for name in ("context", "problem")]
@@ -149,8 +168,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_NULL = "tag:yaml.org,2002:null"
 _SCALARS = {
-    "tag:yaml.org,2002:null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    _NULL: (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "tag:yaml.org,2002:bool": (
         r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
         list("yYnNtTfFoO"),
@@ -165,6 +185,9 @@ _SCALARS = {
 _Loader.yaml_implicit_resolvers = {}
 for _tag, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
+_Loader.yaml_constructors = {  # JSON has no bytes
+    tag: each for tag, each in yaml.SafeLoader.yaml_constructors.items() if tag != "tag:yaml.org,2002:binary"
+}
 
 
 def _check_keys(node: yaml.MappingNode, field: str) -> None:

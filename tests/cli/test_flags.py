@@ -27,6 +27,14 @@ from same_fields import FIELDS, arguments
 if TYPE_CHECKING:
     from pathlib import Path
 
+FILE = "name: digits\nimage: i\n"
+"""A map of fields, to which lines can be added."""
+MANIFEST = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: digits}
+spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [%s]}}}}}
+"""
+"""A manifest, to which the container is added."""
 BY_PATH = {flag.path: flag for flag in flags()}
 
 
@@ -186,6 +194,40 @@ def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
     roles = json.loads(result.output)["spec"]["pytorchReplicaSpecs"]
     assert roles["Worker"]["replicas"] == 3
     assert {"name": "LR", "value": "0.1"} in roles["Master"]["template"]["spec"]["containers"][0]["env"]
+
+
+@each_row(
+    ("told", "words"),
+    [
+        (f"{FILE}args: [--at, 12:30]\n---\n", ()),
+        (MANIFEST % "{name: pytorch, image: i, args: [--at, 12:30]}" + "---\n", ()),
+        (FILE, ("--args", "[--at, 12:30]")),
+    ],
+)
+def test_yaml_is_read_alike_wherever_it_stands(told: str, words: tuple[str, ...]) -> None:
+    """In a map of fields, in a manifest and in a flag, `12:30` is a text, and an empty document is skipped."""
+    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", *words], input=told)
+
+    template = json.loads(result.output)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    assert template["spec"]["containers"][0]["args"] == ["--at", "12:30"]
+
+
+@each_row(
+    ("template", "told"),
+    [
+        ("labels: {at: 12:30}", "job_template.labels.at: '12:30' is not allowed"),
+        ("labels: {team: a}\nlabels: {team: b}", "[ptjob] job_template: line 2: the key 'labels' is there twice"),
+        ("1: x", "[ptjob] job_template: 1 is not allowed; allowed: texts as keys; quote it"),
+        ("labels: [", "[ptjob] job_template: not one sound YAML document; line 1"),
+    ],
+)
+def test_a_job_template_is_read_as_a_manifest_is(template: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text(template)
+    environment = {"PTJOB_JOB_TEMPLATE": str(tmp_path / "template.yaml")}
+
+    result = CliRunner(env=environment).invoke(main, ["--root", "/nowhere", "render", "--name", "x", "--image", "i"])
+
+    assert (result.exit_code, told in result.stderr) == (2, True), result.output
 
 
 @each_row(

@@ -88,6 +88,12 @@ def test_scalars_are_read_as_kubernetes_reads_them(written: str, read: Any) -> N
     assert type(manifest["value"]) is type(read)
 
 
+@each_row("text", [f"---\n{HEAD}---\n", f"# a comment\n---\n---\n{HEAD}", f"{HEAD}...\n---\nnull\n"])
+def test_empty_documents_beside_the_manifest_are_skipped(text: str) -> None:
+    """As kubectl does; templates leave such documents behind."""
+    assert load_manifest(text) == load("")
+
+
 def test_tuples_in_a_map_become_lists() -> None:
     manifest = load_manifest({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "args": ("a", ("b",))})
 
@@ -104,14 +110,15 @@ def test_tuples_in_a_map_become_lists() -> None:
         ("just a text", "a map with apiVersion"),
         ("- a\n- list", "a map with apiVersion"),
         ("", "the YAML document is empty"),
-        (HEAD + "---\n" + HEAD, "line 3: expected a single document in the stream"),
+        ("~\n---\n", "the YAML document is empty"),
+        (HEAD + "---\n" + HEAD, "manifest: 2 YAML documents; give one"),
         (HEAD + "kind: PyTorchJob\n", "line 3: the key 'kind' is there twice"),
         (HEAD + "a: {b: 1, b: 2}", "line 3: the key 'b' is there twice"),
         (HEAD + "? [a]\n: b", "a key must be a text"),
         (HEAD + "8: b", "texts as keys; quote it"),
         (HEAD + "a: [", "line 3"),
         (HEAD + "a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
-        (HEAD + "a: !!binary aGk=", "manifest.a: b'hi' is not allowed"),
+        (HEAD + "a: !!binary aGk=", "line 3: could not determine a constructor"),
         (HEAD + "a: !!timestamp 2026-99-99", "month must be in 1..12"),
         (HEAD + "a: !!float .inf", "manifest.a: inf is not allowed"),
         (HEAD + "a: &a [*a]", f"more than {MAX_VALUES} values"),

@@ -13,9 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.manifest import load_yaml
 from ptjob_provider.core.spec import Installation, kind_name
 from ptjob_provider.core.spec import job_template as read_template
 
@@ -171,14 +170,19 @@ class Options:
 
     def _document(self, name: str) -> Mapping[str, Any]:
         """Return an option's map, given as JSON or the path of a file. Errors quote no values, which may be secret."""
-        text = self.text(name) or "{}"
+        text, title = self.text(name) or "{}", self.title(name)
         try:
-            document = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
+            if text.startswith("{"):
+                document = json.loads(text)
+            else:
+                document = load_yaml(Path(text).expanduser().read_text(), field=title)
+        except InvalidSpec:
+            raise
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is neither JSON nor YAML"
-            raise InvalidSpec(f"{self.title(name)}: {why}; give JSON, or the path of a JSON or YAML file") from None
+            raise InvalidSpec(f"{title}: {why}; give JSON, or the path of a JSON or YAML file") from None
         if not isinstance(document, dict):
-            raise InvalidSpec(f"{self.title(name)}: a map is needed")
+            raise InvalidSpec(f"{title}: a map is needed")
         return document
 
 
