@@ -25,6 +25,7 @@ from ptjob_provider.core.manifest import KINDS, load_yaml
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.parsers import words_of
+from ptjob_provider.core.spec.pods import environment, merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -203,7 +204,7 @@ def _read(flag: Flag, value: Any) -> Any:
     if flag.shape == "switch":
         return value
     if flag.shape == "pairs":
-        return _pairs(name, value)
+        return _pairs(flag, value)
     if flag.shape == "list":
         return [item for text in value for item in _items(flag, document(name, text))]
     read = document(name, value)
@@ -212,16 +213,21 @@ def _read(flag: Flag, value: Any) -> Any:
     return read if span is None else span
 
 
-def _pairs(name: str, texts: Sequence[str]) -> Any:
-    pairs: dict[str, Any] = {}
-    listed: list[Any] = []
-    for text in texts:
-        value = document(name, text)
-        if isinstance(value, list):
-            listed += value
-        else:
-            pairs.update(value if isinstance(value, dict) else [pair(name, text)])
-    return [*listed, *({"name": key, "value": item} for key, item in pairs.items())] if listed else pairs
+def _pairs(flag: Flag, texts: Sequence[str]) -> Any:
+    name = flag.names[-1]
+    values = [document(name, text) for text in texts]
+    given = [dict([pair(name, value)]) if isinstance(value, str) else value for value in values]
+    if flag.path[-1] == "env":
+        return _variables(".".join(flag.path), given)
+    lists = [value for value in given if isinstance(value, list)]
+    return lists[0] if lists else {key: item for value in given for key, item in value.items()}
+
+
+def _variables(field: str, given: Sequence[Any]) -> Any:
+    """Return the variables of all maps and lists, the later one of the same name; a list if there is one."""
+    if all(isinstance(value, dict) for value in given):
+        return {name: item for value in given for name, item in value.items()}
+    return [variable.to_wire() for variable in merged(*(environment(field, value) for value in given))]
 
 
 def _items(flag: Flag, value: Any) -> list[Any]:

@@ -360,6 +360,25 @@ def test_lists_in_yaml_are_several_items() -> None:
     }
 
 
+@each_row(
+    ("texts", "env"),
+    [
+        (("A=1", "A=2"), {"A": "2"}),
+        (("A=1", "[{name: A, value: x}]"), [{"name": "A", "value": "x"}]),
+        (("[{name: A, value: x}]", "{A: 3}"), [{"name": "A", "value": "3"}]),
+        (
+            ("{A: {secret: hub, key: token}}", "[{name: B, value: x}]"),
+            [
+                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+                {"name": "B", "value": "x"},
+            ],
+        ),
+    ],
+)
+def test_a_later_variable_wins_in_whatever_form_it_is_written(texts: tuple[str, ...], env: Any) -> None:
+    assert job_fields({"env": texts}) == {"env": env}
+
+
 def _text(value: Any) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.0f}s"

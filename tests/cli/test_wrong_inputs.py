@@ -104,6 +104,8 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --env TOKEN", 2, "--env", "", "KEY=VALUE"),
     ("JOB --env 1A=x", 2, "--env", "1A", "a name of letters"),
     ("JOB --env '{A: '", 2, "--env", "", "YAML"),
+    ("JOB --env A=1 --env '[{name: 1A}]'", 2, "--env", "1A", "a name of letters"),
+    ("JOB --label '[a]'", 2, "--label", "'a'", "a map with texts as keys"),
     ("JOB --env '{A: 1, A: 2}'", 2, "--env", "'A'", "twice"),
     ("JOB --affinity '{a: &a [*a]}'", 2, "--affinity", "more than 50000 values", "anchors"),
     ("JOB --node-selector '{1: x}'", 2, "--node-selector", "1", "texts as keys"),
