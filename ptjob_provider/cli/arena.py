@@ -121,7 +121,7 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         result.setdefault("volume_mounts", []).append({"name": f"host-{number}", "mountPath": path})
     shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
     if shared:
-        result["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
+        result["pod_template"] = {"spec": shared}
     return result
 
 
@@ -139,18 +139,6 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
     if source is None:
         raise InvalidSpec("--sync-source is missing: the address of the code, with --sync-mode")
     return {"code": {mode: source, **({"image": image} if image else {})}}
-
-
-def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both maps merged: lists are joined, nested maps are merged, and other values are those of `fields`."""
-    result = {**more, **fields}
-    for name in fields.keys() & more.keys():
-        first, second = fields[name], more[name]
-        if isinstance(first, list) and isinstance(second, list):
-            result[name] = [*first, *second]
-        elif isinstance(first, dict) and isinstance(second, dict):
-            result[name] = joined(first, second)
-    return result
 
 
 def _folder(text: str) -> tuple[str, str]:

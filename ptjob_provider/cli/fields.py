@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.cli.parameters import SPAN_RULE, read_span
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.manifest import KINDS, load_yaml
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
-from ptjob_provider.core.spec.code import CodeSource
-from ptjob_provider.core.spec.parsers import words_of
-from ptjob_provider.core.spec.pods import environment, merged
+from ptjob_provider.core.spec.code import SOURCES, CodeSource
+from ptjob_provider.core.spec.parsers import pod_template, words_of
+from ptjob_provider.core.spec.pods import PodVolume, environment, merged, volume_mounts, volumes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -234,6 +235,67 @@ def _items(flag: Flag, value: Any) -> list[Any]:
     if isinstance(value, str) and flag.path[-1] == "tolerations":
         value = toleration(flag.names[-1], value)
     return value if isinstance(value, list) else [value]
+
+
+_REPLACED = ("command", "args", "affinity")
+_ROLES = ("master", "worker")
+_MOUNTED = ("volumes", "volume_mounts")
+
+
+def joined(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of both, where the upper ones override the lower ones.
+
+    Maps are merged by key, and lists are joined; an upper volume or mount replaces those of its name or at its path.
+    `command`, `args`, `affinity` and all single values are replaced.
+
+    Raises:
+        InvalidSpec: a value that has to be parsed for this is invalid.
+    """
+    taken = {place for name in _MOUNTED if name in upper for place in _places(name, upper[name])}
+    kept = {name: _untaken(name, value, taken) if name in _MOUNTED else value for name, value in lower.items()}
+    return {**kept, **{name: _joined(name, kept.get(name), value) for name, value in upper.items()}}
+
+
+def over_file(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's fields joined with those of the flags, where another source of code replaces the file's `code`.
+
+    Raises:
+        InvalidSpec: as `joined`.
+    """
+    code, sources = CodeSource.as_map(fields.get("code")), set(SOURCES).intersection(given.get("code") or ())
+    is_other = isinstance(code, dict) and sources and sources.isdisjoint(code)
+    return joined({name: value for name, value in fields.items() if name != "code" or not is_other}, given)
+
+
+def _joined(name: str, lower: Any, upper: Any) -> Any:
+    if lower is None or name in _REPLACED:
+        return upper
+    if name == "env":
+        return _variables(name, (lower, upper))
+    if name == "pod_template":
+        return laid_over(pod_template(name, lower), pod_template(name, upper))
+    if name in _ROLES and isinstance(lower, dict) and isinstance(upper, dict):
+        return joined(lower, upper)
+    return _merged(CodeSource.as_map(lower) if name == "code" else lower, upper)
+
+
+def _merged(lower: Any, upper: Any) -> Any:
+    if isinstance(lower, dict) and isinstance(upper, dict):
+        return {**lower, **{name: _merged(lower.get(name), item) for name, item in upper.items()}}
+    if isinstance(lower, list) and isinstance(upper, list):
+        return [*lower, *(item for item in upper if item not in lower)]
+    return upper
+
+
+def _untaken(name: str, items: Any, taken: set[str]) -> Any:
+    return items and [item for item, place in zip(items, _places(name, items), strict=True) if place not in taken]
+
+
+def _places(name: str, items: Any) -> list[str]:
+    """Return the path at which each volume or mount is mounted; the name of a volume that others mount."""
+    if name == "volume_mounts":
+        return [mount["mountPath"] for mount in volume_mounts(name, items)]
+    return [each.name if isinstance(each, PodVolume) else each.mount_path for each in volumes(name, items)]
 
 
 _FIELD = re.compile(r"([a-z_]+)(?:\.([a-z_]+))?((?:\.[\w./:-]+|\[\d+\])*): ")

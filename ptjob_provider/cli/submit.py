@@ -14,7 +14,7 @@ import click
 
 from ptjob_provider.cli import arena
 from ptjob_provider.cli.completion import addresses, mounts
-from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields
+from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields, joined, over_file
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
 from ptjob_provider.cli.output import Refused, emit, notice, refusal, say
 from ptjob_provider.cli.parameters import (
@@ -311,14 +311,14 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
     Raises:
         InvalidSpec: they are invalid, or contradict each other.
     """
-    described = arena.joined(job_fields(given), arena.arena_fields(given))
+    described = joined(arena.arena_fields(given), job_fields(given))
     command = arena.program(words, given.get("shell"))
     if command is not None:
         if "command" in described:
             rule = "leave it out: the program comes after the flags"
             raise InvalidSpec.of("--command", described["command"], rule)
         described["command"] = command
-    job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **described}))
+    job = TrainingJob.parse(**arena.with_image(over_file(_in_file(filename), described)))
     return with_packed_folder(job, beside=Path.cwd())
 
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ptjob_provider.cli import main
-from ptjob_provider.cli.arena import arena_fields, joined, program, without_type
-from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
+from ptjob_provider.cli.arena import arena_fields, program, without_type
+from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields, joined, over_file
 from ptjob_provider.cli.following import owner_of_call
 from ptjob_provider.cli.help_text import COMMON, described
 from ptjob_provider.core import kinds
@@ -295,20 +295,115 @@ def test_arenas_flags_that_are_no_field_become_fields() -> None:
             {"name": "host-1", "hostPath": {"path": "/mnt"}},
         ],
         "volume_mounts": [{"name": "host-0", "mountPath": "/raid"}, {"name": "host-1", "mountPath": "/data"}],
-        "pod_template": {"spec": {"containers": [{"name": "pytorch"}], "hostIPC": True, "hostPID": True}},
+        "pod_template": {"spec": {"hostIPC": True, "hostPID": True}},
     }
 
 
 def test_flags_for_one_field_are_added_up() -> None:
     """`--data` with `--data-dir`, `--device` with `--container-resources`."""
-    ours = {"volumes": ["a:/a"], "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, "x": "1"}
-    more = {"volumes": [{"name": "b"}], "container_resources": {"limits": {"rdma/hca": "1"}}, "x": "2"}
+    more = {"volumes": [{"name": "b"}], "container_resources": {"limits": {"rdma/hca": "1"}}, "name": "x"}
+    ours = {"volumes": ["a:/a"], "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, "name": "y"}
 
-    assert joined(ours, more) == {
-        "volumes": ["a:/a", {"name": "b"}],
+    assert joined(more, ours) == {
+        "volumes": [{"name": "b"}, "a:/a"],
         "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "rdma/hca": "1"}},
-        "x": "1",
+        "name": "y",
     }
+
+
+GIT = "https://git.example/a/b.git"
+
+
+@each_row(
+    ("file", "flags", "both"),
+    [
+        ({"labels": {"env": "prod", "a": "b"}}, {"labels": {"env": "dev"}}, {"labels": {"env": "dev", "a": "b"}}),
+        ({"worker": {"image": "w", "cpu": 2}}, {"worker": {"cpu": "4"}}, {"worker": {"image": "w", "cpu": "4"}}),
+        (
+            {"worker": {"env": {"A": {"secret": "s", "key": "k"}, "B": 2}, "args": ["a"]}},
+            {"worker": {"env": {"A": {"config_map": "m", "key": "k"}}, "args": ["b"]}},
+            {"worker": {"env": {"A": {"config_map": "m", "key": "k"}, "B": 2}, "args": ["b"]}},
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"env": {"B": "3"}},
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "3"}]},
+        ),
+        (
+            {"elastic_policy": {"min_replicas": 2}},
+            {"elastic_policy": {"max_replicas": "4"}},
+            {"elastic_policy": {"min_replicas": 2, "max_replicas": "4"}},
+        ),
+        ({"labels": None}, {"labels": {"a": "b"}}, {"labels": {"a": "b"}}),
+        (
+            {"env_from": [{"secret": "a"}]},
+            {"env_from": [{"secret": "b"}, {"secret": "a"}]},
+            {"env_from": [{"secret": "a"}, {"secret": "b"}]},
+        ),
+        ({"affinity": {"podAffinity": {}}}, {"affinity": {"nodeAffinity": {}}}, {"affinity": {"nodeAffinity": {}}}),
+        ({"code": GIT}, {"code": {"revision": "1"}}, {"code": {"git": GIT, "revision": "1"}}),
+        ({"code": {"git": GIT, "secret": "s"}}, {"code": {"git": "g@h:b"}}, {"code": {"git": "g@h:b", "secret": "s"}}),
+        ({"code": {"git": GIT, "secret": "s"}}, {"code": {"folder": "."}}, {"code": {"folder": "."}}),
+        ({"tensorboard": {"logdir": "/a"}}, {"tensorboard": {}}, {"tensorboard": {"logdir": "/a"}}),
+        ({"tensorboard": True}, {"tensorboard": {"image": "t"}}, {"tensorboard": {"image": "t"}}),
+        ({"tensorboard": {"logdir": "/a"}}, {"tensorboard": False}, {"tensorboard": False}),
+        (
+            {"volumes": ["a:/a", "b:/b", {"name": "c", "emptyDir": {}}]},
+            {"volumes": ["d:/b", {"name": "c", "hostPath": {}}]},
+            {"volumes": ["a:/a", "d:/b", {"name": "c", "hostPath": {}}]},
+        ),
+        (
+            {"volume_mounts": [{"name": "c", "mountPath": "/c"}, {"name": "d", "mountPath": "/d"}]},
+            {"volumes": ["e:/c"], "volume_mounts": [{"name": "f", "mountPath": "/d/"}]},
+            {"volumes": ["e:/c"], "volume_mounts": [{"name": "f", "mountPath": "/d/"}]},
+        ),
+        (
+            {"pod_template": "spec: {hostPID: true, containers: [{name: base, tty: true}]}"},
+            {"pod_template": {"spec": {"hostIPC": True}}},
+            {
+                "pod_template": {
+                    "metadata": {},
+                    "spec": {"hostPID": True, "containers": [{"name": "base", "tty": True}], "hostIPC": True},
+                }
+            },
+        ),
+    ],
+)
+def test_flags_are_merged_into_a_file_of_fields(
+    file: dict[str, Any], flags: dict[str, Any], both: dict[str, Any]
+) -> None:
+    """Maps by key, also those of a role; lists are joined, and an upper volume takes a lower one's path or name."""
+    assert over_file(file, flags) == both
+
+
+@each_row(
+    ("field", "words"),
+    [
+        ({"env": {"A": "1", "B": "2"}}, ("--env", "B=3", "--env", "C=4")),
+        ({"labels": {"a": "1", "b": "2"}}, ("--label", "b=3")),
+        ({"node_selector": {"pool": "gpu"}}, ("--selector", "zone=b")),
+        ({"worker": {"image": "w", "cpu": "2"}}, ("--worker-cpu", "4")),
+        ({"args": ["a", "b"]}, ("--args", "[c]")),
+        ({"tolerations": [{"key": "a", "operator": "Exists"}]}, ("--toleration", "b", "--toleration", "a")),
+        ({"env_from": [{"secret": "a"}]}, ("--env-from", "{secret: b}")),
+        ({"image_pull_secrets": ["a"]}, ("--image-pull-secret", "b")),
+        ({"init_containers": [{"name": "a", "image": "i"}]}, ("--init-container", "{name: a, image: j}")),
+        ({"container_resources": {"limits": {"rdma/hca": 1}}}, ("--device", "amd.com/gpu=2")),
+    ],
+)
+def test_flags_do_the_same_to_a_file_of_fields_and_to_its_manifest(
+    field: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Who turns a file of fields into a manifest keeps the flags."""
+    fields, manifest = tmp_path / "fields.yaml", tmp_path / "manifest.yaml"
+    fields.write_text(json.dumps({"name": "x", "image": "i", "workers": 2, **field}))
+    manifest.write_text(render("-f", str(fields)).stdout)
+
+    over_fields, over_manifest = (
+        json.loads(render("-f", str(file), *words).stdout)["spec"]["pytorchReplicaSpecs"] for file in (fields, manifest)
+    )
+
+    assert over_fields == over_manifest
 
 
 @each_row(

@@ -26,7 +26,8 @@ _GIT = r"(?:https?|ssh|git)://[^\s/]\S*|[^\s/:-][^\s/:]*:(?!:)\S+"
 _RSYNC = r"rsync://[^\s/]+/\S+|[^\s/:-][^\s/:]*::?\S+"
 _REF = r"(?!-)[^\s~^:?*\[\\]+"
 _OF_GIT = ("branch", "revision", "submodules", "depth")
-_SOURCES = ("git", "rsync", "folder")
+SOURCES = ("git", "rsync", "folder")
+"""Parts that say where the code is; a source has exactly one of them."""
 _ALLOWED = (
     "allowed: an address such as https://host/team/repository.git, git@host:team/repository.git or host::module/path"
 )
@@ -98,7 +99,7 @@ class CodeSource:
         """
         given = parsers.mapping(field, cls.as_map(value))
         source = parse_into(cls, given, prefix=f"{field}.")
-        named = [part for part in _SOURCES if getattr(source, part) is not None]
+        named = [part for part in SOURCES if getattr(source, part) is not None]
         if len(named) != 1:
             raise InvalidSpec.of(field, sorted(given), "allowed: one of git, rsync and folder")
         excluded = {"git": (), "rsync": _OF_GIT, "folder": (*_OF_GIT, "secret", "image")}
