@@ -9,7 +9,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.cli.fields import pair
+from ptjob_provider.cli.fields import check_not_empty, pair
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.spec.pods import Resources
 
@@ -107,6 +107,8 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidSpec: a flag's value is invalid.
     """
+    for name in ("sync_mode", "sync_source", "sync_image", "shell"):
+        check_not_empty(f"--{name.replace('_', '-')}", given.get(name))
     result = _code(given)
     devices = dict(pair("--device", text) for text in given.get("devices") or ())
     if given.get("rdma"):

@@ -25,7 +25,7 @@ from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.manifest import KINDS, load_yaml
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import SOURCES, CodeSource
-from ptjob_provider.core.spec.parsers import pod_template, words_of
+from ptjob_provider.core.spec.parsers import is_unset, pod_template, words_of
 from ptjob_provider.core.spec.pods import PodVolume, environment, merged, volume_mounts, volumes
 
 if TYPE_CHECKING:
@@ -155,6 +155,16 @@ def document(name: str, text: str) -> Any:
     return load_yaml(text, field=name) if text.lstrip().startswith(_DOCUMENT) else text
 
 
+def check_not_empty(name: str, text: str | None) -> None:
+    """Check that a flag's text is not one that counts as unset, such as that of a shell's unset variable.
+
+    Raises:
+        InvalidSpec: it is.
+    """
+    if text is not None and is_unset(text):
+        raise InvalidSpec.of(name, text, "give a value, or leave the flag out")
+
+
 def pair(name: str, text: str) -> tuple[str, str]:
     """Return key and value of `KEY=VALUE`; the value may contain further `=`, and may be empty.
 
@@ -208,6 +218,8 @@ def _read(flag: Flag, value: Any) -> Any:
         return _pairs(flag, value)
     if flag.shape == "list":
         return [item for text in value for item in _items(flag, document(name, text))]
+    if value not in flag.words:
+        check_not_empty(name, value)
     read = document(name, value)
     # Fields in seconds also accept a duration, because users of Arena write `--running-timeout 2h`.
     span = read_span(read) if isinstance(read, str) and "seconds" in flag.path[-1] else None
