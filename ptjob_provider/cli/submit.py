@@ -104,10 +104,24 @@ def _help_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # 
         ctx.exit()
 
 
+def _one_file(context: click.Context, param: click.Parameter, names: tuple[str, ...]) -> str | None:
+    """Return the only file; several are refused, because people who know kubectl expect all of them to be read."""
+    if len(names) > 1:
+        raise click.BadParameter(f"{len(names)} files; give one manifest or map of fields", ctx=context, param=param)
+    return next(iter(names), None)
+
+
 def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags that describe a job."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
-        click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
+        click.option(
+            "-f",
+            "--filename",
+            multiple=True,
+            callback=_one_file,
+            metavar="FILE",
+            help="A job's manifest, or a map of fields; -: stdin.",
+        ),
         target_options,
         click.option(
             "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show every flag."

@@ -155,6 +155,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("orphans --older-than '2 days'", 2, "--older-than", "2 days", SPAN),
     ("orphans --airflow-url http://127.0.0.1:9 --airflow-user ada", 2, "--airflow-user", "", "$PTJOB_AIRFLOW_PASSWORD"),
     ("submit tfjob --name x", 2, "submit", "tfjob", "pytorch"),
+    ("render -f FILES/wrong -f FILES/kind", 2, "--filename", "2 files", "one manifest or map of fields"),
     ("render -f nofile", 2, "--filename", "nofile", "the path of a manifest"),
     ("render -f /", 2, "--filename", "/", "the path of a manifest"),
     ("render -f FILES/text", 2, "--filename", "FILES/text is not a map", "a map of fields"),
