@@ -66,6 +66,15 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
 COMMON: Mapping[str, str] = {name: text for fields in _HEADINGS.values() for name, text in fields.items() if text}
 """Fields whose flags are in the short help, with their text there."""
 
+_OF_FLAGS: Mapping[tuple[str, ...], str] = {
+    ("name",): "Of the job, as it is.  [default: the manifest's]",
+    ("tensorboard",): (
+        "Run a TensorBoard beside the job on a cluster, as long as the job's object exists; --logdir, "
+        "--tensorboard-image and --tensorboard-service-type change it."
+    ),
+}
+"""Flags whose text in the long help is not the field's, because they take other values than the field."""
+
 _NO_DEFAULT = ("nothing", "none", "not", "the cluster's default")
 
 
@@ -76,8 +85,8 @@ def heading_of(flag: Flag) -> str:
 
 def described(flag: Flag) -> str:
     """Return a flag's text in the long help; a field of a role has the text of the job's field of that name."""
-    if flag.path == ("name",):
-        return "Of the job, as it is.  [default: the manifest's]"
+    if flag.path in _OF_FLAGS:
+        return _OF_FLAGS[flag.path]
     owner = TrainingJob if flag.owner is RoleFields else flag.owner
     sentence, default = _sentences(owner).get(flag.path[-1], ("", ""))
     is_shown = default and flag.owner is not RoleFields and not default.startswith(_NO_DEFAULT)

@@ -174,6 +174,10 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
     assert told["--worker-cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
     assert told["--cpu"] == told["--worker-cpu"] + "  [default: the namespace's default, else unlimited]"
     assert told["--name"] == "Of the job, as it is.  [default: the manifest's]"
+    assert "a map" not in told["--tensorboard"]
+    assert {"--logdir", "--tensorboard-image", "--tensorboard-service-type"} <= set(
+        re.findall(r"--[-\w]+", told["--tensorboard"])
+    )
 
 
 def test_a_file_of_fields_may_say_the_kind() -> None:
