@@ -280,7 +280,7 @@ def over_file(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
 
 
 def _joined(name: str, lower: Any, upper: Any) -> Any:
-    if lower is None or name in _REPLACED:
+    if is_unset(lower) or name in _REPLACED:
         return upper
     if name == "env":
         return _variables(name, (lower, upper))

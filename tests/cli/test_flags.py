@@ -339,6 +339,7 @@ GIT = "https://git.example/a/b.git"
             {"elastic_policy": {"min_replicas": 2, "max_replicas": "4"}},
         ),
         ({"labels": None}, {"labels": {"a": "b"}}, {"labels": {"a": "b"}}),
+        ({"env": ""}, {"env": {"A": "1"}}, {"env": {"A": "1"}}),
         (
             {"env_from": [{"secret": "a"}]},
             {"env_from": [{"secret": "b"}, {"secret": "a"}]},
