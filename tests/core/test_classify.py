@@ -72,10 +72,10 @@ class TestFinding:
         ],
     )
     def test_a_program_that_is_not_in_the_image_may_be_in_a_folder(self, more: dict[str, Any]) -> None:
-        """The same holds for a module; the advice names the field of the operator and the flag of the command."""
+        """The same holds for a module; the advice names the operator's field, the command's flag and a step's way."""
         found = judged(end(**more))
 
-        assert 'add code="." (--code .)' in found.resolution
+        assert 'add code="." (--code .; in a pipeline, a folder as an artifact)' in found.resolution
         assert not found.retryable
 
     @pytest.mark.parametrize(("path", "retryable"), [("data.csv", True), ("conf/net.yaml", False)])

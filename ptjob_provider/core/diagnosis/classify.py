@@ -86,7 +86,7 @@ _IMAGE = _hopeless(
     r"is not currently imported|no longer supported|Ninja is required|CUDA_HOME environment variable is not set",
     r"Numpy is not available",
 )
-_BROUGHT = 'add code="." (--code .)'
+_BROUGHT = 'add code="." (--code .; in a pipeline, a folder as an artifact)'
 _MODULE = _hopeless(
     f"Correct the image or what it has installed; if the module is one of your own, {_BROUGHT}",
     _types("ModuleNotFoundError"),
