@@ -156,7 +156,7 @@ class TestOutlook:
     def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
         """An observer does not know the limits."""
         assert outlook(PodHistory(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
-            ". Ask for less or free a node (ptjob top shows what there is)"
+            ". Ask for less or free a node (ptjob top node shows what there is)"
         )
         assert outlook(PodHistory(queued_since=NOW), limits=None) == ""
 

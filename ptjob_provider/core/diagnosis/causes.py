@@ -230,7 +230,8 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         because="the cluster was slow",
     ),
     Cause.UNSCHEDULABLE: CauseInfo(
-        "Ask for less or free a node (ptjob top shows what there is); a retry, or a longer queue timeout, waits again",
+        "Ask for less or free a node (ptjob top node shows what there is); "
+        "a retry, or a longer queue timeout, waits again",
         retryable=True,
         because="the cluster may have room later",
     ),
