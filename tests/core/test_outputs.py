@@ -264,7 +264,7 @@ def test_a_missing_model_is_a_problem_that_says_where_and_what_to_do() -> None:
 
     assert f"{problem.summary}; {problem.resolution}" == (
         "model pvc://digits/out/model.pt (/data/out/model.pt in the container) is missing: nothing is there; "
-        "save the model to $PTJOB_MODEL_PATH, or correct model="
+        "save the model to $PTJOB_MODEL_PATH, or correct model= (--model)"
     )
 
 

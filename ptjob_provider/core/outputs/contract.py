@@ -163,7 +163,7 @@ def read_report(text: str) -> OutputReport | None:
 
 
 _ADVICE = {
-    "missing": "{task}, or correct {field}=",
+    "missing": "{task}, or correct {field}= (--{field})",
     "empty": "{task}, and see whether the claim is full",
     "stale": "{task}: the files there are older than the job",
 }
