@@ -177,6 +177,11 @@ def one_of(words: Iterable[object], given: object = "") -> str:
     return "allowed: " + ", ".join(texts) + (f"; did you mean {close}?" if close else "")
 
 
+def in_ptjob(option: str) -> str:
+    """Return the name of an installation's option in Airflow's configuration; other adapters name it in their way."""
+    return f"[ptjob] {option}"
+
+
 _PREFIX = 3
 """Minimum length of a beginning that is taken for the whole word."""
 

@@ -44,6 +44,11 @@ def admitted(asked: dict[str, Any], root: Path, **config: Any) -> tuple[Setup, l
     return setup, [event["message"] for event in events]
 
 
+def variable(option: str) -> str:
+    """Return the name of an option of a step."""
+    return f"PTJOB_{option.upper()}"
+
+
 def limits(**resources: Any) -> dict[str, Any]:
     return {"resources": {"limits": {name.replace("__", "/").replace("_", "."): n for name, n in resources.items()}}}
 
@@ -267,6 +272,31 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     for sub_path in ("..", "a/../../b", "/etc"):
         with pytest.raises(InvalidSpec, match="subPath"):
             check_pod("p", pod(mount(subPath=sub_path), volumes=claim("c")), claims=tmp_path)
+
+
+@each_row(
+    ("asked", "gpus", "name"),
+    [
+        (job({"command": None}), "refuse", "PTJOB_LOCAL_IMAGES"),
+        (job(limits(rdma__hca=1)), "refuse", "PTJOB_LOCAL_GPUS = ignore"),
+        (job(limits(nvidia_com__gpu=1)), "refuse", "PTJOB_LOCAL_GPUS"),
+        (job(limits(nvidia_com__gpu=6)), 5, "PTJOB_LOCAL_GPUS"),
+        (job(pod={"volumes": [{"name": "v", "secret": {"secretName": "no"}}]}), "refuse", "PTJOB_LOCAL_SECRETS, "),
+    ],
+)
+def test_a_refusal_names_the_option_as_the_adapter_does(
+    tmp_path: Path, asked: dict[str, Any], gpus: Any, name: str
+) -> None:
+    """A step of a pipeline has variables, and no section `[ptjob]`."""
+    with pytest.raises((InvalidSpec, UnsupportedByBackend), match=name):
+        admitted(asked, tmp_path, gpus=gpus, title=variable)
+
+
+def test_an_announcement_names_the_option_as_the_adapter_does(tmp_path: Path) -> None:
+    _, texts = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus="ignore", title=variable)
+
+    assert "1 is ignored (PTJOB_LOCAL_GPUS = ignore)" in texts[0]
+    assert texts[1].startswith("image i:1: PTJOB_LOCAL_IMAGES has no entry for it")
 
 
 @each_row(

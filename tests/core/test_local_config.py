@@ -49,9 +49,9 @@ def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
         ({"root": Path("/with space")}, "root: '/with space'"),
         ({"root": Path("/a:b")}, "root"),
         ({"claims": Path("/it's")}, "claims"),
-        ({"gpus": "all"}, "gpus: 'all'.*refuse.*ignore.*number"),
-        ({"gpus": -1}, "gpus: -1"),
-        ({"gpus": True}, "gpus: True"),
+        ({"gpus": "all"}, r"^\[ptjob\] local_gpus: 'all'.*refuse.*ignore.*number"),
+        ({"gpus": -1, "title": "PTJOB_{}".format}, "^PTJOB_local_gpus: -1"),
+        ({"gpus": True}, "local_gpus: True"),
     ],
 )
 def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:

@@ -81,6 +81,7 @@ def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None
 
     assert isinstance(environment.backend, LocalBackend)
     assert environment.local is not None
+    assert environment.local.title("local_gpus") == "PTJOB_LOCAL_GPUS"
     assert (environment.local.root, environment.instance, environment.secrets) == (tmp_path, "mine", ("canary",))
     assert environment.installation.template is not None
     assert environment.installation.template.labels == {"team": "vision"}

@@ -122,7 +122,8 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
     notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
     images, image_notices = _images(full, config)
-    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
+    options = f"{config.title('local_secrets')}, {config.title('local_config_maps')}"
+    stores = Stores(secrets=config.secrets, config_maps=config.config_maps, options=options)
     for path, pod in _pods(full):
         check_pod(path, pod, claims=claims)
         check_references(path, pod, stores)
@@ -139,7 +140,7 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     for path, container in _containers(full):
         if not arguments(container, setup.image(container["image"])):
             image = container["image"]
-            why = f"[ptjob] local_images has no entry for the image {image!r}, so its entrypoint is unknown"
+            why = f"{config.title('local_images')} has no entry for the image {image!r}, so its entrypoint is unknown"
             raise UnsupportedByBackend.of(f"{path}.command", f"{why}; give a command or add the image there")
     return setup, [_event(job, number, text) for number, text in enumerate([*notices, *image_notices])]
 
@@ -189,22 +190,23 @@ def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
 
 
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
+    option = config.title("local_gpus")
     for path, container in _containers(job):
         for name, count in devices.requested(container):
             if config.gpus == "ignore":
                 instead = "on the CPU" if is_gpu(name) else "without"
-                yield f"{path}: {name}: {count} is ignored ([ptjob] local_gpus = ignore); it runs {instead}"
+                yield f"{path}: {name}: {count} is ignored ({option} = ignore); it runs {instead}"
                 continue
             where = f"{path}.resources.limits[{name}]"
             if not is_gpu(name):
-                hint = "leave it out, or have it ignored with every wish for a device ([ptjob] local_gpus = ignore)"
+                hint = f"leave it out, or have it ignored with every wish for a device ({option} = ignore)"
                 raise UnsupportedByBackend.of(where, f"this machine offers GPUs only; {hint}")
             if config.gpus == "refuse":
-                hint = "choose ignore (run on the CPU) or how many devices this machine offers ([ptjob] local_gpus)"
+                hint = f"choose ignore (run on the CPU) or how many devices this machine offers ({option})"
                 raise UnsupportedByBackend.of(where, f"devices are refused on this machine; {hint}")
     total = sum(each["replicas"] * count_gpus(each["template"]) for each in job["spec"]["pytorchReplicaSpecs"].values())
     if isinstance(config.gpus, int) and total > config.gpus:
-        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ([ptjob] local_gpus)"
+        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ({option})"
         raise UnsupportedByBackend.of("spec.pytorchReplicaSpecs", why)
 
 
@@ -233,7 +235,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
         elif name in sync_images:
             images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
         elif name != NO_IMAGE:
-            text = "[ptjob] local_images has no entry for it; its files and working directory are missing"
+            text = f"{config.title('local_images')} has no entry for it; its files and working directory are missing"
             notices.append(f"image {name}: {text}, python is {config.interpreter}")
     return images, notices
 

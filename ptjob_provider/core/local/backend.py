@@ -170,7 +170,7 @@ class LocalBackend:
 
     def __init__(self, config: LocalConfig) -> None:
         if sys.platform != "linux":
-            raise UnsupportedByBackend.of("[ptjob] backend", "jobs run on this machine only if it is a Linux")
+            raise UnsupportedByBackend.of(config.title("backend"), "jobs run on this machine only if it is a Linux")
         self._store = JobStore(config.root)
         self._config = config
 

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, in_ptjob
 from ptjob_provider.core.local.image import ImageFacts
 from ptjob_provider.core.local.launch import Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 Gpus = Literal["refuse", "ignore"] | int
@@ -59,6 +59,7 @@ class LocalConfig:
         restart_backoff: seconds before a container's second restart; they double with each further restart, up to 30
             times this value. A kubelet waits 10 seconds.
         environment: variables that every container inherits, see `base_environment`.
+        title: returns an option's name as users write it, for messages.
     """
 
     root: Path
@@ -70,13 +71,15 @@ class LocalConfig:
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     restart_backoff: float = 1.0
     environment: Mapping[str, str] = field(default_factory=lambda: dict(_DEFAULT_ENVIRONMENT))
+    title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("root", "claims"):
             _check_path(name, getattr(self, name))
         is_count = type(self.gpus) is int and self.gpus >= 0
         if not is_count and self.gpus not in ("refuse", "ignore"):
-            raise InvalidSpec.of("gpus", self.gpus, "allowed: 'refuse', 'ignore' or a number of devices, 0 or more")
+            allowed = "allowed: 'refuse', 'ignore' or a number of devices, 0 or more"
+            raise InvalidSpec.of(self.title("local_gpus"), self.gpus, allowed)
 
     @property
     def interpreter(self) -> str:

@@ -139,6 +139,7 @@ class Options:
             secrets=self._tables("local_secrets"),
             config_maps=self._tables("local_config_maps"),
             environment=base_environment(environ),
+            title=self.title,
         )
 
     def _seconds(self, name: str, allowed: str) -> float:
