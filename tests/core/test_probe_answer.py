@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    InvalidSpec,
+    JobNotFound,
+    PermissionDenied,
+    PTJobError,
+    in_ptjob,
+)
 from ptjob_provider.core.kubernetes.probe import advice, is_over, obstacle, problem
 from rows import each_row
 
@@ -97,7 +104,7 @@ def test_what_keeps_the_pod_from_answering_is_said_with_what_to_do(
     found: dict[str, Any], said: str, resolution: str
 ) -> None:
     """One clause about the pod in the words of scheduler, kubelet or Python, then the advice."""
-    clause, _, told = obstacle(found).rpartition("; ")
+    clause, _, told = obstacle(found, title=in_ptjob).rpartition("; ")
 
     assert said in clause
     assert resolution in told
@@ -107,14 +114,18 @@ def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
     """The pod itself only has ContainerCreating."""
     events = [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"')]
 
-    assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in obstacle(waiting("ContainerCreating"), events)
+    said = obstacle(waiting("ContainerCreating"), events, title=in_ptjob)
+    assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in said
 
 
 def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
-    said = obstacle(waiting("ContainerCreating"), [event("Pulling", 'Pulling image "digits"')])
+    """They are options of the installation, which a step of a pipeline has as variables."""
+    pulled = [event("Pulling", 'Pulling image "digits"')]
+
+    said = obstacle(waiting("ContainerCreating"), pulled, title=lambda option: f"PTJOB_{option.upper()}")
 
     assert 'Pulling image "digits"' in said
-    assert "set `[ptjob] probe_image` to" in said
+    assert "set `PTJOB_PROBE_IMAGE` to" in said
 
 
 @pytest.mark.parametrize(

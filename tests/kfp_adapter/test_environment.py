@@ -115,6 +115,7 @@ async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int
         ({"PTJOB_JOB_TEMPLATE": '{"name": "x"}'}, "PTJOB_JOB_TEMPLATE.name"),
         ({"PTJOB_KIND": "TFJob"}, "PTJOB_KIND: 'TFJob'.*PyTorchJob, TrainJob"),
         ({"PTJOB_PROBE_TIMEOUT": "soon"}, "PTJOB_PROBE_TIMEOUT: 'soon'"),
+        ({"PTJOB_PROBE_TIMEOUT": "0"}, "PTJOB_PROBE_TIMEOUT: 0.0"),
         ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_IMAGES": '{"a": 1}'}, "PTJOB_LOCAL_IMAGES"),
         (
             {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": "/nowhere.yaml"},

@@ -74,12 +74,12 @@ async def inspect(
     if outputs.model is None and outputs.tfevents is None:
         return OutputReport()
     name = pod_name(JobRef.of(job).name, secrets.token_hex(3))
-    probe = _Probe(client, job["metadata"]["namespace"], name)
+    probe = _Probe(client, job["metadata"]["namespace"], name, options)
     try:
         async with asyncio.timeout(options.timeout):
-            return await probe.run(job, outputs, since=since, curves=curves, options=options)
+            return await probe.run(job, outputs, since=since, curves=curves)
     except TimeoutError:
-        raise OutputsNotVerified(await probe.delay(options.timeout)) from None
+        raise OutputsNotVerified(await probe.delay()) from None
     except OutputsNotVerified:
         raise
     except PTJobError as error:
@@ -97,21 +97,20 @@ class _Probe:
         is_requested: the creation was requested, so that the pod may exist.
     """
 
-    def __init__(self, client: Client, namespace: str, name: str) -> None:
+    def __init__(self, client: Client, namespace: str, name: str, options: ProbeOptions) -> None:
         self.pod: Manifest | None = None
         self.step = "could not be planned"
         self.is_requested = False
         self._client = client
         self._namespace = namespace
         self._name = name
+        self._options = options
         self._quota_message = ""
 
     def __str__(self) -> str:
         return f"the probe pod {self._namespace}/{self._name}"
 
-    async def run(
-        self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
-    ) -> OutputReport:
+    async def run(self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool) -> OutputReport:
         """Create the pod, wait for its end, and return its report."""
         rank0 = await self._rank0(job)
         on_its_node = await self._holds_one_node(outputs)
@@ -123,20 +122,21 @@ class _Probe:
             since=since,
             curves=curves,
             on_its_node=on_its_node,
-            options=options,
+            options=self._options,
         )
         await self._create(manifest)
         await self._wait()
         return await self._read()
 
-    async def delay(self, seconds: float) -> str:
+    async def delay(self) -> str:
         """Return why the time limit was exceeded."""
-        late = f"{self} gave no answer within {seconds:g} s"
+        late = f"{self} gave no answer within {self._options.timeout:g} s"
         if self._quota_message and self.pod is None:
             return f"{late}: {self._quota_message}; free quota for a pod with {ASKS_FOR}, or raise it"
         if self.pod is None:
             return f"{late}: it was not created yet; see whether the API server is well"
-        return f"{late}: it {obstacle(self.pod, await events_of(self._client, self._namespace, self._name))}"
+        events = await events_of(self._client, self._namespace, self._name)
+        return f"{late}: it {obstacle(self.pod, events, title=self._options.title)}"
 
     async def delete(self) -> None:
         """Delete the pod if it may exist. If that fails, the pod ends at its deadline and is deleted with the job."""
@@ -216,7 +216,7 @@ class _Probe:
                 if report := read_report(await self._log()):
                     return report
                 await asyncio.sleep(pause)
-        raise OutputsNotVerified(f"{self} {obstacle(pod)}")
+        raise OutputsNotVerified(f"{self} {obstacle(pod, title=self._options.title)}")
 
     async def _log(self) -> str:
         path = paths.pod_log(self._namespace, self._name)

@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, last_lines
 from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.diagnosis.startup_failure import is_image_gone
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied, in_ptjob
 from ptjob_provider.core.history import PodHistory, WaitKind, observe
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
@@ -30,7 +30,7 @@ from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, pla
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.diagnosis.classify import Classification
     from ptjob_provider.core.errors import PTJobError
@@ -66,11 +66,13 @@ class ProbeOptions:
         image: image with Python 3.6 or newer as `python3`. "": the job's own image, which the job's node has already.
         image_prefix: prefix of `image`, such as a mirror's address; the job's own image stays unchanged.
         timeout: maximum seconds for scheduling and starting the pod, and for reading every byte of the model.
+        title: returns an option's name as users write it, for messages.
     """
 
     image: str = ""
     image_prefix: str = ""
     timeout: float = 300.0
+    title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
 
     def prefixed(self, image: str) -> str:
         """Return the image behind the prefix."""
@@ -78,7 +80,7 @@ class ProbeOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout < math.inf:
-            raise InvalidSpec.of("probe_timeout", self.timeout, "allowed: a positive number of seconds")
+            raise InvalidSpec.of(self.title("probe_timeout"), self.timeout, "allowed: a positive number of seconds")
 
 
 def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
@@ -220,13 +222,13 @@ def _wire_mount(mount: Mount, volume: str) -> Manifest:
 
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 
-_OTHER_IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
+_OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
 _IMAGE_WORDS = ("Image", "Registry", "Pull")
 _WAITS: Mapping[WaitKind, str] = {
     WaitKind.QUEUED: f"free {ASKS_FOR} on a node that can mount the claim and that the job's node selection allows",
     WaitKind.STUCK: "see the pod's events; its security context, service account and claims are those of rank 0",
-    WaitKind.STARTING: "see whether its volumes can be mounted, or raise `[ptjob] probe_timeout`",
-    WaitKind.PULLING: "raise `[ptjob] probe_timeout`, or set `[ptjob] probe_image` to a smaller image with Python 3",
+    WaitKind.STARTING: "see whether its volumes can be mounted, or raise `{probe_timeout}`",
+    WaitKind.PULLING: "raise `{probe_timeout}`, or set `{probe_image}` to a smaller image with Python 3",
 }
 _ENDS: Mapping[Cause, str] = {
     Cause.PROGRAM_MISSING: f"the image has no Python there: {_OTHER_IMAGE}",
@@ -259,17 +261,20 @@ def read_report(log: str) -> OutputReport | None:
         return None
 
 
-def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Return, as a clause, why the probe pod has written no report, and what to do next."""
+def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:
+    """Return, as a clause, why the probe pod has written no report, and what to do next; `title` names options."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
-        return f"{problem(pod, events)}; {_wait_advice(wait)}"
-    if not read.is_over:
-        return "was still reading; raise `[ptjob] probe_timeout`"
-    if read.phase == "Succeeded":
-        return "has ended, but there is no report in its log; see what else writes there"
-    return f"{problem(pod)}; {_end_advice(_classified(pod))}"
+        did, told = problem(pod, events), _wait_advice(wait)
+    elif not read.is_over:
+        did, told = "was still reading", "raise `{probe_timeout}`"
+    elif read.phase == "Succeeded":
+        did, told = "has ended, but there is no report in its log", "see what else writes there"
+    else:
+        did, told = problem(pod), _end_advice(_classified(pod))
+    options = {name: title(name) for name in ("probe_image", "probe_timeout")}
+    return f"{did}; {told.format_map(options)}"
 
 
 def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:

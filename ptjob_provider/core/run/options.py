@@ -92,7 +92,8 @@ class Options:
         from ptjob_provider.core.kubernetes.probe import ProbeOptions  # noqa: PLC0415 - only where jobs run there
 
         timeout = self._seconds("probe_timeout", "seconds")
-        return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
+        prefix = self.text("image_prefix")
+        return ProbeOptions(image=self.text("probe_image"), image_prefix=prefix, timeout=timeout, title=self.title)
 
     def usage_interval(self) -> float:
         """Return the seconds between two usage samples in a cluster; 0 disables sampling.
