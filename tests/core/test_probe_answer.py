@@ -125,7 +125,7 @@ def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
     said = obstacle(waiting("ContainerCreating"), pulled, title=lambda option: f"PTJOB_{option.upper()}")
 
     assert 'Pulling image "digits"' in said
-    assert "set `PTJOB_PROBE_IMAGE` to" in said
+    assert "raise `PTJOB_PROBE_TIMEOUT`, or set `PTJOB_PROBE_IMAGE` to" in said
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def _wire_mount(mount: Mount, volume: str) -> Manifest:
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 
 _OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
-_IMAGE_WORDS = ("Image", "Registry", "Pull")
+_IMAGE_WORDS = ("Image", "Registry")
 _WAITS: Mapping[WaitKind, str] = {
     WaitKind.QUEUED: f"free {ASKS_FOR} on a node that can mount the claim and that the job's node selection allows",
     WaitKind.STUCK: "see the pod's events; its security context, service account and claims are those of rank 0",
