@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, in_ptjob
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class FileOptions:
         tell: called with the reason for waiting, if the pod does not run at once.
         pod: further fields of the pod, such as its user and its nodes; replaces `user`.
         container: further fields of the pod's container.
+        title: returns an option's name as users write it, for messages.
     """
 
     image: str
@@ -131,6 +132,7 @@ class FileOptions:
     tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
     pod: Manifest = field(default_factory=dict)
     container: Manifest = field(default_factory=dict)
+    title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

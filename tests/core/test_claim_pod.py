@@ -54,13 +54,13 @@ async def enter(config: ClusterConfig, **how: Any) -> None:
 
 
 async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> None:
-    """The error names the command's own flag, and neither rank 0 nor outputs: this pod has none."""
+    """The error names the option and the command's own flag, and neither rank 0 nor outputs: this pod has none."""
     pulled = pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "no such host"})
 
     said, verbs = await refusal((200, pulled), (200, EVENTS | {"items": []}))
 
     assert "does not run (ImagePullBackOff: no such host); " in said
-    assert "--image, or [ptjob] probe_image" in said
+    assert "[ptjob] probe_image, or --image of `ptjob data`" in said
     assert "rank 0" not in said
     assert verbs[-1] == "DELETE"
 
@@ -115,12 +115,15 @@ async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
 
     assert "python3" in said
     assert "report in its log" not in said
-    assert "--image, or [ptjob] probe_image" in said
+    assert "[ptjob] probe_image, or --image of `ptjob data`" in said
 
 
 async def test_what_was_never_seen_is_told_as_well() -> None:
-    """The API server did not respond within the timeout."""
-    said, _ = await refusal(SILENT)
+    """The API server did not respond within the timeout; a folder of code may have been on the way in a step."""
+    async with stand_in_api_server((200, {}), (200, {}), SILENT) as server:
+        with pytest.raises(ClusterError) as raised:
+            await enter(server.config(), title=lambda option: f"PTJOB_{option.upper()}")
 
-    assert "does not run yet; " in said
-    assert "[ptjob] probe_timeout gives it longer than 0.45 s" in said
+    assert "does not run yet; " in str(raised.value)
+    assert "PTJOB_PROBE_IMAGE, or --image of" in str(raised.value)
+    assert "PTJOB_PROBE_TIMEOUT gives it longer than 0.45 s" in str(raised.value)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ROOT = "/claim"
 _LIFE = 3600
 _PIECE = 256 * 1024
-_IMAGE = "name an image that nodes can pull and that has `python3`: --image, or [ptjob] probe_image"
+_IMAGE = "name an image that nodes can pull and that has `python3`"
 _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
 
 
@@ -88,7 +88,7 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
     """
     await existing_claim(client, namespace, claim)
     name = f"ptjob-files-{secrets.token_hex(4)}"
-    pod, obstacle = claim_pod(namespace, name, claim, options), partial(_obstacle, seconds=options.timeout)
+    pod, obstacle = claim_pod(namespace, name, claim, options), partial(_obstacle, options=options)
     async with running(client, pod, _runs, seconds=options.timeout, obstacle=obstacle, tell=options.tell):
         yield ClaimPod(client, namespace, name)
 
@@ -175,9 +175,10 @@ def _runs(pod: Manifest) -> bool:
     return bool(pod["status"].get("phase") == "Running")
 
 
-def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> str:
+def _obstacle(pod: Manifest, events: Sequence[Manifest], *, options: FileOptions) -> str:
     """Return why the pod does not run, and what to do."""
     why = (problem(pod, events) if pod else "") or "does not run yet"
     about_nodes = f"see that a node that can mount the claim has {ASKS_FOR} left"
-    about_time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
-    return f"that was to reach the files {why}; {_IMAGE}; {about_nodes}; {about_time}"
+    about_image = f"{_IMAGE}: {options.title('probe_image')}, or --image of `ptjob data`"
+    about_time = f"{options.title('probe_timeout')} gives it longer than {options.timeout:g} s"
+    return f"that was to reach the files {why}; {about_image}; {about_nodes}; {about_time}"

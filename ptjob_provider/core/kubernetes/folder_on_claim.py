@@ -71,6 +71,7 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
         timeout=probe.timeout,
         pod=for_pod | placement(template, trainer, on_its_node=False),
         container=for_container,
+        title=probe.title,
     )
 
 
