@@ -47,6 +47,7 @@ class Target:
         kind: the kind of jobs; None: any.
         is_everywhere: whether all namespaces are listed.
         options: the options of `[ptjob]` that are set.
+        variables: the names of the variables that set options, by option.
     """
 
     backend: str
@@ -59,6 +60,7 @@ class Target:
     kind: str | None = None
     is_everywhere: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.backend == "local":
@@ -82,12 +84,13 @@ class Target:
     @property
     def settings(self) -> Options:
         """The installation's options, each of which is parsed when it is read."""
+        from ptjob_provider.core.errors import in_ptjob
         from ptjob_provider.core.run.options import Options
         from ptjob_provider.provider_info import OPTIONS
 
         return Options(
             text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),
-            title=lambda name: f"[ptjob] {name}",
+            title=lambda name: f"${self.variables[name]}" if name in self.variables else in_ptjob(name),
         )
 
     def known_namespaces(self) -> list[str]:
@@ -138,7 +141,7 @@ class Target:
 
         options = self.settings
         chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or FILES_IMAGE}"
-        return FileOptions(image=chosen, user=user, timeout=options.probe().timeout)
+        return FileOptions(image=chosen, user=user, timeout=options.probe().timeout, title=options.title)
 
     async def find(self, backend: Backend, name: str) -> Manifest:
         """Return the job of this name, of the kind on the command line, else of the first kind with such a job.
@@ -208,11 +211,12 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
     """
     configured = airflow_section(environ)
     variables = {
-        name.removeprefix("PTJOB_").lower(): value
+        name.removeprefix(prefix).lower(): name
+        for prefix in reversed(_PREFIXES)
         for name, value in environ.items()
-        if name.startswith("PTJOB_") and value
+        if name.startswith(prefix) and value
     }
-    options = {**configured, **variables}
+    options = {**configured, **{option: environ[name] for option, name in variables.items()}}
     root, claims = given.root or options.get("local_root"), given.claims or options.get("local_claims")
     kubeconfigs = _kubeconfigs(given, environ)
     has_cluster = bool(kubeconfigs) or "KUBERNETES_SERVICE_HOST" in environ
@@ -231,6 +235,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         kind=given.kind,
         is_everywhere=given.all_namespaces,
         options=options,
+        variables=variables,
     )
 
 

@@ -147,7 +147,8 @@ def test_a_check_up_fails_where_something_is_missing(machine: Machine, monkeypat
 
     assert result.exit_code == 1
     assert "/none/python is no program" in result.output
-    assert "[ptjob] local_images has to name the image's build context" in result.output
+    assert "$PTJOB_LOCAL_PYTHON has to name an interpreter" in result.output
+    assert "$PTJOB_LOCAL_IMAGES has to name the image's build context" in result.output
 
 
 def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
     result = ptjob_with(machine, "submit", "--name", "x", "--image", "none", "true", **environment)
 
     assert result.returncode == 2
-    assert "[ptjob] job_template" in result.stderr
+    assert "$PTJOB_JOB_TEMPLATE: No such file" in result.stderr
     assert ptjob_with(machine, "list", **environment).returncode == 0
 
 

@@ -232,6 +232,24 @@ def test_the_installation_configures_the_timeout_for_api_errors_and_the_grace_of
     assert (after.api_error_timeout(), after.orphan_grace()) == (60, timedelta(hours=1))
 
 
+@each_row(
+    ("cfg", "environ", "title"),
+    [
+        ("[ptjob]\nkind = Foo\n", {}, "[ptjob] kind"),
+        ("[ptjob]\nkind = Foo\n", {"AIRFLOW__PTJOB__KIND": "Bar"}, "$AIRFLOW__PTJOB__KIND"),
+        ("", {"AIRFLOW__PTJOB__KIND": "Bar", "PTJOB_KIND": "Foo"}, "$PTJOB_KIND"),
+        ("[ptjob]\nkind = Foo\n", {"PTJOB_KIND": ""}, "[ptjob] kind"),
+    ],
+)
+def test_an_option_is_named_where_it_is_set(home: Path, cfg: str, environ: dict[str, str], title: str) -> None:
+    """In airflow.cfg or a variable; one that is not set is named as in airflow.cfg."""
+    settings = find_target(TargetOptions(), {**configured(home, cfg), **environ}).settings
+
+    with pytest.raises(InvalidSpec, match=rf"^{re.escape(title)}: "):
+        settings.kind()
+    assert settings.title("local_images") == "[ptjob] local_images"
+
+
 @each_row("words", [["list"], ["doctor"], ["get", "x"], ["top", "node"], ["data", "ls", "pvc://a/"]])
 @each_row("named", ["", "/none/config"])
 def test_a_missing_kubeconfig_is_named_with_what_to_do(

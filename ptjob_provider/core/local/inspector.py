@@ -161,18 +161,19 @@ class LocalInspector:
         """Check whether this machine has what jobs need; see `Inspector.checks`."""
         config, folder = self._config, self._config.claims_of(namespace)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        images = [_image_check(image, each.context) for image, each in config.images.items()]
+        images = [_image_check(image, each.context, config) for image, each in config.images.items()]
         if not images:
-            advice = "if jobs use files of an image: [ptjob] local_images"
-            images = [_check("images", "[ptjob] local_images is empty", advice, is_good=None)]
+            option = config.title("local_images")
+            advice = f"if jobs use files of an image: {option}"
+            images = [_check("images", f"{option} is empty", advice, is_good=None)]
         fate = {"refuse": "refused", "ignore": "run without"}.get(str(config.gpus))
         gpus = f"a job that asks for them is {fate}" if fate else f"{config.gpus} are offered"
         return [
-            _root_check(config.root),
-            _python_check(config.interpreter),
+            _root_check(config),
+            _python_check(config),
             *images,
             _check("claims", f"{folder}: {', '.join(names) or 'none yet'}"),
-            _check("GPUs", gpus, "[ptjob] local_gpus says what is done", is_good=None),
+            _check("GPUs", gpus, f"{config.title('local_gpus')} says what is done", is_good=None),
         ]
 
     async def _gpus_taken(self) -> int:
@@ -218,17 +219,19 @@ def _check(about: str, message: str, advice: str = "", *, is_good: bool | None =
     return Check(about=about, is_good=is_good, result=message, advice=advice)
 
 
-def _root_check(root: Path) -> Check:
+def _root_check(config: LocalConfig) -> Check:
+    root = config.root
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        advice = "choose another directory: --root, or [ptjob] local_root"
+        advice = f"choose another directory: --root, or {config.title('local_root')}"
         return _check("jobs' directory", f"{root} cannot be written to", advice, is_good=False)
     return _check("jobs' directory", f"{root}, {shutil.disk_usage(existing).free / 2**30:.0f} GiB are free")
 
 
-def _python_check(python: str) -> Check:
+def _python_check(config: LocalConfig) -> Check:
+    python = config.interpreter
     if shutil.which(python) is None:
-        advice = "[ptjob] local_python has to name an interpreter"
+        advice = f"{config.title('local_python')} has to name an interpreter"
         return _check("jobs' Python", f"{python} is no program", advice, is_good=False)
     has_torch = (
         Path(python).resolve() == Path(sys.executable).resolve() and importlib.util.find_spec("torch") is not None
@@ -236,10 +239,10 @@ def _python_check(python: str) -> Check:
     return _check("jobs' Python", python + (", with PyTorch" if has_torch else ""))
 
 
-def _image_check(image: str, context: Path) -> Check:
+def _image_check(image: str, context: Path, config: LocalConfig) -> Check:
     if context.is_dir():
         return _check(f"image {image}", str(context))
-    advice = "[ptjob] local_images has to name the image's build context"
+    advice = f"{config.title('local_images')} has to name the image's build context"
     return _check(f"image {image}", f"{context} is no directory", advice, is_good=False)
 
 
