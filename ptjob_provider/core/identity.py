@@ -47,6 +47,9 @@ TRY_ANNOTATION = f"{PREFIX}/try"
 CODE_ANNOTATION = f"{PREFIX}/code"
 TRY_LABEL = f"{PREFIX}/try-of"
 
+AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
+"""Ids of an owner that is a task of Airflow; the orphan search takes only jobs of such owners."""
+
 MAX_NAME = 49
 _HASH_LENGTH = 12
 """48 bits: among 70,000 jobs of one stem, the probability that two have the same name is 1 in 100,000. In that case,

@@ -41,6 +41,20 @@ def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, ret
     assert "was left running" in trying.output.getvalue()
 
 
+def test_a_job_that_cannot_be_read_any_more_may_run_on_and_no_search_stops_it() -> None:
+    """The orphan search is Airflow's, and takes only jobs of its tasks."""
+    backend = ScriptedBackend()
+    backend.refusals["watch"] = [PermissionDenied("cannot watch pods")] * 100
+    backend.patch_error = PermissionDenied("cannot patch pytorchjobs")
+    trying = Try(backend=backend, api_error_timeout=0.05)
+
+    with pytest.raises(ClusterUnavailable):
+        asyncio.run(trying.training.until_end())
+
+    assert "may still run (cannot patch pytorchjobs). Look at it: ptjob get" in trying.output.getvalue()
+    assert "search" not in trying.output.getvalue()
+
+
 @each_row("unheard", ["list", "get"])
 def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a_moment(unheard: str) -> None:
     """The step retries by itself, so a training of many hours is adopted and not deleted."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
-from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
+from ptjob_provider.core.identity import AIRFLOW_IDS, UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -188,10 +188,9 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
     except JobNotFound:
         return ""
     except PTJobError as error:
-        return (
-            f"{name} may still run, and could not be marked for the orphan search to spare it ({error}): it may be "
-            "stopped by the next search. Look at it: ptjob get; end it: ptjob delete"
-        )
+        is_searched = owner.ids.keys() >= AIRFLOW_IDS
+        danger = ", and could not be marked for the orphan search, which may stop it" if is_searched else ""
+        return f"{name} may still run{danger} ({error}). Look at it: ptjob get; end it: ptjob delete"
     return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"
 
 

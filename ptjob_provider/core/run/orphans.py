@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.identity import (
+    AIRFLOW_IDS,
     MANAGED_LABEL,
     PREFIX,
     Instance,
@@ -56,8 +57,6 @@ WAITING_STATES = frozenset(
 """Airflow states of a task instance that follows its job, or whose next try will follow it."""
 
 LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
-
-_AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
 
 
 class LeaveRunning(StrEnum):
@@ -179,7 +178,7 @@ def candidates(
         job
         for job in jobs
         if instance.has(job.instance)
-        and job.owner.keys() >= _AIRFLOW_IDS
+        and job.owner.keys() >= AIRFLOW_IDS
         and now - job.created_at >= grace
         and not job.may_run_unfollowed
         and (job.unfollowed_since is None or now - job.unfollowed_since >= unfollowed_grace)
