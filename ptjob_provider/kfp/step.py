@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobNotFound,
+    PTJobError,
+    UnsupportedByBackend,
+)
 from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.cleanup import leave_running
@@ -250,7 +257,8 @@ class Training:
 
 
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
-"""The job failed; the request is wrong; another try may help (sysexits' EX_TEMPFAIL); SIGTERM, as in a shell."""
+"""The job failed; the request is wrong or cannot be met; another try may help (sysexits' EX_TEMPFAIL); SIGTERM, as in a
+shell."""
 
 _INPUT = "--executor_input"
 
@@ -308,6 +316,6 @@ def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _exit_code(error: PTJobError) -> int:
-    if isinstance(error, InvalidSpec):
+    if isinstance(error, InvalidSpec | UnsupportedByBackend):
         return EXIT_USAGE
     return EXIT_TRY_AGAIN if error.retryable else EXIT_FAILED

@@ -67,5 +67,5 @@ def test_it_says_so_before_it_trains(local_step: LocalStep, capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         step.run(given, {})
 
-    assert ended.value.code == step.EXIT_FAILED
+    assert ended.value.code == step.EXIT_USAGE
     assert capsys.readouterr().out.startswith("model_artifact: a step that copies sees its model's claim at")

@@ -122,12 +122,14 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
         ({"timeout": "0"}, "timeout: '0'"),
         ({"model_artifact": "move"}, "model_artifact: 'move'"),
         ({"env": {"A": "b"}, "env_objects": []}, "env_objects"),
+        ({"kind": "TrainJob"}, "TrainJob' is not allowed; this machine runs"),
+        ({"gpus": "1"}, "devices are refused on this machine"),
     ],
 )
 def test_a_wrong_request_starts_nothing(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str], inputs: dict[str, Any], said: str
 ) -> None:
-    """The message names the input."""
+    """The message names the input; the back-end may refuse it, too."""
     with pytest.raises(SystemExit) as ended:
         local_step.run(TRAINS, **inputs)
 
