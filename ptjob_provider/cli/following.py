@@ -173,9 +173,11 @@ class Following:
         self.backend = self.target.open()
         job = await self.target.find(self.backend, name)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
-        if hands_off and self.ending.delete_on_interrupt:
+        timeout = None if self.ending.timeout is None else "--timeout"
+        flag = "--delete-on-interrupt" if self.ending.delete_on_interrupt else timeout
+        if hands_off and flag:
             whose = f"{JobRef.of(job)}, which something else made"
-            raise Refused(f"--delete-on-interrupt would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
+            raise Refused(f"{flag} would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
         await self.follow(Submission.of(job), hands_off=hands_off)
 
     async def interrupted(self) -> None:

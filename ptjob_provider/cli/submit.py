@@ -273,12 +273,11 @@ def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
     """Follow a job to its end, as `run` does.
 
     Rank 0's log is shown, and the exit code says how it ended. A job that does not start within 20 minutes, or fails
-    again and again, counts as failed, but is left as it is: only --timeout and --delete-on-interrupt delete.
+    again and again, counts as failed, but is left as it is: only --timeout and --delete-on-interrupt delete, and a job
+    that something else created only with --adopt.
     """
     from ptjob_provider.cli.following import Ending, Following
 
-    if options["timeout"] is not None and not adopt:
-        raise click.UsageError("--timeout stops the job, so it needs --adopt")
     following = Following(target=target, ending=Ending(leave_stuck=True, **options))
     following.until_end(following.find_and_follow(name, adopt=adopt))
 

@@ -387,6 +387,20 @@ def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine)
     assert "ValueError: loss is nan" in adopted.stderr
 
 
+def test_a_timeout_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
+    """It counts from the job's start; a retry may succeed."""
+    theirs = machine.submit("theirs", LOSES)
+    machine.ptjob("submit", "--name", "mine", "--image", "none", "python", "-c", RUNS_ON)
+
+    refused = machine.ptjob("follow", "--timeout", "1h", theirs)
+    mine = machine.ptjob("follow", "--timeout", "1s", "mine")
+
+    assert refused.exit_code == 2
+    assert f"--timeout would delete default/{theirs}, which something else made; --adopt" in refused.output
+    assert mine.exit_code == 75
+    wait(lambda: machine.ptjob("get", "mine").exit_code == 3)
+
+
 @pytest.mark.parametrize(
     ("action", "is_there"), [("keep_job", True), ("delete_job", False), ("delete_succeeded_job", False)]
 )

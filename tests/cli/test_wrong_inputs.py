@@ -80,7 +80,6 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("orphans --delete", 2, "--airflow-url", "--delete", "needs"),
     ("orphans --airflow-url ftp://x", 2, "--airflow-url", "ftp://x", "begins with http"),
     ("orphans --airflow-url http://127.0.0.1:1", 75, "Airflow", "http://127.0.0.1:1", ""),
-    ("follow x --timeout 1h", 2, "--timeout", "", "--adopt"),
     ("run --crash-loop-limit -1", 2, "--crash-loop-limit", "-1", "at least 0"),
     ("run --on-finish-action burn", 2, "--on-finish-action", "burn", "keep_job"),
     ("data ls /var", 2, "", "/var", "pvc://CLAIM/PATH"),
