@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.config import SECTION_OPTIONS
 from ptjob_provider.core.errors import InvalidSpec, nearest
-from ptjob_provider.core.outputs.contract import check_place
+from ptjob_provider.core.outputs.contract import check_places
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS
 from ptjob_provider.core.spec.on_finish import OnFinishAction
@@ -45,7 +45,6 @@ READERS: Mapping[str, Reader[Any]] = {
 _FILES = ("manifest", "pod_template")
 _TEXTS = {"command": list | tuple, "args": list | tuple, "env": dict}
 """Fields whose items may be any text: a template in an item does not prevent the check of the field."""
-_OUTPUTS = ("model", "tfevents", "checkpoints")
 
 
 def check_names(operator: type, given: Mapping[str, Any]) -> None:
@@ -96,9 +95,7 @@ def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob |
     """
     marks, wire = _marks(task), to_wire(dict(values))
     known = {name: value for name, value in wire.items() if value is None or _is_known(name, value, marks)}
-    for name in _OUTPUTS:
-        if isinstance(place := known.get(name), str) and place.strip():
-            check_place(place.strip(), field=name)
+    check_places(known)
     if known.keys() == wire.keys():
         job = TrainingJob.parse(**known)
         _check_kind(job.given, open_names=())

@@ -31,14 +31,16 @@ from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner, is_object_name, stem_of
 from ptjob_provider.core.manifest import load_manifest, load_object
+from ptjob_provider.core.outputs.contract import check_places
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.code import is_credential
+from ptjob_provider.core.spec.parsers import parse_each
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM
 from ptjob_provider.kfp.numbers import PREFIX, mark_of, marked, unmarked
-from ptjob_provider.kfp.request import check_placeholders, with_ids
+from ptjob_provider.kfp.request import check_placeholders, step_options, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,10 +79,12 @@ class Values:
 
     Attributes:
         channels: the pipeline values by the names of their inputs.
+        fields: names of the arguments that contain one.
     """
 
     def __init__(self) -> None:
         self.channels: dict[str, PipelineChannel] = {}
+        self.fields: set[str] = set()
 
     def taken_from(self, field: str, value: Any) -> Any:
         """Return the value with marks in place of pipeline values, and without nulls in maps.
@@ -109,6 +113,7 @@ class Values:
             raise InvalidSpec.of(
                 field, channel.full_name, "allowed: parameters and output parameters, such as model_uri"
             )
+        self.fields.add(field)
         for name, known in self.channels.items():
             if known.pattern == channel.pattern:
                 return mark_of(name, channel.channel_type, in_text=in_text)
@@ -132,15 +137,16 @@ def _channel(task: str, name: str, declared: str) -> PipelineChannel:
     return PipelineParameterChannel(name, declared, task or None)
 
 
-def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]:
+def component_inputs(given: Mapping[str, Any], values: Values, *, has_folder: bool) -> dict[str, Any]:
     """Return the inputs of a call of the component.
 
     Args:
         given: arguments of `pytorchjob_op` that are not None. They may contain pipeline values at any depth.
         values: collects the pipeline values that are parts of other values.
+        has_folder: whether an artifact is the job's code.
 
     Raises:
-        InvalidSpec: a manifest or pod template cannot be read, nothing replaces a placeholder, or a job without
+        InvalidSpec: a manifest or pod template cannot be read, nothing replaces a placeholder, or an argument without
             pipeline values is invalid.
     """
     without_tensorboard = given.get("tensorboard") is False
@@ -151,8 +157,8 @@ def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]
             check_placeholders(name, with_ids(value, _EXAMPLE_IDS))
     for name in ("env", "master", "worker"):
         _check_no_credentials(name, inputs.get(name))
-    if not values.channels and not any(map(_is_open, inputs.values())):
-        _check(inputs)
+    late = values.fields.union(name for name, value in inputs.items() if _is_open(value))
+    _check(inputs, late, has_folder=has_folder)
     if isinstance(inputs.get("env"), list):
         inputs["env_objects"] = inputs.pop("env")
     return inputs
@@ -244,11 +250,24 @@ def _is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(with_ids(value, _EXAMPLE_IDS)) is not None
 
 
-def _check(inputs: Mapping[str, Any]) -> None:
-    fields = {name: unmarked(with_ids(value, _EXAMPLE_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
+def _check(inputs: Mapping[str, Any], late: set[str], *, has_folder: bool) -> None:
+    """Check the known inputs, and their combination if no field of the job is `late`: known only in a run.
+
+    Raises:
+        InvalidSpec: an input is invalid, the inputs exclude each other, or the job's kind has no place for one.
+    """
+    known = {name: unmarked(with_ids(value, _EXAMPLE_IDS)) for name, value in inputs.items() if name not in late}
+    step_options(known)
+    check_places(known)
+    fields = {name: value for name, value in known.items() if name in JOB_FIELDS}
     if "manifest" not in fields:
         fields.setdefault("name", "job")
-    TrainingJob.parse(**fields)
+    is_known = late.isdisjoint(JOB_FIELDS)
+    given = TrainingJob.parse(**fields).given if is_known else parse_each(TrainingJob, fields)
+    later = late | {"code"} if has_folder else late
+    kind = given.get("kind") or given.get("manifest", {}).get("kind")
+    if kind is not None and "kind" not in later:
+        kinds.named(kind).check_fields({**dict.fromkeys(later), **given}, but=later)
 
 
 def _with_command(
@@ -520,7 +539,7 @@ def pytorchjob_op(
     has_folder = isinstance(code, PipelineArtifactChannel)
     artifacts = {"code_folder": given.pop("code")} if has_folder else {}
     values = Values()
-    inputs = component_inputs(given, values)
+    inputs = component_inputs(given, values, has_folder=has_folder)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies, takes_folder=has_folder)(**_IDS, **inputs, **artifacts)
     # The driver may replace the placeholder with the display name, which several tasks of one graph may share.

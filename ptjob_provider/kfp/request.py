@@ -102,17 +102,9 @@ class Request:
         values = {name: with_ids(unmarked(value, marked), ids) for name, value in others.items()}
         for name, value in values.items():
             check_placeholders(name, value)
-        return cls(
-            job=_job(values, ids["pipeline_task_name"]),
-            ids=ids,
-            timeout=_timeout(values.get("timeout")),
-            limits=Limits(**given_limits(values)),
-            exact_name=_switch("exact_name", values),
-            keep_running_pods=_switch("keep_running_pods", values),
-            on_finish_action=OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
-            model_artifact=ModelArtifact.parse(values.get("model_artifact") or ModelArtifact.REFERENCE),
-            settings=pod_template(given.get("task_config"), copies=values.get("model_artifact") == ModelArtifact.COPY),
-        )
+        settings = pod_template(given.get("task_config"), copies=values.get("model_artifact") == ModelArtifact.COPY)
+        job = _job(values, ids["pipeline_task_name"])
+        return cls(job=job, ids=ids, settings=settings, **step_options(values))
 
     def template(self, installation: TrainingJob | None) -> TrainingJob | None:
         """Return the defaults for the job: the installation's template, overridden by the step's settings."""
@@ -121,6 +113,22 @@ class Request:
         under = installation or TrainingJob.parse(manifest={"apiVersion": API_VERSION, "kind": KIND})
         settings = {"metadata": {}, **laid_over(under.pod_template or {}, self.settings)}
         return replace(under, pod_template=settings)
+
+
+def step_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs that are neither fields of the job nor ids, parsed, by their names in `Request`.
+
+    Raises:
+        InvalidSpec: an input is invalid; the message names it.
+    """
+    return {
+        "timeout": _timeout(values.get("timeout")),
+        "limits": Limits(**given_limits(values)),
+        "exact_name": _switch("exact_name", values),
+        "keep_running_pods": _switch("keep_running_pods", values),
+        "on_finish_action": OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
+        "model_artifact": ModelArtifact.parse(values.get("model_artifact") or ModelArtifact.REFERENCE),
+    }
 
 
 def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:

@@ -15,7 +15,7 @@ from ptjob_provider.core.outputs.contract import (
     PvcAddress,
     ResolvedOutput,
     ResolvedOutputs,
-    check_place,
+    check_places,
     mount_for,
     notes,
     problems,
@@ -387,8 +387,7 @@ def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
 @each_row("wrong", ["s3://bucket/model.pt", "pvc://"])
 def test_a_declared_output_is_checked_before_the_mounts_are_known(wrong: str) -> None:
     """An address of a claim or a path; the claim of a path is resolved later."""
-    check_place("pvc://digits/model.pt", field="model")
-    check_place("out/model.pt", field="model")
+    check_places({"model": "pvc://digits/model.pt", "tfevents": " out/logs ", "checkpoints": None})
 
     with pytest.raises(InvalidSpec, match="model"):
-        check_place(wrong, field="model")
+        check_places({"model": wrong})

@@ -15,6 +15,7 @@ from rows import each_row
 from same_fields import FIELDS, arguments, expected, rendered
 
 TASK = "pytorchjob"
+TRAINJOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "digits"}}
 
 
 def compiled(tmp_path: Path, **given: Any) -> dict[str, Any]:
@@ -171,6 +172,64 @@ def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
 ) -> None:
     with pytest.raises(InvalidSpec, match=said):
         compiled(tmp_path, **given)
+
+
+@each_row("is_open", [False, True])
+@each_row(
+    ("given", "said"),
+    [
+        ({"workers": 0}, "workers: '0'"),
+        ({"model": "s3://x/y"}, "model: 's3://x/y'"),
+        ({"checkpoints": "pvc://m"}, "checkpoints: 'pvc://m'"),
+        ({"timeout": "x"}, "timeout: 'x'"),
+        ({"timeout": -1}, "timeout: '-1'"),
+        ({"start_timeout": "x"}, "start_timeout: 'x'"),
+        ({"crash_loop_limit": -1}, "crash_loop_limit: '-1'"),
+        ({"on_finish_action": "foo"}, "on_finish_action: 'foo'"),
+        ({"kind": "TrainJob", "gang": True}, "gang: True.*a TrainJob has no place for it"),
+        ({"manifest": TRAINJOB, "backoff_limit": 2}, "backoff_limit: 2.*a TrainJob has no place for it"),
+    ],
+)
+def test_each_argument_that_is_known_is_checked_when_the_pipeline_is_compiled(
+    given: dict[str, Any], said: str, tmp_path: Path, *, is_open: bool
+) -> None:
+    """Also where another argument is only known in a run; the step checks what is left."""
+
+    def pipeline(epochs: int = 3) -> None:
+        pytorchjob_op(image="digits", args=["--epochs", epochs if is_open else 3], **given)
+
+    with pytest.raises(InvalidSpec, match=said):
+        compile_pipeline(pipeline, tmp_path)
+
+
+@each_row(
+    "given",
+    [
+        lambda text: {"kind": "TrainJob", "gang": text},
+        lambda text: {"kind": text, "gang": True},
+        lambda text: {"manifest": {**TRAINJOB, "metadata": {"name": text}}, "gang": True},
+        lambda text: {"kind": "TrainJob", "working_dir": "/code/src", "code": text},
+        lambda text: {"model": f"{text}://x", "timeout": text, "on_finish_action": text},
+    ],
+)
+def test_an_argument_with_a_pipelines_value_is_left_to_the_step(given: Any, tmp_path: Path) -> None:
+    """It may turn out to be valid."""
+
+    def pipeline(text: str) -> None:
+        pytorchjob_op(image="digits", command=["python", "train.py"], **given(text))
+
+    assert compile_pipeline(pipeline, tmp_path)
+
+
+def test_a_folder_of_code_may_have_a_working_directory_in_a_trainjob(tmp_path: Path) -> None:
+    """Without code a TrainJob has no place for it."""
+
+    def pipeline() -> None:
+        code = dsl.importer(artifact_uri="s3://pipelines/project", artifact_class=dsl.Artifact)
+        command = ["python", "train.py"]
+        pytorchjob_op(image="digits", kind="TrainJob", command=command, working_dir="/code", code=code.output)
+
+    assert compile_pipeline(pipeline, tmp_path)
 
 
 def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

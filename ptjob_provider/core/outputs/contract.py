@@ -213,16 +213,19 @@ def resolve(
     return ResolvedOutput(uri=address.uri, claim=address.claim, path=address.path, container_path=container_path)
 
 
-def check_place(text: str, *, field: str) -> None:
-    """Check a declared output as far as that is possible without knowing what the container mounts.
+def check_places(fields: Mapping[str, Any]) -> None:
+    """Check a job's declared outputs as far as that is possible without knowing what the container mounts.
 
     Raises:
-        InvalidSpec: the text is neither an address nor a path.
+        InvalidSpec: a declared output is neither an address nor a path.
     """
-    if text.startswith(SCHEME):
-        PvcAddress.parse(text, field=field)
-    else:
-        _absolute(text, field=field, working_dir="/")
+    for name in ("model", "tfevents", "checkpoints"):
+        text = fields.get(name)
+        text = text.strip() if isinstance(text, str) else ""
+        if text.startswith(SCHEME):
+            PvcAddress.parse(text, field=name)
+        elif text:
+            _absolute(text, field=name, working_dir="/")
 
 
 def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: datetime) -> tuple[OutputProblem, ...]:
