@@ -25,8 +25,8 @@ _GIVEN = "ptjob_provider.target"
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
-_LONGEST = timedelta(days=100 * 365)
-"""Maximum duration: longer ones lead to instants that cannot be represented."""
+_LONGEST = timedelta(seconds=2**31 - 1)
+"""Maximum duration, 68 years: an int32 of seconds, as in the CRDs."""
 
 
 class WholeNumber(click.IntRange):
@@ -67,6 +67,14 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
     duration = read_span(f"{value}s" if value.isdecimal() else value)
     if duration is None:
         raise not_allowed(value, SPAN_RULE, context, param)
+    return duration
+
+
+def limit(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """Return the duration, which must be above 0."""
+    duration = span(context, param, value)
+    if duration == timedelta():
+        raise not_allowed(str(value), f"{SPAN_RULE}, above 0", context, param)
     return duration
 
 

@@ -20,10 +20,10 @@ from ptjob_provider.cli.output import Refused, emit, notice, refusal, say
 from ptjob_provider.cli.parameters import (
     WholeNumber,
     delete_on_interrupt_option,
+    limit,
     of_one_job,
     output_option,
     pass_target,
-    span,
     target_options,
 )
 from ptjob_provider.core import kinds
@@ -216,14 +216,14 @@ def submit(
 
 
 @_job_command
-@click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
+@click.option("--timeout", callback=limit, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @click.option(
     "--start-timeout",
-    callback=span,
+    callback=limit,
     metavar="SPAN",
     help="Maximum time for images, volumes and init containers.  [default: 20m]",
 )
-@click.option("--queue-timeout", callback=span, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
+@click.option("--queue-timeout", callback=limit, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
 @click.option(
     "--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Maximum restarts in a row.  [default: 5]"
 )
@@ -265,7 +265,7 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
     is_flag=True,
     help="Treat a job that something else created as your own: store its result on it, stop what it leaves running.",
 )
-@click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
+@click.option("--timeout", callback=limit, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @delete_on_interrupt_option
 @output_option("Print the result, or the name, at the end.")
 @of_one_job

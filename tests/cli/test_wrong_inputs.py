@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPAN = "a span such as 90s"
 QUANTITY = "a Kubernetes quantity such as"
 NAME = "lower-case letters, digits and '-'"
-WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|<class|<bound|object at 0x"
+WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|timedelta|<class|<bound|object at 0x"
 """Terms that only programmers understand."""
 
 FILES = {
@@ -85,6 +85,11 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("data ls /var", 2, "", "/var", "pvc://CLAIM/PATH"),
     ("data ls pvc://none", 3, "claim", "none", "ptjob data list"),
     ("data ls pvc://x --user root", 2, "--user", "root", "a whole number"),
+    ("follow x --adopt --timeout 0", 2, "--timeout", "'0'", f"{SPAN}, 10m, 2h or 1d12h, above 0"),
+    ("run --timeout 0", 2, "--timeout", "'0'", "above 0"),
+    ("run --start-timeout 0", 2, "--start-timeout", "'0'", "above 0"),
+    ("run --queue-timeout 0s", 2, "--queue-timeout", "'0s'", "above 0"),
+    ("run --queue-timeout 30000d", 2, "--queue-timeout", "30000d", SPAN),
     ("data cp a b", 2, "SOURCE TARGET", "a b", "pvc://CLAIM/PATH"),
     ("data cp /none pvc://x/y", 2, "SOURCE", "/none", ""),
     ("data create Bad_Name", 2, "claim", "Bad_Name", "lower-case letters"),
