@@ -28,7 +28,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"frobnicate": 3}, "frobnicate", "3", "no such argument: its documentation lists all", ""),
     ({"workers": 0}, "workers", "0", f"{WHOLE} 1", ""),
     ({"args": ["--fast", True, "{{ ds }}"]}, "args[1]", "True", "a text or a number", ""),
-    ({"memory": "16GB"}, "memory", "'16GB'", "a Kubernetes quantity", "16Gi"),
+    ({"memory": "16GB"}, "memory", "'16GB'", "bytes with a unit", "16Gi"),
     ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers", "3", "min_replicas and max_replicas", ""),
     ({"model": "s3://bucket/model.pt"}, "model", "'s3://bucket/model.pt'", ADDRESS, ""),
     ({"tfevents": "pvc://logs"}, "tfevents", "'pvc://logs'", ADDRESS, ""),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
 SPAN = "a span such as 90s"
-QUANTITY = "a Kubernetes quantity such as"
+CORES = "cores such as 4, 0.5 or 500m"
 NAME = "lower-case letters, digits and '-'"
 WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|timedelta|<class|<bound|object at 0x"
 """Terms that only programmers understand."""
@@ -93,7 +93,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("data cp a b", 2, "SOURCE TARGET", "a b", "pvc://CLAIM/PATH"),
     ("data cp /none pvc://x/y", 2, "SOURCE", "/none", ""),
     ("data create Bad_Name", 2, "claim", "Bad_Name", "lower-case letters"),
-    ("data create x --size 10GB", 2, "--size", "10GB", "10Gi"),
+    ("data create x --size 10GB", 2, "--size", "10GB", "bytes with a unit such as 4Gi or 512Mi, at least 1Mi; did you"),
     ("data create x --access-mode RWX", 2, "--access-mode", "RWX", "ReadWriteMany"),
     ("tensorboard x --port 99999", 2, "--port", "99999", "at most 65535"),
     ("tensorboard none", 3, "default has no job none", "none", "ptjob tensorboard pvc://CLAIM/PATH"),
@@ -109,7 +109,8 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --name Bad_Name", 2, "--name", "Bad_Name", NAME),
     ("JOB --workers 0", 2, "--workers", "0", "a whole number, at least 1"),
     ("JOB --gpus one", 2, "--gpus", "one", "a whole number"),
-    ("JOB --cpu two", 2, "--cpu", "two", QUANTITY),
+    ("JOB --cpu two", 2, "--cpu", "two", CORES),
+    ("JOB --cpu 4Gi", 2, "--cpu", "4Gi", CORES),
     ("JOB --memory 16GB", 2, "--memory", "16GB", "did you mean 16Gi?"),
     ("JOB --memory 4", 2, "--memory", "4", "bytes with a unit"),
     ("JOB --env TOKEN", 2, "--env", "", "KEY=VALUE"),
@@ -145,10 +146,10 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --pod-template /none.yaml", 2, "--pod-template", "/none.yaml", "a file that can be read"),
     ("JOB --active-deadline-seconds 2x", 2, "Error: --active-deadline-seconds", "2x", "or a span such as 90s, 10m"),
     ("JOB --tensorboard", 2, "Error: --tensorboard", "set `--tfevents` or `--logdir`", "the folder that it shows"),
-    ("JOB --worker-cpu z", 2, "Error: --worker-cpu", "z", QUANTITY),
+    ("JOB --worker-cpu z", 2, "Error: --worker-cpu", "z", CORES),
     ("JOB --shared-memory '0.5 gib'", 2, "--shared-memory", "0.5 gib", "did you mean 0.5Gi?"),
     ("JOB --elastic-min-replicas z", 2, "--elastic-min-replicas", "z", "a whole number"),
-    ("JOB --container-resources '{limits: {cpu: q}}'", 2, "--container-resources (limits.cpu)", "q", QUANTITY),
+    ("JOB --container-resources '{limits: {cpu: q}}'", 2, "--container-resources (limits.cpu)", "q", CORES),
     ("JOB --command '[\"a\"]' b", 2, "--command", "['a']", "leave it out: the program comes after the flags"),
     ("JOB 'python train.py' --epochs", 2, "command", "python train.py", "one line for a shell and no words after it"),
     ("JOB --data-dir data", 2, "--data-dir", "data", "/path/on/the/node"),

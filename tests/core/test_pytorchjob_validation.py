@@ -189,6 +189,11 @@ def test_metadata_that_the_api_server_takes_is_taken() -> None:
     validate(manifest)
 
 
+def test_cores_in_any_unit_that_the_api_server_takes_are_taken() -> None:
+    """Only the field `cpu` is stricter: there, `4Gi` is a mistake."""
+    validate(changed("manifest-args-only", RESOURCES, {"limits": {"cpu": "4Gi"}, "requests": {"cpu": "1k"}}))
+
+
 def test_what_is_in_a_free_map_is_nobodys_business() -> None:
     """A user's own keys, such as a driver's attributes, may have the names of fields."""
     driver = {"driver": "csi.example", "volumeAttributes": {"sizeLimit": "big", "port": "none"}}

@@ -179,10 +179,10 @@ def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
 def test_requests_and_limits_are_read_apart() -> None:
     """Each part is kept by resource name, numbers as strings, and a missing part is empty."""
     found = job(
-        container_resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"rdma/hca": 1}}
+        container_resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"cpu": "1k", "rdma/hca": 1}}
     ).container_resources
 
-    assert found == Resources(requests={"cpu": "2", "memory": "4Gi"}, limits={"rdma/hca": "1"})
+    assert found == Resources(requests={"cpu": "2", "memory": "4Gi"}, limits={"cpu": "1k", "rdma/hca": "1"})
 
 
 @each_row(
@@ -198,6 +198,7 @@ def test_requests_and_limits_are_read_apart() -> None:
         ),
         ({"container_resources": {"limits": {"memory": "4"}}}, "container_resources.limits.memory: '4'"),
         ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
+        ({"container_resources": {"limits": {"a/b": "x"}}}, "limits.a/b: 'x' is not allowed; allowed: a number of"),
         (
             {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
             "container_resources.requests.cpu: '2' is not allowed; allowed: at most its limit, 1500m",

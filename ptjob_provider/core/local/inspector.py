@@ -28,7 +28,7 @@ from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
-from ptjob_provider.core.spec.pods import quantity
+from ptjob_provider.core.spec.pods import memory_quantity
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class LocalInspector:
     ) -> Sequence[str]:
         """Create the claim's directory; size, mode and storage class do not apply. See `Inspector.create_claim`."""
         if size is not None:
-            quantity("--size", size)
+            memory_quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
         try:
             make_private(path.parent)

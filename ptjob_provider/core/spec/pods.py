@@ -28,6 +28,10 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MEBIBYTE = 2**20
 _MAX_QUANTITY = 40
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
+_ANY = "a Kubernetes quantity such as 4, 0.5, 500m or 4Gi"
+_CORES = "cores such as 4, 0.5 or 500m, at least 1m"
+_BYTES = "bytes with a unit such as 4Gi or 512Mi, at least 1Mi"
+_DEVICES = "a number of devices such as 1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,24 +69,24 @@ class Resources:
         return name in self.requests or name in self.limits
 
 
-def quantity(field: str, value: Any) -> str:
+def quantity(field: str, value: Any, allowed: str = _ANY) -> str:
     """Parse a Kubernetes quantity; a number becomes its text."""
-    return _matched(field, value)[0]
+    return _matched(field, value, allowed)[0]
 
 
 def cpu_quantity(field: str, value: Any) -> str:
-    """Parse cores: `4`, `0.5` or `500m`."""
-    cores = quantity(field, value)
-    if amount(cores) < Decimal("0.001"):
-        raise InvalidSpec.of(field, value, "allowed: cores such as 4, 0.5 or 500m, at least 1m")
+    """Parse cores: `4`, `0.5` or `500m`; with a larger unit (`4Gi`, `1k`), memory was meant."""
+    cores = _cores(field, value)
+    if cores[-1] in "kMGTPEi":
+        raise InvalidSpec.of(field, value, f"allowed: {_CORES}")
     return cores
 
 
 def memory_quantity(field: str, value: Any) -> str:
     """Parse bytes: `4Gi`, `512Mi`; below 1Mi, the unit was forgotten (`4`) or is wrong (`512m`)."""
-    size = quantity(field, value)
+    size = quantity(field, value, _BYTES)
     if amount(size) < _MEBIBYTE:
-        raise InvalidSpec.of(field, value, "allowed: bytes with a unit such as 4Gi or 512Mi, at least 1Mi")
+        raise InvalidSpec.of(field, value, f"allowed: {_BYTES}")
     return size
 
 
@@ -121,13 +125,13 @@ def amount(quantity_text: str) -> Decimal:
     return number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:] or 0))
 
 
-def _matched(field: str, value: Any) -> re.Match[str]:
+def _matched(field: str, value: Any, allowed: str = _ANY) -> re.Match[str]:
     text = (value if isinstance(value, str) else parsers.argument(field, value)).strip()
     match = _QUANTITY.fullmatch(text)
     if match is None or len(match[0]) > _MAX_QUANTITY:
-        meant = _meant(text)
+        meant = _meant(text) if "Gi" in allowed else ""
         advice = f"; did you mean {meant}?" if meant else ""
-        raise InvalidSpec.of(field, value, f"allowed: a Kubernetes quantity such as 4, 0.5, 500m or 4Gi{advice}")
+        raise InvalidSpec.of(field, value, f"allowed: {allowed}{advice}")
     return match
 
 
@@ -143,12 +147,20 @@ def _amounts(field: str, value: Any) -> dict[str, str]:
 
 def _amount_of(path: str, name: str, value: Any) -> str:
     if name == "cpu":
-        return cpu_quantity(path, value)
+        return _cores(path, value)
     if name == "memory":
         return memory_quantity(path, value)
-    if name not in _NATIVE and not name.startswith("hugepages-"):
-        device_name(path, name)
-    return quantity(path, value)
+    if name in _NATIVE or name.startswith("hugepages-"):
+        return quantity(path, value)
+    device_name(path, name)
+    return quantity(path, value, _DEVICES)
+
+
+def _cores(field: str, value: Any) -> str:
+    cores = quantity(field, value, _CORES)
+    if amount(cores) < Decimal("0.001"):
+        raise InvalidSpec.of(field, value, f"allowed: {_CORES}")
+    return cores
 
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
