@@ -127,6 +127,8 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --image-pull-policy Maybe", 2, "--image-pull-policy", "Maybe", "Always, IfNotPresent"),
     ("JOB --image-pull-secret Bad_", 2, "--image-pull-secret", "Bad_", "the name of a Secret"),
     ("JOB --running-timeout 2x", 2, "--running-timeout", "2x", SPAN),
+    ("JOB --running-timeout 99999999999", 2, "--running-timeout", "99999999999", f"at most 2147483647, or {SPAN}"),
+    ("JOB --retry 999999999999", 2, "--retry", "999999999999", "at least 0, at most 2147483647"),
     ("JOB --kind TFJob", 2, "--kind", "TFJob", "PyTorchJob, TrainJob"),
     ("JOB --model s3://b/x", 2, "--model", "s3://b/x", "pvc://claim/path"),
     ("JOB --model pvc://x", 2, "--model", "pvc://x", "pvc://claim/path"),

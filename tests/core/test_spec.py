@@ -126,11 +126,11 @@ def test_the_policy_named_none_is_not_nothing() -> None:
         ("workers", 1.0, "workers: 1.0"),
         ("workers", "9" * 5000, "workers: '999"),
         ("workers", 10_001, "workers: 10001 is not allowed; allowed: a whole number, at least 1, at most 10000"),
-        ("backoff_limit", 2**31, "backoff_limit: 2147483648 is not allowed; allowed: a whole number, at least 0"),
+        ("backoff_limit", 2**31, "backoff_limit: 2147483648 is not allowed; allowed: a whole number, at least 0, at"),
         (
             "nproc_per_node",
             "all",
-            "nproc_per_node: 'all' is not allowed; allowed: a whole number, at least 1, or auto, cpu, gpu",
+            "'all' is not allowed; allowed: a whole number, at least 1, at most 2147483647, or auto, cpu, gpu",
         ),
         ("nproc_per_node", ["auto"], "nproc_per_node: ['auto']"),
         ("gpus", -1, "gpus: -1 is not allowed; allowed: a whole number, at least 0"),

@@ -259,8 +259,8 @@ def _nproc(field: str, value: Any) -> int | str:
         return str(value)
     try:
         return parsers.integer(1)(field, value)
-    except InvalidSpec:
-        raise InvalidSpec.of(field, value, "allowed: a whole number, at least 1, or auto, cpu, gpu") from None
+    except InvalidSpec as error:
+        raise InvalidSpec(f"{error}, or auto, cpu, gpu") from None
 
 
 def _seconds(minimum: int) -> parsers.Reader[int]:

@@ -68,8 +68,7 @@ def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
     def read(field: str, value: Any) -> int:
         number = _whole(value)
         if number is None or not minimum <= number <= maximum:
-            limit = "" if maximum == MAX_INT32 else f", at most {maximum}"
-            raise InvalidSpec.of(field, value, f"allowed: a whole number, at least {minimum}{limit}")
+            raise InvalidSpec.of(field, value, f"allowed: a whole number, at least {minimum}, at most {maximum}")
         return number
 
     return read
