@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.cli.fields import check_not_empty, pair
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.spec.pods import Resources
+from ptjob_provider.core.spec.pods import resource_amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +37,8 @@ TYPES = ("pytorch", "pytorchjob")
 """Arena's words after `submit` for the type of training that `ptjob` submits."""
 
 SYNC_MODES = ("git", "rsync")
+
+_DEVICE = "NAME=N such as nvidia.com/gpu=1"
 
 OTHER_TYPES = frozenset(
     (
@@ -110,12 +112,13 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("sync_mode", "sync_source", "sync_image", "shell"):
         check_not_empty(f"--{name.replace('_', '-')}", given.get(name))
     result = _code(given)
-    devices = dict(pair("--device", text) for text in given.get("devices") or ())
+    devices = dict(pair("--device", text, _DEVICE) for text in given.get("devices") or ())
+    for name, count in devices.items():
+        resource_amount("--device", name, count)
     if given.get("rdma"):
         devices["rdma/hca"] = devices.get("rdma/hca", "1")
         result["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if devices:
-        Resources.parse("--device", {"limits": devices})
         result["container_resources"] = {"limits": devices}
     for number, text in enumerate(given.get("data_dirs") or ()):
         host, path = _folder(text)

@@ -165,7 +165,7 @@ def check_not_empty(name: str, text: str | None) -> None:
         raise InvalidSpec.of(name, text, "give a value, or leave the flag out")
 
 
-def pair(name: str, text: str) -> tuple[str, str]:
+def pair(name: str, text: str, rule: str = "KEY=VALUE, or a map in YAML such as '{KEY: value}'") -> tuple[str, str]:
     """Return key and value of `KEY=VALUE`; the value may contain further `=`, and may be empty.
 
     Raises:
@@ -173,7 +173,6 @@ def pair(name: str, text: str) -> tuple[str, str]:
     """
     key, equals, value = text.partition("=")
     if not key or not equals:
-        rule = "KEY=VALUE, or a map in YAML such as '{KEY: value}'"
         if name.endswith("-env"):
             raise InvalidSpec(f"{name}: not a pair; allowed: {rule}")
         raise InvalidSpec.of(name, text, f"allowed: {rule}")

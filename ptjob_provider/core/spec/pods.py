@@ -142,10 +142,12 @@ def _meant(text: str) -> str:
 
 
 def _amounts(field: str, value: Any) -> dict[str, str]:
-    return {name: _amount_of(f"{field}.{name}", name, item) for name, item in parsers.mapping(field, value).items()}
+    given = parsers.mapping(field, value)
+    return {name: resource_amount(f"{field}.{name}", name, item) for name, item in given.items()}
 
 
-def _amount_of(path: str, name: str, value: Any) -> str:
+def resource_amount(path: str, name: str, value: Any) -> str:
+    """Parse the amount of a resource: cores, bytes, or a number of devices."""
     if name == "cpu":
         return _cores(path, value)
     if name == "memory":
