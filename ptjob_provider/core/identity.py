@@ -165,8 +165,8 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
     """
     if len(name) > max_length or not _DNS_1035.fullmatch(name):
         rule = (
-            "allowed: lower-case letters, digits and '-', beginning with a letter, at most "
-            f"{max_length} characters (DNS-1035)"
+            "allowed: lower-case letters, digits and '-', beginning with a letter, a letter or digit at the end, "
+            f"at most {max_length} characters (DNS-1035)"
         )
         raise InvalidSpec.of(field, name, rule)
     return name

@@ -107,6 +107,8 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --sync-image ''", 2, "--sync-image", "''", "leave the flag out"),
     ("JOB --shell '' a", 2, "--shell", "''", "leave the flag out"),
     ("JOB --name Bad_Name", 2, "--name", "Bad_Name", NAME),
+    ("JOB --name d-", 2, "--name", "'d-'", "a letter or digit at the end"),
+    (f"JOB --name {'a' * 60}", 2, "Error: --name: ", "'aaa", "at most 54 characters"),
     ("JOB --workers 0", 2, "--workers", "0", "a whole number, at least 1"),
     ("JOB --gpus one", 2, "--gpus", "one", "a whole number"),
     ("JOB --cpu two", 2, "--cpu", "two", CORES),

@@ -194,7 +194,7 @@ class PyTorchJob(Kind):
         """
         job, installation = attempt.job, attempt.installation
         requested = with_name(_requested(job, installation.template), attempt)
-        validate(requested)
+        validate(requested, name="metadata.name" if job.name is None else "name")
         made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
         if installation.change_pod is not None:
             validate(made.manifest)
@@ -394,11 +394,15 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
 # --- checking
 
 
-def validate(manifest: Mapping[str, Any]) -> None:
+def validate(manifest: Mapping[str, Any], *, name: str = "metadata.name") -> None:
     """Check that the operator would accept and run the job.
 
     In addition to the webhook's rules, this checks values for which the CRD has no enum, names for which the services
     could not be created, and labels that no pod can have.
+
+    Args:
+        manifest: the job's object.
+        name: the field that named the job.
 
     Raises:
         InvalidSpec: the text names the field by its path.
@@ -413,7 +417,7 @@ def validate(manifest: Mapping[str, Any]) -> None:
         check_labels(f"{ROLES_PATH}.{role}.template.metadata", replica["template"].get("metadata") or {})
         _check_pod(f"{ROLES_PATH}.{role}.template.spec", replica["template"]["spec"])
     _check_policies(spec, roles)
-    _check_length(manifest["metadata"].get("name"), roles)
+    _check_length(manifest["metadata"].get("name"), roles, field=name)
 
 
 _META = {"labels": Mapping, "annotations": Mapping, "name": str, "generateName": str, "namespace": str}
@@ -503,12 +507,12 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
     _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
 
 
-def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
+def _check_length(name: str | None, roles: Mapping[str, Any], *, field: str) -> None:
     """Reject a name with which the last replica's service name would be too long: the job would hang (#1101)."""
     if name is None:
         return
     suffixes = [f"-{role.lower()}-{(replica.get('replicas') or 1) - 1}" for role, replica in roles.items()]
-    check_name(name, field="metadata.name", max_length=_LONGEST_SERVICE - max(map(len, suffixes)))
+    check_name(name, field=field, max_length=_LONGEST_SERVICE - max(map(len, suffixes)))
 
 
 def _check_word(path: str, value: object, allowed: tuple[str, ...]) -> None:
