@@ -157,7 +157,8 @@ def claim_path(text: str) -> tuple[str, str] | None:
         return None
     claim, _, path = text.removeprefix(SCHEME).partition("/")
     if not is_object_name(claim):
-        raise Refused(f"{text}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
+        rule = "allowed: pvc://CLAIM/PATH, where CLAIM has lower-case letters, digits, '-' and '.'"
+        raise Refused(f"{text}: {claim!r} is not allowed; {rule}", EXIT_USAGE)
     return claim, path
 
 

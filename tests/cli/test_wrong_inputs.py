@@ -83,6 +83,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("run --crash-loop-limit -1", 2, "--crash-loop-limit", "-1", "at least 0"),
     ("run --on-finish-action burn", 2, "--on-finish-action", "burn", "keep_job"),
     ("data ls /var", 2, "", "/var", "pvc://CLAIM/PATH"),
+    ("data ls pvc://Nope/", 2, "pvc://Nope/: ", "'Nope'", "lower-case letters, digits, '-' and '.'"),
     ("data ls pvc://none", 3, "claim", "none", "ptjob data list"),
     ("data ls pvc://x --user root", 2, "--user", "root", "a whole number"),
     ("follow x --adopt --timeout 0", 2, "--timeout", "'0'", f"{SPAN}, 10m, 2h or 1d12h, above 0"),
