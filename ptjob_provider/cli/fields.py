@@ -357,12 +357,12 @@ def _flag_name(field: str) -> str:
 
 
 def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | None:
-    """Return the flag of a part of a field, or of the whole field if that was given and the part's was not."""
+    """Return the flag of a field or of its part: among those that can set it, the one that was given."""
     known = {flag.path: flag for flag in flags()}
     own, whole = known.get((field, part or "")), known.get((field,))
-    if own and whole and given.get(own.parameter) in (None, ()) and given.get(whole.parameter) not in (None, ()):
-        return whole
-    return own or whole
+    parts = [] if part else [flag for flag in flags() if flag.path[0] == field]
+    candidates = [each for each in (own, whole, *parts) if each]
+    return next((each for each in candidates if given.get(each.parameter) not in (None, ())), own or whole)
 
 
 def _typed(flag: Flag, words: Sequence[str]) -> str:

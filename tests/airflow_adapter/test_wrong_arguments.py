@@ -38,7 +38,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"kind": "TrainJob", "restart_policy": "Never"}, "restart_policy", "'Never'", "a TrainJob has no place", ""),
     ({"kind": "TrainJob", "gang": True, "model": "pvc://runs/{{ ds }}"}, "gang", "True", "podGroupPolicy says it", ""),
     ({"kind": "TrainJob", "clean_pod_policy": "All"}, "clean_pod_policy", "'All'", "as Running says", ""),
-    ({"kind": "TrainJob", "elastic_policy": {"max_replicas": 2}}, "elastic_policy", "'set'", "no elastic jobs", ""),
+    ({"kind": "TrainJob", "elastic_policy": {"max_replicas": 2}}, "elastic_policy", "a TrainJob", "no elastic", ""),
     ({"kind": "TrainJob", "hostnetwork": True}, "hostnetwork", "True", "name it with `runtime`", ""),
     ({"kind": "PyTorchJob", "runtime": "torch-cpu"}, "runtime", "'torch-cpu'", "or say kind=TrainJob", ""),
     ({"kind": "PyTorchTrainingJob", "gang": True}, "gang", "True", "T9k's scheduler places", ""),

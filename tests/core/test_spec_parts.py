@@ -307,7 +307,7 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
         ),
         ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: between elastic_policy's"),
         ({"max_replicas": 2}, {"workers": 3}, "workers: 3 is not allowed; allowed: between elastic_policy's"),
-        ({}, {"master": {"cpu": 1}}, "master: 'set' is not allowed; leave it out: all pods of an elastic job"),
+        ({}, {"master": {"cpu": 1}}, "master: leave it out: all pods of an elastic job"),
     ],
 )
 def test_an_elastic_job_that_could_never_begin_is_refused(

@@ -11,7 +11,7 @@ import itertools
 import json
 import posixpath
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -265,8 +265,8 @@ class Kind(ABC):
         """
         for name, why in self.lacking(given).items():
             if name not in but:
-                value = "set" if is_dataclass(given[name]) else given[name]
-                raise InvalidSpec.of(name, value, f"a {self.KIND} has no place for it: {why}")
+                shown = f" {given[name]!r} is not allowed;" if isinstance(given[name], str | int) else ""
+                raise InvalidSpec(f"{name}:{shown} a {self.KIND} has no place for it: {why}")
 
     def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
         """Return the runtime that an object refers to; None if it needs none, or if the runtime's kind is unknown."""
@@ -620,7 +620,7 @@ def _planned(
     elif outputs.tfevents is not None:
         claim, path = outputs.tfevents.claim, outputs.tfevents.path
     else:
-        raise InvalidSpec.of("tensorboard", "true", "set `tfevents` or `logdir`, too: the folder that it shows")
+        raise InvalidSpec("tensorboard: set `tfevents` or `logdir`, too: the folder that it shows")
     plan = TensorBoardPlan(claim=claim, path=path, image=requested.image or image)
     return plan.served_as(requested.service_type) if requested.service_type else plan
 

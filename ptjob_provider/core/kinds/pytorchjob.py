@@ -288,7 +288,7 @@ def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | No
         is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
         roles = _resized(roles, job.workers, elastic=is_elastic)
     if job.master is not None and "Master" not in roles:
-        raise InvalidSpec.of("master", "set", "leave it out: the manifest has no Master; use `worker`")
+        raise InvalidSpec("master: leave it out: the manifest has no Master; use `worker`")
     return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in roles.items()}
 
 

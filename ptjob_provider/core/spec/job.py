@@ -229,7 +229,7 @@ def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
     """
     for name in values:
         if name in _OF_ONE_JOB:
-            raise InvalidSpec.of(f"{field}.{name}", "set", "leave it to each job")
+            raise InvalidSpec(f"{field}.{name}: leave it to each job")
     kind, version = next(iter(KINDS.items()))  # with a manifest, even an empty one, no field is required
     try:
         return TrainingJob.parse(**values, manifest={"apiVersion": version, "kind": kind})
@@ -510,7 +510,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         if self.elastic_policy is not None and self.master is not None:
-            raise InvalidSpec.of("master", "set", "leave it out: all pods of an elastic job are workers; use `worker`")
+            raise InvalidSpec("master: leave it out: all pods of an elastic job are workers; use `worker`")
         gpu = self.gpu_resource or DEFAULT_GPU
         for part, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
             if part is not None:
