@@ -139,6 +139,8 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
     mode, source, image = (given.get(f"sync_{name}") for name in ("mode", "source", "image"))
     if mode is None and source is None and image is None:
         return {}
+    if mode is None:
+        raise InvalidSpec("--sync-mode is missing: git or rsync, with --sync-source")
     if mode not in SYNC_MODES:
         raise InvalidSpec.of("--sync-mode", mode, one_of(SYNC_MODES))
     if source is None:

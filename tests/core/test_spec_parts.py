@@ -149,9 +149,9 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     [
         ({"1A": "x"}, "env.1A: '1A' is not allowed; allowed: a name of letters"),
         ({"A B": "x"}, "env.A B: 'A B'"),
-        ({"A": True}, "env.A: a bool is not allowed; allowed: a text, a number"),
-        ({"A": None}, "env.A: a NoneType is not allowed"),
-        ({"A": ["hidden"]}, "env.A: a list is not allowed"),
+        ({"A": True}, "env.A: this value is not allowed; allowed: a text, a number"),
+        ({"A": None}, "env.A: this value is not allowed"),
+        ({"A": ["hidden"]}, "env.A: this value is not allowed"),
         ({"A": {"secret": "hub"}}, "env.A: ['secret'] is not allowed"),
         ({"A": {"secret": "hub", "config_map": "x", "key": "k"}}, "env.A: ['config_map', 'key', 'secret']"),
         ({"A": {"secrets": "hub", "key": "k"}}, "env.A.secrets: there is no such field; did you mean secret?"),

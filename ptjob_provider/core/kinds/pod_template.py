@@ -521,6 +521,7 @@ def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
 _NAMED = {"name!": str}
 _CONTAINER_SHAPE = {
     "name": str,
+    "image": str,
     "env": [_NAMED],
     "volumeMounts": [{**_NAMED, "mountPath!": str, "subPath": str}],
     "workingDir": str,
@@ -550,7 +551,8 @@ def check_shape(path: str, value: Any, shape: Shape) -> None:
     kind = _type_of(shape)
     is_of_kind = isinstance(value, kind)
     if not is_of_kind:
-        raise InvalidSpec.of(path, value, f"allowed: {_WORDS[kind]}")
+        quotes = "; quote it" if kind is str and isinstance(value, int | float) else ""
+        raise InvalidSpec.of(path, value, f"allowed: {_WORDS[kind]}{quotes}")
     if isinstance(shape, list):
         for index, item in enumerate(value):
             check_shape(f"{path}[{index}]", item, shape[0])

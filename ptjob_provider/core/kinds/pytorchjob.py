@@ -449,7 +449,7 @@ def _check_shape(manifest: Mapping[str, Any]) -> None:
 def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
     count, path = replica.get("replicas"), f"{ROLES_PATH}.{role}.replicas"
     if role == "Master" and (count != 1 or isinstance(count, bool)):
-        raise InvalidSpec.of(path, count, "allowed: 1; it must be written (the webhook's rule)")
+        raise InvalidSpec.of(path, count, "allowed: 1; it must be written, or training-operator refuses the job")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_PODS):
         raise InvalidSpec.of(path, count, f"allowed: a whole number, at least 1, at most {MAX_PODS}")
 
@@ -457,7 +457,7 @@ def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
 def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
     volumes = [volume["name"] for volume in pod.get("volumes") or []]
     for where, container in [*items(pod, "containers", path), *items(pod, "initContainers", path)]:
-        if not container.get("image") or not isinstance(container["image"], str):
+        if not container.get("image"):
             raise InvalidSpec.of(f"{where}.image", container.get("image"), "required")
         _check_mounts(where, container, volumes)
         _check_resources(f"{where}.resources", container.get("resources") or {})
