@@ -29,7 +29,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"workers": 0}, "workers", "0", f"{WHOLE} 1", ""),
     ({"args": ["--fast", True, "{{ ds }}"]}, "args[1]", "True", "a text or a number", ""),
     ({"memory": "16GB"}, "memory", "'16GB'", "bytes with a unit", "16Gi"),
-    ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers", "3", "min_replicas and max_replicas", ""),
+    ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers", "3", "to 2 (`max_replicas`)", ""),
     ({"model": "s3://bucket/model.pt"}, "model", "'s3://bucket/model.pt'", ADDRESS, ""),
     ({"tfevents": "pvc://logs"}, "tfevents", "'pvc://logs'", ADDRESS, ""),
     ({"checkpoints": "gs://bucket/c"}, "checkpoints", "'gs://bucket/c'", ADDRESS, ""),

@@ -159,6 +159,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --tensorboard-image t", 2, "Error: --tensorboard-image: set `--tfevents` or `--logdir`", "", ""),
     ("JOB --worker-cpu z", 2, "Error: --worker-cpu", "z", CORES),
     ("JOB --shared-memory '0.5 gib'", 2, "--shared-memory", "0.5 gib", "did you mean 0.5Gi?"),
+    ("JOB --workers 5 --elastic-max-replicas 3", 2, "--workers", "5", "to 3 (`--elastic-max-replicas`)"),
     ("JOB --elastic-min-replicas z", 2, "--elastic-min-replicas", "z", "a whole number"),
     ("JOB --container-resources '{limits: {cpu: q}}'", 2, "--container-resources (limits.cpu)", "q", CORES),
     ("JOB --command '[\"a\"]' b", 2, "--command", "['a']", "leave it out: the program comes after the flags"),

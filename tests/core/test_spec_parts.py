@@ -305,8 +305,8 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
             {},
             "elastic_policy.rdzv_port: 70000 is not allowed; allowed: a whole number, at least 1, at most 65535",
         ),
-        ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: between elastic_policy's"),
-        ({"max_replicas": 2}, {"workers": 3}, "workers: 3 is not allowed; allowed: between elastic_policy's"),
+        ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: 2 (`min_replicas`) to"),
+        ({"max_replicas": 2}, {"workers": 3}, "to 2 (`max_replicas`)"),
         ({}, {"master": {"cpu": 1}}, "master: leave it out: all pods of an elastic job"),
     ],
 )

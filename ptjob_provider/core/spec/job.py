@@ -92,7 +92,8 @@ class ElasticPolicy:
         """
         lowest, highest = self.min_replicas or 1, self.max_replicas or parsers.MAX_PODS
         if not lowest <= workers <= highest:
-            raise InvalidSpec.of("workers", workers, "allowed: between elastic_policy's min_replicas and max_replicas")
+            allowed = f"allowed: {lowest} (`min_replicas`) to {highest} (`max_replicas`)"
+            raise InvalidSpec.of("workers", workers, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
