@@ -27,7 +27,7 @@ FLAGS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("--model-name", "--model-source"), _REGISTERED),
     **dict.fromkeys(("--arena-namespace", "--helm-binary", "--pprof", "--trace"), _NOTHING_INSTALLED),
-    "--gpus": "`ptjob top job NAME` tells CPU, memory, network and disk of each replica",
+    "--gpus": "`ptjob top job NAME` tells CPU and memory of each replica",
     **dict.fromkeys(("--details", "--refresh", "--gpu-mode", "--metric"), _AGAIN),
 }
 

@@ -60,7 +60,7 @@ _BEGINNINGS = (
 
 _LONGEST_POD = 63
 _NOT_SAID = {
-    "ttl_seconds_after_finished": "nothing removes such a job by itself; see on_finish_action",
+    "ttl_seconds_after_finished": "it has no time to live; see on_finish_action (`ptjob run --on-finish-action`)",
     "gang": "T9k's scheduler places a job's pods together by itself",
     "runtime": "it is a TrainJob's",
 }

@@ -75,7 +75,7 @@ _WHY_NOT = {
     "clean_pod_policy": "a TrainJob's end stops the pods that still run, as Running says",
     "restart_policy": "the runtime says what becomes of a pod that fails",
     "backoff_limit": "the runtime's job has it",
-    "ttl_seconds_after_finished": "a TrainJob has no time to live; see on_finish_action",
+    "ttl_seconds_after_finished": "it has no time to live; see on_finish_action (`ptjob run --on-finish-action`)",
     "elastic_policy": "Trainer has no elastic jobs since 2.2",
     "gang": "the runtime's podGroupPolicy says it",
     "master": "all nodes of a TrainJob are alike",
