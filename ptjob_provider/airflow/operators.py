@@ -125,8 +125,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         container_resources: `{"requests": {...}, "limits": {...}}` per pod, for requests below their limits and for
             other devices. None: only `cpu`, `memory` and `gpus`.
         shared_memory: Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a
-            data loader's workers with a bus error. None: `2Gi` (Arena's default) for typed fields, untouched with a
-            manifest.
+            data loader's workers with a bus error. None: `2Gi` (Arena's default) without a manifest, untouched with
+            one.
         backend_without_gpu: Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in
             `command` and `args` of every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend
             gloo`, and the log names the containers. None: nothing is changed.
@@ -142,16 +142,17 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         working_dir: Directory in which the program starts, as an absolute path. None: the image's.
         code: Code that is brought into every pod before the training starts: a folder of this machine, a git
             repository, or a folder of an rsync server. None: the image has the code.
-        restart_policy: Restart policy of a replica that fails. None: `Never` for typed fields - a rank that is
+        restart_policy: Restart policy of a replica that fails. None: `Never` without a manifest - a rank that is
             restarted alone cannot rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the
             job is elastic, where it can.
-        clean_pod_policy: Pods that are deleted when the job ends. None: `Running` for typed fields, so that no replica
-            keeps its GPUs (the CRD's default keeps them all running).
+        clean_pod_policy: Pods that are deleted when the job ends. None: `Running` without a manifest, so that no
+            replica keeps its GPUs (the CRD's default keeps them all running).
         backoff_limit: Number of container restarts, over all replicas, after which the job fails. None: no limit.
         active_deadline_seconds: Seconds that the job may run before it is failed by the operator; also a timedelta.
             None: no deadline.
-        ttl_seconds_after_finished: Seconds after its end at which the finished job is deleted; outputs stay. None: 7
-            days for typed fields, long enough to look into a failure after a weekend. 2147483647 keeps it for good.
+        ttl_seconds_after_finished: Seconds after its end at which the finished job is deleted, also a timedelta;
+            outputs stay. None: 7 days without a manifest, long enough to look into a failure after a weekend.
+            2147483647 keeps it for good.
         suspend: Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no.
         elastic_policy: Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host,
             rdzv_port, rdzv_id, rdzv_conf, standalone. None: a fixed number of pods.
@@ -160,7 +161,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         affinity: A core/v1 Affinity object for every pod. None: none.
         priority_class_name: PriorityClass of the pods; it must exist. None: the cluster's default.
         scheduler_name: Scheduler that places the pods. None: the cluster's default.
-        queue_name: Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not
+        queue_name: Kueue's LocalQueue, as the job's label; with the scheduler `volcano` Volcano's queue. None: not
             queued.
         gang: Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses
             a gang scheduler. None: the operator's default.
@@ -175,7 +176,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         termination_grace_period_seconds: Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta.
             None: 30, Kubernetes' default.
         labels: Labels of the job and its pods, in addition to this package's own. None: no further labels.
-        annotations: Annotations of the job and its pods. None: for typed fields, only the one that keeps Istio's
+        annotations: Annotations of the job and its pods. None: without a manifest, only the one that keeps Istio's
             sidecar out of the pods, because a pod with it never ends; it can be overridden here.
         master: Fields of rank 0's pod that override the job's: image, command, args, env, cpu, memory, gpus,
             container_resources, node_selector. None: as the job.

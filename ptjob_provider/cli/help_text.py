@@ -11,6 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ptjob_provider.cli.parameters import SPAN_RULE
 from ptjob_provider.core.spec import RoleFields, TrainingJob
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ _MARKS = re.compile(r"(?:`|\*\*)([^`*]*)(?:`|\*\*)")
 
 _HEADINGS: Mapping[str, Mapping[str, str]] = {
     "The program": {
-        "name": "Of the job.",
-        "image": "Of every pod.",
+        "name": "Name of the job.",
+        "image": "Container image of every pod.",
         "env": "A variable of the program; repeatable.",
         "working_dir": "Directory in which the program starts.",
         "code": "A folder, such as ., or a git or rsync address: the code.",
@@ -32,9 +33,9 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
     },
     "Its size": {
         "workers": "Pods, rank 0 included.  [default: 1]",
-        "gpus": "Per pod.  [default: 0]",
+        "gpus": "GPUs per pod.  [default: 0]",
         "cpu": "Cores per pod: 4, 500m.",
-        "memory": "Per pod: 16Gi.",
+        "memory": "Memory per pod: 16Gi.",
         "shared_memory": "Size of /dev/shm.  [default: 2Gi]",
         **dict.fromkeys(("nproc_per_node", "container_resources", "gpu_resource"), ""),
     },
@@ -47,7 +48,7 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("volume_mounts",), ""),
     },
     "Where it runs": {
-        "kind": "[default: what the cluster serves]",
+        "kind": "[default: [ptjob] kind, else the cluster's]",
         "queue_name": "Kueue's LocalQueue, or Volcano's queue.",
         "priority_class_name": "PriorityClass of the pods.",
         "node_selector": "A label that nodes must have; repeatable.",
@@ -55,10 +56,10 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("runtime", "affinity"), ""),
     },
     "How it ends": {
-        "restart_policy": "Of a replica that fails.  [default: Never]",
+        "restart_policy": "Policy for failed replicas.  [default: Never]",
         "backoff_limit": "Restarts after which the job fails.  [default: no limit]",
-        "active_deadline_seconds": "After which it fails: 2h.  [default: none]",
-        "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
+        "active_deadline_seconds": "Maximum run time: 2h.  [default: none]",
+        "ttl_seconds_after_finished": "Time from end to deletion.  [default: 7d]",
     },
 }
 """Heading → field → text of its flag in the short help; flags with "", and of all other fields, are not in it."""
@@ -67,7 +68,8 @@ COMMON: Mapping[str, str] = {name: text for fields in _HEADINGS.values() for nam
 """Fields whose flags are in the short help, with their text there."""
 
 _OF_FLAGS: Mapping[tuple[str, ...], str] = {
-    ("name",): "Of the job, as it is.  [default: the manifest's]",
+    ("name",): "Name of the job, used unchanged.  [default: the manifest's]",
+    ("tolerations",): "A taint that is accepted: all, KEY, KEY=VALUE:EFFECT, or a core/v1 Toleration; repeatable.",
     ("tensorboard",): (
         "Run a TensorBoard beside the job on a cluster, as long as the job's object exists; --logdir, "
         "--tensorboard-image and --tensorboard-service-type change it."
@@ -113,4 +115,5 @@ def _first(text: str) -> str:
     """Return the first sentence on one line, without markup."""
     line = " ".join(text.split())
     end = re.search(r"\.\s(?=[A-Z0-9])|\.$", line)
-    return _MARKS.sub(r"\1", line[: end.start() + 1] if end else line)
+    sentence = line[: end.start() + 1] if end else line
+    return _MARKS.sub(r"\1", sentence).replace("also a timedelta", f"also {SPAN_RULE}")

@@ -125,11 +125,11 @@ def group_target_options(command: C) -> C:
     return _target_options(
         command,
         backend="Where jobs run.  [default: airflow.cfg's, else kubernetes if there is a kubeconfig]",
-        kubeconfig="[default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
-        context="[default: the kubeconfig's current one]",
-        root="Of local jobs.  [default: airflow.cfg's, else $AIRFLOW_HOME/ptjob]",
-        claims="Of local jobs.  [default: airflow.cfg's, else ROOT/claims]",
-        namespace="[default: the context's, else default]",
+        kubeconfig="Path of the kubeconfig.  [default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
+        context="Context of the kubeconfig.  [default: its current one]",
+        root="Directory of local jobs.  [default: airflow.cfg's, else $AIRFLOW_HOME/ptjob]",
+        claims="Directory of local jobs' claims.  [default: airflow.cfg's, else ROOT/claims]",
+        namespace="Namespace of the jobs.  [default: the context's, else default]",
     )
 
 

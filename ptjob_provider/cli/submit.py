@@ -188,7 +188,7 @@ def _job_command(command: Callable[..., None]) -> click.Command:
 
 
 @_job_command
-@output_option("Print the job's reference.")
+@output_option("Print the kind, namespace, name and uid of the job, or only its name.")
 def submit(
     target: Target, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any
 ) -> None:
@@ -283,12 +283,13 @@ def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
 
 
 @_job_command
-@output_option("", default="yaml", show_default=True)
+@output_option("Print the manifest in this format, or only the job's name.", default="yaml", show_default=True)
 def render(target: Target, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send.
 
     Starts nothing and makes no request: `kubectl diff` tells whether a cluster would accept the manifest. Without
-    --kind it is a PyTorchJob, also where `submit` would create a TrainJob because the cluster serves no other kind.
+    --kind, [ptjob] kind and $PTJOB_KIND it is a PyTorchJob, also where `submit` would create a TrainJob because the
+    cluster serves no other kind.
 
     \b
     ptjob render -f job.yaml --workers 4 | kubectl diff -f -

@@ -173,7 +173,7 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
     assert all(told.values()) or {name for name, text in told.items() if not text} == set()
     assert told["--worker-cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
     assert told["--cpu"] == told["--worker-cpu"] + "  [default: the namespace's default, else unlimited]"
-    assert told["--name"] == "Of the job, as it is.  [default: the manifest's]"
+    assert told["--name"] == "Name of the job, used unchanged.  [default: the manifest's]"
     assert "a map" not in told["--tensorboard"]
     assert {"--logdir", "--tensorboard-image", "--tensorboard-service-type"} <= set(
         re.findall(r"--[-\w]+", told["--tensorboard"])

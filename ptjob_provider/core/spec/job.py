@@ -333,7 +333,7 @@ class TrainingJob:
     shared_memory: str | None = setting(shared_memory_size)
     """Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a data loader's
     workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the container
-    runtime's size. None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
+    runtime's size. None: `2Gi` (Arena's default) without a manifest, untouched with one."""
 
     backend_without_gpu: str | None = setting(parsers.word("gloo", "mpi", "ucc"))
     """Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in `command` and `args` of
@@ -374,13 +374,13 @@ class TrainingJob:
     are moved into a Secret that the job owns. None: the image has the code."""
 
     restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
-    """Restart policy of a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
+    """Restart policy of a replica that fails. None: `Never` without a manifest - a rank that is restarted alone cannot
     rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
     can."""
 
     clean_pod_policy: str | None = setting(parsers.word("Running", "All", "None"), keeps_none=True)
-    """Pods that are deleted when the job ends. None: `Running` for typed fields, so that no replica keeps its GPUs (the
-    CRD's default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
+    """Pods that are deleted when the job ends. None: `Running` without a manifest, so that no replica keeps its GPUs
+    (the CRD's default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
 
     backoff_limit: int | None = setting(parsers.integer(0))
     """Number of container restarts, over all replicas, after which the job fails. None: no limit. It has no effect with
@@ -390,8 +390,8 @@ class TrainingJob:
     """Seconds that the job may run before it is failed by the operator; also a timedelta. None: no deadline."""
 
     ttl_seconds_after_finished: int | None = setting(_seconds(0))
-    """Seconds after its end at which the finished job is deleted; outputs stay. None: 7 days for typed fields, long
-    enough to look into a failure after a weekend. 2147483647 keeps it for good."""
+    """Seconds after its end at which the finished job is deleted, also a timedelta; outputs stay. None: 7 days without
+    a manifest, long enough to look into a failure after a weekend. 2147483647 keeps it for good."""
 
     suspend: bool | None = setting(parsers.boolean)
     """Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no."""
@@ -416,7 +416,7 @@ class TrainingJob:
     """Scheduler that places the pods. None: the cluster's default."""
 
     queue_name: str | None = setting(pods.label_value)
-    """Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not queued."""
+    """Kueue's LocalQueue, as the job's label; with the scheduler `volcano` Volcano's queue. None: not queued."""
 
     gang: bool | None = setting(parsers.boolean)
     """Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses a
@@ -451,7 +451,7 @@ class TrainingJob:
     """Labels of the job and its pods, in addition to this package's own. None: no further labels."""
 
     annotations: Mapping[str, str] | None = setting(pods.annotation_map)
-    """Annotations of the job and its pods. None: for typed fields, only the one that keeps Istio's sidecar out of the
+    """Annotations of the job and its pods. None: without a manifest, only the one that keeps Istio's sidecar out of the
     pods, because a pod with it never ends; it can be overridden here."""
 
     master: RoleFields | None = setting(RoleFields.parse)
