@@ -219,10 +219,10 @@ def test_yaml_is_read_alike_wherever_it_stands(told: str, words: tuple[str, ...]
 @each_row(
     ("template", "told"),
     [
-        ("labels: {at: 12:30}", "job_template.labels.at: '12:30' is not allowed"),
-        ("labels: {team: a}\nlabels: {team: b}", "[ptjob] job_template: line 2: the key 'labels' is there twice"),
-        ("1: x", "[ptjob] job_template: 1 is not allowed; allowed: texts as keys; quote it"),
-        ("labels: [", "[ptjob] job_template: not one sound YAML document; line 1"),
+        ("labels: {at: 12:30}", "$PTJOB_JOB_TEMPLATE.labels.at: '12:30' is not allowed"),
+        ("labels: {team: a}\nlabels: {team: b}", "$PTJOB_JOB_TEMPLATE: line 2: the key 'labels' is there twice"),
+        ("1: x", "$PTJOB_JOB_TEMPLATE: 1 is not allowed; allowed: texts as keys; quote it"),
+        ("labels: [", "$PTJOB_JOB_TEMPLATE: not one sound YAML document; line 1"),
     ],
 )
 def test_a_job_template_is_read_as_a_manifest_is(template: str, told: str, tmp_path: Path) -> None:
