@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.local import base_environment
 from ptjob_provider.core.local.processes import marked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     import psutil
 
     from ptjob_provider.core.identity import JobRef
@@ -23,3 +28,19 @@ def environment() -> dict[str, str]:
 def processes_of(ref: JobRef) -> list[psutil.Process]:
     """Return all living processes of a job, wherever they are."""
     return marked(f"{ref.uid}/")
+
+
+def supervisor_of(root: Path, ref: JobRef) -> int:
+    """Return the pid of the job's supervisor."""
+    return int((root / "jobs" / ref.namespace / ref.name / "supervisor.lock").read_text())
+
+
+@contextmanager
+def without_supervisor(root: Path, ref: JobRef) -> Iterator[None]:
+    """Suspend the job's supervisor meanwhile, so that it ends no process."""
+    pid = supervisor_of(root, ref)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-import time
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ptjob_provider.core import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ptjob_provider.core.backend import Backend, Observation
@@ -42,7 +42,7 @@ class World:
         image: Image with Python, a shell and the usual programs.
         namespace: Namespace of the test's jobs.
         patience: Seconds after which a test stops waiting and fails.
-        soon: Seconds within which the processes of a stopped job are gone.
+        without_kill: Keeps a job's processes from being killed meanwhile, if their grace period is short.
         first_kept_run: Of three runs of a container, the first one whose log can still be read after the last.
         prepare: Creates the requirements of a manifest, such as claims, and adapts it to the back-end's timing.
         claim: Returns the local path of a mounted claim's files.
@@ -57,7 +57,7 @@ class World:
     annotate: Callable[[str, Mapping[str, str | None]], None] | None = None
     namespace: str = "default"
     patience: float = PATIENCE
-    soon: float = 5.0
+    without_kill: Callable[[JobRef], AbstractContextManager[object]] = nullcontext
     first_kept_run: int = 0
     prepare: Callable[[Manifest], Manifest] = field(default=lambda manifest: manifest)
     refs: list[JobRef] = field(default_factory=list)
@@ -113,13 +113,11 @@ class World:
                     return line
         raise AssertionError(f"{replica} never wrote {text!r}")
 
-    async def gone(self, ref: JobRef) -> float:
-        """Wait until nothing of the job runs, and return the elapsed seconds."""
-        began = time.monotonic()
+    async def gone(self, ref: JobRef) -> None:
+        """Wait until nothing of the job runs."""
         async with asyncio.timeout(self.patience):
             while not await self.backend.pods_gone(ref):  # noqa: ASYNC110 - the port has no event for it
                 await asyncio.sleep(0.05)
-        return time.monotonic() - began
 
     async def clear(self) -> None:
         """Delete the test's jobs, and wait until they are gone."""

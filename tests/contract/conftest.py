@@ -10,7 +10,7 @@ import pytest
 
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
-from local_world import environment
+from local_world import environment, without_supervisor
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.local.backend import annotations_file
@@ -38,6 +38,7 @@ def _on_this_machine(folder: Path) -> World:
         image="example.org/train:1",
         claim=lambda name: claims / name,
         annotate=partial(_annotate_file, claims),
+        without_kill=partial(without_supervisor, config.root),
     )
 
 
@@ -62,7 +63,6 @@ def _on_cluster(request: pytest.FixtureRequest) -> World:
         claim=partial(cluster.volume, namespace=namespace),
         annotate=Tenant(cluster, namespace).annotate,
         patience=PATIENCE,
-        soon=20.0,
         first_kept_run=2,
         prepare=Tenant(cluster, namespace).prepare,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.fixtures import import_or_skip
-from local_world import environment, processes_of
+from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageReplacement, LocalBackend, LocalConfig
@@ -49,11 +49,6 @@ async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
     yield make
     for world in worlds:
         await world.clear()
-
-
-def supervisor_of(root: Path, ref: JobRef) -> int:
-    """Return the pid of the job's supervisor."""
-    return int((root / "jobs" / ref.namespace / ref.name / "supervisor.lock").read_text())
 
 
 async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., World], tmp_path: Path) -> None:
