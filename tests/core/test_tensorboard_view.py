@@ -104,7 +104,7 @@ async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most()
     script = ((200, {}), pods(beside({"running": {}})), GONE)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            await enter(client, asked(timeout=0.9))  # for one look, also on a busy machine
+            await enter(client, asked(timeout=0.9))  # for one look
 
 
 def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
