@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
     from task_run import TaskRun
 
+pytestmark = pytest.mark.timeout(900)
+
 ENDS_BY_ITSELF = "timed-out-"
 """Name prefix of the one job that a timeout may delete during another test."""
-
-
-def ticks(task: TaskRun) -> list[int]:
-    """Return the numbers of the ticks, in the order of the log."""
-    return [int(line.split()[1]) for line in task.lines() if line.startswith("tick ")]
 
 
 def ptjob(lab: Lab, *arguments: str) -> Any:
@@ -92,14 +89,14 @@ def test_clearing_a_deferred_task_deletes_its_job_before_the_next_one_begins(
 
 
 def test_execution_timeout_deletes_the_job_of_a_deferred_task(lab: Lab, runs: dict[str, TaskRun]) -> None:
+    """Whether it runs or still waits for its pod by then; see `tests/airflow_stack` for a job that runs."""
     task = runs["timed-out"]
 
-    assert task.wait(timeout=PATIENCE) == "failed"
+    assert task.wait(timeout=2 * PATIENCE) == "failed"
 
     ref = task.ref
     first = task.errors()[0].splitlines()[0]
     assert first.startswith(f"{ref} ")
-    assert "unfinished at the deadline" in first
+    assert "at the deadline" in first
     assert "Pausing task as DEFERRED" in task.text()
-    assert ticks(task)
     lab.wait_until_gone(ref)
