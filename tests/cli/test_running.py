@@ -488,7 +488,7 @@ def annotations(machine: Machine, name: str) -> dict[str, str]:
 
 def wait(holds: object) -> None:
     """Wait until the condition holds."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 240
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)

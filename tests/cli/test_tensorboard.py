@@ -63,9 +63,9 @@ def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine) -> Non
     assert "tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`" in ran.stderr
 
     with looking(machine, "curves") as (process, address):
-        drawn = [tag for run in tags(address, timeout=30).values() for tag in run]
+        drawn = [tag for run in tags(address, timeout=240).values() for tag in run]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=240)
     machine.ptjob("delete", "curves")
     gone = machine.ptjob("tensorboard", "curves")
 
@@ -86,7 +86,7 @@ def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> No
     with looking(machine, "pvc://models", "--port", str(port)) as (process, address):
         second = machine.ptjob("tensorboard", "pvc://models", "--port", str(port))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
 
     assert address == f"http://127.0.0.1:{port}/"
     assert second.exit_code == 2
@@ -100,8 +100,8 @@ def test_a_killed_command_leaves_no_tensorboard(machine: Machine) -> None:
     with looking(machine, "pvc://models") as (process, address):
         assert not is_refused(address)
         process.kill()
-        process.wait(timeout=30)
-        until("TensorBoard to end", lambda: is_refused(address), timeout=10)
+        process.wait(timeout=240)
+        until("TensorBoard to end", lambda: is_refused(address), timeout=240)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -172,7 +172,7 @@ def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) ->
     _, told = script.communicate()
     assert "was deleted: interrupted" in told
     assert told.rstrip().endswith("KeyboardInterrupt")
-    until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=30)
+    until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=240)
 
 
 REFUSED = {
