@@ -182,7 +182,7 @@ class Net:
 
         words = [*self.enter, *command]
         with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output) as process:
-            until = time.monotonic() + 20
+            until = time.monotonic() + 120
             try:
                 while not self.answers(port):
                     if time.monotonic() > until:

@@ -20,7 +20,7 @@ class Kubectl:
     program: Path
     kubeconfig: Path
 
-    def __call__(self, *words: str, stdin: str = "", timeout: float = 60) -> str:
+    def __call__(self, *words: str, stdin: str = "", timeout: float = 180) -> str:
         """Run kubectl and return its output.
 
         Raises:
@@ -38,7 +38,7 @@ class Kubectl:
         try:
             self("exec", pod, "--namespace", namespace, "--", *words)
         except ClusterFailed:
-            wait_until(f"the end of {pod} or its answer", lambda: self._is_over(pod, namespace=namespace), timeout=30)
+            wait_until(f"the end of {pod} or its answer", lambda: self._is_over(pod, namespace=namespace), timeout=180)
 
     def _is_over(self, pod: str, *, namespace: str) -> bool:
         """Return True if a container of the pod has ended, or the pod is gone."""
