@@ -443,7 +443,7 @@ def test_airflows_alarm_is_put_off_once() -> None:
     with pytest.raises(AirflowTaskTimeout), TimeoutPosix(1.0), alarm_put_off(0.5):
         time.sleep(30)
 
-    assert 1.45 < time.monotonic() - began < 20
+    assert time.monotonic() - began > 1.45
 
 
 def test_airflows_alarm_is_as_before_afterwards() -> None:

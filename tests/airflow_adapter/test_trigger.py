@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_adapter.stand_ins import (
     OWNED,
+    SOON,
     StandInSocketsThatDrain,
     context,
     job_object,
@@ -24,6 +25,7 @@ from airflow_adapter.stand_ins import (
 )
 from airflow_adapter.stand_ins import log_line as line
 from airflow_versions import since
+from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.task_log import cursor_store
@@ -447,14 +449,17 @@ async def test_a_place_is_written_again_only_when_it_has_moved(
 
 
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
-async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(backend: ScriptedBackend, comms: FakeComms) -> None:
+async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A triggerer that stops reads no more answers; it would be killed after 30 s."""
+    monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", None)  # to wait for the answer is to wait for ever
     show(backend, lines=1)
     made = trigger()
     await follow(made, lines=1)
     comms.hangs = True
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON):
         await made.cleanup()
 
 
@@ -595,9 +600,10 @@ async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
     """
     monkeypatch.setattr("ptjob_provider.airflow.triggers.SHORTEST", 1.0)  # 7 s in production
     show(backend, "Succeeded")
-    deferred_at, began = datetime.now(UTC) - timedelta(seconds=0.8), time.monotonic()
+    monkeypatch.setattr("ptjob_provider.airflow.triggers.PyTorchJobTrigger._age", lambda _: 0.8)
+    began = time.monotonic()
 
-    await fired(trigger(deferred_at=deferred_at.isoformat()))
+    await fired(trigger())
 
     assert time.monotonic() - began >= 1.0
 
