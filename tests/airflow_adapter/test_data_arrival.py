@@ -264,7 +264,8 @@ async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up
 
     async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
         await triggerer.until(1)
-        await asyncio.sleep(1 + LOOKS)
+        await until(lambda: "its _SUCCESS is a folder" in said())
+        await asyncio.sleep(LOOKS)
         assert triggerer.names == ["good"]
         assert said().count("its _SUCCESS is a folder") == 1
         shutil.rmtree(source / "odd" / "_SUCCESS")
@@ -353,7 +354,8 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
     values.is_away = True
 
     async with Triggerer(watcher(source), store).running() as triggerer:
-        await asyncio.sleep(1 + LOOKS)
+        await until(lambda: "cannot be read from Airflow" in said())
+        await asyncio.sleep(LOOKS)
         assert triggerer.events == []
         assert said().count("cannot be read from Airflow") == 1
         values.is_away = False

@@ -173,8 +173,11 @@ def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
 
 
 @pytest.mark.parametrize(("state", "kept"), [("running", True), ("failed", False)])
-def test_told_to_stop_while_the_job_is_created(comms: FakeComms, state: str, *, kept: bool) -> None:
+def test_told_to_stop_while_the_job_is_created(
+    comms: FakeComms, monkeypatch: pytest.MonkeyPatch, state: str, *, kept: bool
+) -> None:
     """A create in progress is awaited, so that its job is either kept or deleted and never lost."""
+    monkeypatch.setattr("ptjob_provider.airflow.task_session._SUBMIT_GRACE", 60.0)
     comms.state = state
     backend = BackendThatIsSlowToCreate()
     trying = Try(StandInTaskInstance(max_tries=2), backend=backend)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_adapter.stand_ins import ListLogger
+from airflow_adapter.stand_ins import ListLogger, until
 from airflow_adapter.stand_ins import log_line as line
 from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
 from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, OVERLAP, TaskLog
@@ -117,7 +117,7 @@ async def test_lines_do_not_wait_for_the_next_one(logger: ListLogger, log: TaskL
     for number in range(3):
         log.line(line(number))
 
-    await asyncio.sleep(0.3)
+    await until(lambda: len(logger.text.split("\n")) >= 3, "the lines")
 
     assert logger.text.split("\n") == ["line 0", "line 1", "line 2"]
 
