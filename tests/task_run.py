@@ -47,7 +47,7 @@ class TaskRun:
         except TimeoutError as error:
             raise AssertionError(f"{self.dag_id}: {error}\n{self.text(self.now['try_number'])}") from error
 
-    def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 180) -> None:
+    def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 240) -> None:
         """Wait until a line of the log starts with the text."""
         until(
             lambda: any(line.startswith(text) for line in self.lines(attempt)),
@@ -123,12 +123,11 @@ def runs(ref: JobRef) -> bool:
 
 
 def until(
-    probe: Callable[[], Any], *, timeout: float = 120, what: str | Callable[[], str] = "it", interval: float = 0.1
-) -> float:
-    """Wait until the probe returns true, and return the elapsed seconds."""
+    probe: Callable[[], Any], *, timeout: float = 240, what: str | Callable[[], str] = "it", interval: float = 0.1
+) -> None:
+    """Wait until the probe returns true."""
     began = time.monotonic()
     while not probe():
         if time.monotonic() - began > timeout:
             raise AssertionError(f"waited {timeout:.0f} s in vain for {what if isinstance(what, str) else what()}")
         time.sleep(interval)
-    return time.monotonic() - began
