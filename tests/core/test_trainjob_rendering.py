@@ -249,6 +249,13 @@ def test_the_policy_that_holds_for_every_trainjob_is_accepted() -> None:
     assert rendered(**BASE, clean_pod_policy="Running") == rendered(**BASE)
 
 
+def test_an_exact_name_that_jobset_would_refuse_is_refused() -> None:
+    assert rendered(**{**BASE, "name": "d" * 48}, exact_name=True)["metadata"]["name"] == "d" * 48
+
+    with pytest.raises(InvalidSpec, match=r"^name: 'd{49}' is not allowed; .* at most 48 characters"):
+        rendered(**{**BASE, "name": "d" * 49}, exact_name=True)
+
+
 def test_a_manifest_keeps_what_is_not_known_here() -> None:
     """It gets the provider's labels, the attempt's variables and nothing else."""
     found = rendered(manifest=OWN, exact_name=True)
