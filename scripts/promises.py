@@ -78,20 +78,22 @@ def quarantined(steps: Iterable[Step]) -> list[str]:
 
 
 def unproved(steps: Iterable[Step], groups: Sequence[str]) -> list[str]:
-    """Return a line for each promise whose test did not run in these steps, or was skipped.
+    """Return a line for each promise that no step proved: its test did not run, or was skipped.
+
+    A test may also run in a step with an older version, which skips it.
 
     Args:
         steps: steps that have ended.
         groups: groups whose tests were run; "" stands for `make test`.
     """
-    outcomes = _outcomes(steps)
+    ended = [_outcomes([step]) for step in steps]
     lines = []
     for row in promises():
         if row.group not in groups:
             continue
-        results = {outcome for test, outcome in outcomes if row.is_proved_by(test)}
-        if not results or results & {"skipped", "xfailed"}:
-            lines.append(f"UNPROVED {row.promise}: {row.test} was {'skipped' if results else 'not run'}")
+        results = [{outcome for test, outcome in outcomes if row.is_proved_by(test)} for outcomes in ended]
+        if not any(found and not found & {"skipped", "xfailed"} for found in results):
+            lines.append(f"UNPROVED {row.promise}: {row.test} was {'skipped' if any(results) else 'not run'}")
     return lines
 
 
