@@ -281,7 +281,6 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
         (job(limits(rdma__hca=1)), "refuse", "PTJOB_LOCAL_GPUS = ignore"),
         (job(limits(nvidia_com__gpu=1)), "refuse", "PTJOB_LOCAL_GPUS"),
         (job(limits(nvidia_com__gpu=6)), 5, "PTJOB_LOCAL_GPUS"),
-        (job(pod={"volumes": [{"name": "v", "secret": {"secretName": "no"}}]}), "refuse", "PTJOB_LOCAL_SECRETS, "),
     ],
 )
 def test_a_refusal_names_the_option_as_the_adapter_does(

@@ -395,13 +395,13 @@ def check_env(job: TrainingJob, reserved: Collection[str], *, by: str) -> None:
                 raise InvalidSpec(f"{prefix}env.{variable.name}: {by} sets it in every pod; leave it out")
 
 
-def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) -> Manifest:
+def with_name(manifest: Manifest, attempt: Attempt, *, longest: int | None = None) -> Manifest:
     """Return the manifest with the name and the namespace of one attempt.
 
     Args:
         manifest: the object.
         attempt: the attempt; its job's name and namespace override the manifest's.
-        longest: maximum length of a generated name.
+        longest: maximum length of the name. None: MAX_NAME if it is generated.
 
     Raises:
         InvalidSpec: neither the job nor its manifest has a name, or the name or the namespace is invalid.
@@ -410,6 +410,9 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
     stem = _stem(meta) if job.name is None else job.name
     field = "manifest.metadata.name" if job.name is None else "name"
     check_name(stem, field=field)
+    if attempt.exact_name and longest is not None:
+        check_name(stem, field=field, max_length=longest)
+    longest = longest or MAX_NAME
     name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
     namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
     check_namespace("namespace" if job.namespace else "manifest.metadata.namespace", namespace)

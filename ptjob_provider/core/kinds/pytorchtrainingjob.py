@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.history import ContainerKind, Termination
-from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
+from ptjob_provider.core.identity import SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.kind import (
     Kind,
@@ -191,7 +191,7 @@ class PyTorchTrainingJob(Kind):
             InvalidSpec: a PyTorchTrainingJob does not support a field, or an output is on no claim.
         """
         requested = _requested(attempt.job, attempt.installation.template)
-        requested = with_name(requested, attempt, longest=MAX_NAME if attempt.exact_name else _longest_name(requested))
+        requested = with_name(requested, attempt, longest=None if attempt.exact_name else _longest_name(requested))
         made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
         manifest = _with_tensorboard(made.manifest, attempt.job)
         check_labels("metadata", manifest["metadata"])

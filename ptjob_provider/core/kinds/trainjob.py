@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.kinds import code, pod_template
 from ptjob_provider.core.kinds.kind import (
@@ -237,10 +236,7 @@ class TrainJob(Kind):
         job = attempt.job
         check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
-        longest = _longest_name(requested)
-        requested = with_name(requested, attempt, longest=longest)
-        named = "metadata.name" if job.name is None else "name"
-        check_name(requested["metadata"]["name"], field=named, max_length=longest)
+        requested = with_name(requested, attempt, longest=_longest_name(requested))
         made = rendered(
             requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
         )

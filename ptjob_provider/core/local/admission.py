@@ -122,8 +122,7 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
     notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
     images, image_notices = _images(full, config)
-    options = f"{config.title('local_secrets')}, {config.title('local_config_maps')}"
-    stores = Stores(secrets=config.secrets, config_maps=config.config_maps, options=options)
+    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
     for path, pod in _pods(full):
         check_pod(path, pod, claims=claims)
         check_references(path, pod, stores)

@@ -41,11 +41,10 @@ _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "config
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Secrets and config maps of this machine: name → key → value; `options` names where they come from."""
+    """Secrets and config maps of this machine: name → key → value."""
 
     secrets: Mapping[str, Mapping[str, str]]
     config_maps: Mapping[str, Mapping[str, str]]
-    options: str = "[ptjob] local_secrets, local_config_maps"
 
     def values(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
         """Return the values of the Secret or ConfigMap to which a variable, an `envFrom` entry or a volume refers.
@@ -62,7 +61,7 @@ class Stores:
         absent = [key for key in keys if key not in (values or {})]
         if not ref.get("optional") and (values is None or absent):
             known = ", ".join(sorted(store)) or "none"
-            rule = f"this machine does not have it; configured here ({self.options}): {known}"
+            rule = f"this machine does not have it; configured here (local_secrets, local_config_maps): {known}"
             raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
         return values or {}
 
