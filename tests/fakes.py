@@ -6,7 +6,15 @@ import asyncio
 import copy
 from typing import IO, TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound, KindNotServed
+from ptjob_provider.core.backend import Observation, View
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    JobAlreadyExists,
+    JobChanged,
+    JobNotFound,
+    KindNotServed,
+)
 from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef, Manifest, owner_annotation
 from ptjob_provider.core.kinds import KINDS
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
@@ -15,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -39,6 +46,9 @@ class ScriptedBackend:
         uses: Measured peak usage of the replicas.
         report: Report on the declared outputs, or the error that the inspection raises.
         refusals: Errors of the next requests, by verb.
+        server: What the server has, if the watch does not show it; a read never ends with "silent".
+        versions: The versions that the server demanded of deletions.
+        changes: Number of deletions before which the job changes on the server.
     """
 
     def __init__(self) -> None:
@@ -69,6 +79,10 @@ class ScriptedBackend:
         self.created = 0
         self.shown = 0
         self.waiting: list[asyncio.Event] = []
+        self.server: Observation | str | None = None
+        self.versions: list[str | None] = []
+        self.changes = 0
+        self.reads = 0
 
     async def submit(
         self, manifest: Manifest, *, secret: Manifest | None = None, archive: IO[bytes] | None = None
@@ -134,6 +148,23 @@ class ScriptedBackend:
         yield self.worlds[-1]
         await asyncio.Event().wait()
 
+    def view(self, ref: JobRef) -> View:
+        """Return that the watch is current."""
+        return View(live=asyncio.get_running_loop().time(), age=0.0)
+
+    async def read(self, ref: JobRef) -> Observation:
+        """Return what the server has: the last observation of the watch, or a stored job without pods."""
+        self.reads += 1
+        self._refuse("read")
+        if self.server == "silent":
+            await asyncio.Event().wait()
+        if self.server is not None:
+            return self.server
+        if self.worlds:
+            return self.worlds[-1]
+        found = self.jobs.get((ref.namespace, ref.name))
+        return Observation(job=found if found is not None and found["metadata"]["uid"] == ref.uid else None)
+
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return the script's events, and count the calls."""
         self._refuse("reasons")
@@ -174,9 +205,13 @@ class ScriptedBackend:
             raise self.patch_error
         self.patches.append(change)
 
-    async def delete(self, ref: JobRef) -> None:
+    async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Delete the job if it has this uid."""
         self._refuse("delete")
+        self.versions.append(version)
+        if version is not None and self.changes:
+            self.changes -= 1
+            raise JobChanged("the object has been modified", code=409)
         self.deleted.append(ref)
         key = (ref.namespace, ref.name)
         if key in self.jobs and self.jobs[key]["metadata"]["uid"] == ref.uid:

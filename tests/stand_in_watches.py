@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
 from ptjob_provider.core.kubernetes.client.http import Page
+from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.identity import Manifest
+
+_SILENCE = 150.0
+_TIMEOUT = 30.0
+"""Seconds after which a client ends a watch or a request without any answer."""
 
 FORBIDDEN = PermissionDenied('read pods in team: pods is forbidden: User "ptjob" cannot watch pods (403)', code=403)
 
@@ -31,18 +36,29 @@ class StandInCluster:
         opened: Number of watches that were requested.
         is_mute: True if a watch from an unknown future version is silent instead of refused.
         lists_on: The end of a pod list is sent only when this is set.
+        bookmarks: Seconds between bookmarks of a watch; None for none.
+        dead: Plurals whose watches and requests get no answer and no end, as from a lost connection.
+        deleted: Names of the deleted jobs; `on_delete` is called before each deletion that is carried out.
+        conflicts: Number of deletions before which the operator writes another status.
     """
 
     def __init__(self) -> None:
         self.streams_lists = True
+        self.log_streams = LogStreams(10)
         self.refused: dict[tuple[str, str], PTJobError] = {}
         self.opened = 0
         self.is_mute = False
         self.lists_on = asyncio.Event()
         self.lists_on.set()
+        self.bookmarks: float | None = None
+        self.dead: set[str] = set()
+        self.deleted: list[str] = []
+        self.on_delete: Callable[[Manifest], None] = lambda _: None
+        self.conflicts = 0
+        self.preconditions: list[Manifest] = []
         self._version = 0
         self._behind: Any = None
-        self._objects: dict[str, dict[str, Manifest]] = {"pytorchjobs": {}, "pods": {}}
+        self._objects: dict[str, dict[str, Manifest]] = {"pytorchjobs": {}, "trainjobs": {}, "pods": {}}
         self._history: list[tuple[str, str, Manifest]] = []
         self._watches: list[tuple[str, asyncio.Queue[bytes | None]]] = []
 
@@ -54,6 +70,7 @@ class StandInCluster:
             yield self
 
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.shared_client", shared_client)
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.backend.shared_client", shared_client)
         monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01, 0.01))
 
     # --- changes of state
@@ -67,6 +84,10 @@ class StandInCluster:
         self._tell(plural, "MODIFIED" if name in objects else "ADDED", after)
         objects[name] = after
         return after
+
+    def found(self, plural: str, name: str) -> Manifest | None:
+        """Return an object as the server has it."""
+        return self._objects[plural].get(name)
 
     def remove(self, plural: str, name: str) -> None:
         self._version += 1
@@ -127,20 +148,82 @@ class StandInCluster:
 
     @asynccontextmanager
     async def stream(self, path: str, **query: Any) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        self.opened += 1
         plural = path.rpartition("/")[2]
-        self._check("watch", plural)
+        if plural == "log":
+            yield self._log(path.split("/")[-2])
+            return
+        self.opened += 1
+        await self._answer("watch", plural)
         events = asyncio.Queue[bytes | None]()
         self._begin(plural, query.get("resourceVersion"), events)
         self._watches.append((plural, events))
 
         async def chunks() -> AsyncGenerator[bytes, None]:
-            while (chunk := await events.get()) is not None:
+            while (chunk := await self._next(plural, events)) is not None:
                 if plural == "pods" and b"BOOKMARK" in chunk:
                     await self.lists_on.wait()
                 yield chunk
 
         yield chunks()
+
+    async def _next(self, plural: str, events: asyncio.Queue[bytes | None]) -> bytes | None:
+        """Return what the watch sends next; a bookmark after each minute in which nothing happens."""
+        chunk: bytes | None = None
+        try:
+            async with asyncio.timeout(self.bookmarks):
+                chunk = await events.get()
+        except TimeoutError:
+            chunk = _event("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
+        if plural in self.dead:
+            await asyncio.sleep(_SILENCE)
+            raise ClusterUnavailable(f"watch {plural} in team: no answer in time")
+        return chunk
+
+    async def _log(self, name: str) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a program that writes nothing: it ends with the pod."""
+        while self._objects["pods"].get(name, {}).get("status", {}).get("phase") == "Running":  # noqa: ASYNC110
+            await asyncio.sleep(60)
+        return
+        yield b""
+
+    async def delete(self, path: str, options: Manifest) -> None:
+        plural, name = path.split("/")[-2:]
+        await self._answer("delete", plural)
+        self.preconditions.append(options["preconditions"])
+        if self.conflicts and "resourceVersion" in options["preconditions"]:
+            self.conflicts -= 1
+            self.put(plural, self._objects[plural][name])
+        found = self._objects[plural].get(name)
+        if found is None:
+            raise JobNotFound(f"{name} not found", code=404)
+        wanted, meta = options["preconditions"], found["metadata"]
+        if (
+            wanted["uid"] != meta["uid"]
+            or wanted.get("resourceVersion", meta["resourceVersion"]) != (meta["resourceVersion"])
+        ):
+            raise ClusterError("Precondition failed", code=409, reason="Conflict")
+        self.on_delete(found)
+        self.deleted.append(name)
+        self.remove(plural, name)
+        for each in [*self._objects["pods"]]:
+            self.remove("pods", each)
+
+    async def patch(self, path: str, change: Manifest, **_: str) -> None:
+        """Merge annotations."""
+        plural, name = path.split("/")[-2:]
+        await self._answer("patch", plural)
+        if name not in self._objects[plural]:
+            raise JobNotFound(f"{name} not found", code=404)
+        found = copy.deepcopy(self._objects[plural][name])
+        found["metadata"]["annotations"] |= change["metadata"].get("annotations") or {}
+        self.put(plural, found)
+
+    async def _answer(self, verb: str, plural: str) -> None:
+        """Raise the scripted refusal; a dead server answers nothing."""
+        if plural in self.dead:
+            await asyncio.sleep(_SILENCE if verb == "watch" else _TIMEOUT)
+            raise ClusterUnavailable(f"{verb} {plural} in team: no answer in time")
+        self._check(verb, plural)
 
     def _begin(self, plural: str, since: str | None, events: asyncio.Queue[bytes | None]) -> None:
         if since is None:
@@ -161,7 +244,7 @@ class StandInCluster:
 
     async def object(self, path: str) -> Manifest:
         plural, name = path.split("/")[-2:]
-        self._check("get", plural)
+        await self._answer("get", plural)
         if name not in self._objects[plural]:
             raise JobNotFound(f"{name} not found", code=404)
         return copy.deepcopy(self._objects[plural][name])
@@ -173,7 +256,7 @@ class StandInCluster:
     async def items(self, path: str, **_: str) -> list[Manifest]:
         """Return all objects of a kind; there are no events."""
         plural = path.rpartition("/")[2]
-        self._check("list", plural)
+        await self._answer("list", plural)
         return copy.deepcopy([*self._objects.get(plural, {}).values()])
 
     async def pages(self, path: str, **_: str) -> AsyncGenerator[Page, None]:

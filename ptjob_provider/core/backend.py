@@ -34,6 +34,25 @@ class Observation:
     events: Sequence[Manifest] = ()
 
 
+CURRENT = 120.0
+"""Seconds since the last confirmation for which a view counts as current: a server confirms a watch about each minute,
+with a bookmark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How current the observations of a job are; by a clock that the computer's time does not set.
+
+    Attributes:
+        live: seconds for which they are known to have been current so far. It is counted from any start, and a back-end
+            that opens its watches anew may begin at 0 again.
+        age: seconds since they were last known to be current; infinite if they never were.
+    """
+
+    live: float
+    age: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """Metadata of a PersistentVolumeClaim at one moment, without its files.
@@ -99,6 +118,15 @@ class Backend(Protocol):
         an observation whose job is None.
         """
 
+    def view(self, ref: JobRef) -> View:
+        """Return how current the observations of `watch` are; makes no request."""
+
+    async def read(self, ref: JobRef) -> Observation:
+        """Return the job and its pods as the server has them now, without any cache.
+
+        The events are those that `watch` has reported so far. The job is None if it is gone, or has another uid.
+        """
+
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return core/v1 Events that explain why the job does not progress; none if `watch` reports all of them.
 
@@ -125,10 +153,17 @@ class Backend(Protocol):
             JobNotFound: the object is gone, or has another uid.
         """
 
-    async def delete(self, ref: JobRef) -> None:
+    async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Delete the job, but not its claims; if the job is gone or has another uid, do nothing.
 
         Returns once the deletion is certain; `pods_gone` says when nothing of the job runs any more.
+
+        Args:
+            ref: the job.
+            version: delete the job only if this is still its `metadata.resourceVersion`; None for any.
+
+        Raises:
+            JobChanged: the job has another version; it was not deleted.
         """
 
     async def pods_gone(self, ref: JobRef) -> bool:

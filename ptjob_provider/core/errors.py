@@ -10,6 +10,7 @@ PTJobError
 ├─ ClusterError                       the API server (or this machine) refused a request
 │  ├─ JobNotFound
 │  ├─ JobAlreadyExists
+│  ├─ JobChanged                      the job is not the one that was judged: judge again
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
 ├─ LedgerUnavailable                  the ledger, or the source of the runs' states, did not answer: a retry helps
@@ -135,6 +136,10 @@ class JobNotFound(ClusterError):
 
 class JobAlreadyExists(ClusterError):
     """Another object has the name; nothing was created."""
+
+
+class JobChanged(ClusterError):
+    """The job has changed since it was read, so it was not deleted."""
 
 
 class PermissionDenied(ClusterError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobChanged, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from worlds import STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
 
@@ -163,6 +163,26 @@ async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
     with pytest.raises(JobNotFound):
         await world.backend.get("PyTorchJob", world.namespace, "deleted")
     await world.backend.delete(ref)
+
+
+async def test_a_job_that_has_changed_since_it_was_read_is_not_deleted(world: World) -> None:
+    """A read shows the job and its pods without a watch, in a version for which a deletion can ask."""
+    ref = await world.submit(world.job("changing", held("print('done')"), **STATE))
+    await world.observe(ref, lambda one: is_running(one, replicas=1))
+    before = await world.backend.read(ref)
+    assert before.job is not None
+    world.release()
+    await world.observe(ref, has_ended_with("changing-master-0"))
+
+    with pytest.raises(JobChanged):
+        await world.backend.delete(ref, version=before.job["metadata"]["resourceVersion"])
+
+    after = await world.backend.read(ref)
+    assert after.job is not None
+    assert [pod["status"]["phase"] for pod in after.pods] == ["Succeeded"]
+    await world.backend.delete(ref, version=after.job["metadata"]["resourceVersion"])
+    await world.gone(ref)
+    assert (await world.backend.read(ref)).job is None
 
 
 async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -120,3 +121,13 @@ def _end(*, run: int = 0, replica: str = POD, message: str = "", second: int | N
         message=message,
         finished_at=after(run if second is None else second),
     )
+
+
+def test_waits_of_an_older_annotation_begin_with_the_new_follower() -> None:
+    """It does not say until when somebody has looked."""
+    wait = Waiting(replica="m", kind=WaitKind.STUCK, reason="ErrImagePull", since=NOW - timedelta(hours=5))
+    stored = from_text(to_text(PodHistory(waiting=(wait,), queued_since=NOW - timedelta(hours=5))))
+
+    resumed = stored.resumed(NOW)
+
+    assert (resumed.waiting[0].since, resumed.queued_since) == (NOW, NOW)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kubernetes_asyncio.config import kube_config
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.http import shared_client
 
@@ -70,3 +70,22 @@ async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     said = str(raised.value)
     assert message in said
     assert not re.search(rf"NoneType|object|\w+Error|_ssl|{SECRET}", said.replace("object with name", "")), said
+
+
+async def test_a_credential_plugin_that_hangs_is_started_once_and_waited_for_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.client.http._LOADING_TIMEOUT", 0.3)
+    started, go_on = tmp_path / "started", tmp_path / "go-on"
+    waits = f"echo $$ >> {started}; until [ -e {go_on} ]; do sleep 0.05; done"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", waits]}
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(document(user={"user": {"exec": plugin}})))
+
+    async with shared_client(ClusterConfig(kube_config_path=str(file))) as client:
+        for _ in range(3):
+            with pytest.raises(ClusterUnavailable, match="could not be loaded within"):
+                await client.get("/api")
+        assert len(started.read_text().splitlines()) == 1
+
+        go_on.touch()  # the plugin ends now, without a credential

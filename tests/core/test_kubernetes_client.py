@@ -208,6 +208,11 @@ def test_an_answer_that_is_no_status_is_quoted() -> None:
     assert refusal.retry_after is None
 
 
+def test_a_gateways_retry_after_is_respected_for_a_minute() -> None:
+    assert Refusal.read(503, b"", "7").retry_after == 7.0
+    assert Refusal.read(503, b"", "7200").retry_after == 60.0
+
+
 def test_two_ways_to_a_cluster_are_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"kube_config_path.*in_cluster"):
         ClusterConfig(in_cluster=True, kube_config_path="/x")

@@ -64,11 +64,11 @@ def pods(*owners: str) -> dict[str, Any]:
 
 async def test_a_deletion_is_of_one_uid_and_another_jobs_name_ends_it() -> None:
     """A later job under its name stays, and there is no error: the intended job is gone."""
-    async with stand_in_api_server(CONFLICT) as server:
+    async with stand_in_api_server(CONFLICT, (200, job("u-2"))) as server:
         await KubernetesBackend(server.config()).delete(REF)
 
     assert server.bodies[0].get("preconditions") == {"uid": "u-1"}
-    assert [line.split()[0] for line in server.requests] == ["DELETE"]
+    assert [line.split()[0] for line in server.requests] == ["DELETE", "GET"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
 
 async def test_another_jobs_outputs_are_not_taken_for_this_ones() -> None:
     async with stand_in_api_server((200, job("u-2"))) as server:
-        with pytest.raises(OutputsNotVerified, match="another job has the name now"):
+        with pytest.raises(OutputsNotVerified, match="the job is gone"):
             await KubernetesBackend(server.config()).inspect_outputs(REF, ResolvedOutputs(), since=datetime.now(UTC))
 
     assert [line.split()[0] for line in server.requests] == ["GET"]

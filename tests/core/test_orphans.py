@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend, finished
+from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -221,10 +222,10 @@ async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypat
     backend = holding(job("a"), job("b"))
     delete = backend.delete
 
-    async def refused_once(ref: Any) -> None:
+    async def refused_once(ref: Any, **how: Any) -> None:
         if ref.name == "a":
             raise ClusterError("forbidden", code=403)
-        await delete(ref)
+        await delete(ref, **how)
 
     monkeypatch.setattr(backend, "delete", refused_once)  # the script has no entry for it
 
@@ -233,6 +234,17 @@ async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypat
     assert "forbidden" in findings["a"].error
     assert not findings["a"].stopped
     assert findings["b"].stopped
+
+
+async def test_an_orphan_that_ended_meanwhile_is_kept() -> None:
+    backend = holding(job())
+    backend.server = Observation(job=finished(job()))
+
+    (finding,) = await swept(backend)
+
+    assert not backend.deleted
+    assert not finding.stopped
+    assert "it has ended" in finding.error
 
 
 async def test_a_finding_is_told_to_programs_as_data() -> None:

@@ -202,3 +202,16 @@ def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -
 
     assert this.take(replace(seen, job=None), now=at) == ProgressUpdate()
     assert (this.deleted, this.pods) == (True, story)
+
+
+def test_an_older_observation_does_not_undo_the_end_of_a_job() -> None:
+    """A watch may lag behind what was read from the server."""
+    this, seen = known("pod-oomkilled"), [*looks("pod-oomkilled")]
+    for observation, at in seen:
+        this.take(observation, now=at)
+    record, status = this.record, this.status
+    assert status.phase.is_terminal
+
+    assert this.take(seen[0][0], now=NOW) == ProgressUpdate()
+
+    assert (this.record, this.status) == (record, status)

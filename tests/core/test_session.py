@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend
-from ptjob_provider.core.errors import JobFailed, OutputsNotVerified
+from ptjob_provider.core.errors import JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
@@ -42,8 +42,9 @@ class Try:
     def ref(self) -> JobRef:
         return self.submission.ref
 
-    def finish(self, outcome: Outcome, **given: Any) -> Any:
-        conclusion = JobOutcome(outcome=outcome, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"attempt": 1})
+    def finish(self, outcome: Outcome, *, is_open: bool = False, **given: Any) -> Any:
+        status = JobStatus(phase=JobPhase.SUCCEEDED)
+        conclusion = JobOutcome(outcome=outcome, status=status, result={"attempt": 1}, is_open=is_open)
         return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -79,6 +80,19 @@ def test_a_job_whose_outputs_could_not_be_inspected_is_kept() -> None:
 
     with pytest.raises(OutputsNotVerified):
         trying.finish(Outcome.UNVERIFIED)
+
+    record = trying.store.load()
+    assert record is not None
+    assert not record.ended
+    assert trying.backend.jobs
+
+
+def test_a_job_that_could_not_be_stopped_keeps_its_attempt_and_its_object() -> None:
+    """The next try finds it, whatever became of it."""
+    trying = Try()
+
+    with pytest.raises(JobTimedOut):
+        trying.finish(Outcome.TIMED_OUT, is_open=True)
 
     record = trying.store.load()
     assert record is not None

@@ -100,7 +100,7 @@ class Between:
         ("store_lost finished", {}, (2, False, 2, [], True)),  # a recreated DAG run trains again
         ("store_lost finished", {"exact_name": True}, (2, False, 2, ["uid-1"], True)),
         ("killed_after_the_create finished", {}, (1, True, 1, [], False)),
-        ("deleted", {}, (2, False, 2, ["uid-1"], False)),  # its uid is on record and no job has it
+        ("deleted", {}, (2, False, 2, [], False)),  # its uid is on record and no job has it
         ("made_again", {}, (2, False, 2, ["uid-of-a-backup"], False)),  # such as one restored from a backup
         ("concluded", {}, (2, False, 2, ["uid-1"], False)),  # outputs may be as old as the first attempt
         ("concluded", {"exact_name": True}, (2, False, 2, ["uid-1"], False)),
@@ -139,7 +139,7 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
             super().__init__()
             self.looks = [True, False, False, True]
 
-        async def delete(self, ref: JobRef) -> None:
+        async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
             """Delete the job after a delay."""
 
         async def pods_gone(self, ref: JobRef) -> bool:
@@ -160,7 +160,7 @@ async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away()
     """Another party's finalizer may keep the object forever."""
 
     class Kept(ScriptedBackend):
-        async def delete(self, ref: JobRef) -> None:
+        async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
             self.deleted.append(ref)
 
     backend = Kept()
@@ -259,7 +259,7 @@ async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refuse
     """Only the end of this task's own job is waited for."""
 
     class Taken(ScriptedBackend):
-        async def delete(self, ref: JobRef) -> None:
+        async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
             await super().delete(ref)
             await submit(self, MemoryStore(), exact_name=True, owner=STRANGER)
 

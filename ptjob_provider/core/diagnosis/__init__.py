@@ -15,6 +15,7 @@ from ptjob_provider.core.diagnosis.root_cause import (
     failed_replicas,
     failed_replicas_text,
     needs_events,
+    not_stopped,
     outputs_failed,
     timed_out,
 )

@@ -303,6 +303,13 @@ def timed_out(history: PodHistory, *, ranks: Mapping[str, int], waiting: str = "
     return diagnosis if diagnosis.replica else _with_stopped(diagnosis, history, (), ranks)
 
 
+def not_stopped(why: Diagnosis, *, seconds: float) -> Diagnosis:
+    """Return the diagnosis of a job that was not stopped at the deadline, because the server did not allow it."""
+    text = f"the API server did not let it be checked and stopped within {seconds:.0f} s after the deadline"
+    advice = "The job was left as it is and may go on: look at it with ptjob get; a retry adopts it"
+    return replace(why, summary=f"{text}; {why.summary}", resolution=advice)
+
+
 def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> Diagnosis:
     """Diagnose a job that succeeded without its declared outputs; `replica` is rank 0, which writes the outputs."""
     defects = "; ".join(problem.summary for problem in problems)

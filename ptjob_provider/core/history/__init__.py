@@ -9,6 +9,7 @@ from __future__ import annotations
 from ptjob_provider.core.history.codec import from_text, stored_in, to_text
 from ptjob_provider.core.history.observe import observe, with_reported
 from ptjob_provider.core.history.pod_history import (
+    EARLIEST,
     WORKLOAD,
     ContainerKind,
     PodHistory,

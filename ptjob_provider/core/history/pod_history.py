@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
 WORKLOAD = "Workload"
 """Kind of the involved object of Kueue's events about a job."""
@@ -131,7 +132,8 @@ class Waiting(Wait):
 
     Attributes:
         replica: the pod's name; "" if the server refused to create a pod without naming it.
-        since: when this process, by its own clock, first observed this kind of wait of this pod.
+        since: when this process, by its own clock, first observed this kind of wait of this pod; later by the time in
+            which it was not known whether the pod still waited.
         in_vain: why waiting cannot help, reported instead of the message; "" if it may help.
     """
 
@@ -207,7 +209,9 @@ class PodHistory:
         revisions: revisions of the code that replicas have fetched, each once, as `replica revision` with the first
             replica by name.
         returned: what rank 0's function returned, as JSON; "" for nothing.
-        queued_since: first observation of the current wait for nodes; None while every pod has a node.
+        queued_since: first observation of the current wait for nodes, see `Waiting.since`; None while every pod has a
+            node.
+        counted_at: in a stored history, the instant up to which the waits were counted; None in older ones.
         first_running_at: when the first training container started.
         all_running_at: when the last training container started, once all of them run.
     """
@@ -229,6 +233,7 @@ class PodHistory:
     revisions: tuple[str, ...] = ()
     returned: str = ""
     queued_since: datetime | None = None
+    counted_at: datetime | None = None
     first_running_at: datetime | None = None
     all_running_at: datetime | None = None
 
@@ -236,6 +241,21 @@ class PodHistory:
     def restarts(self) -> int:
         """Return the number of container restarts of all replicas, as observed or, if higher, as reported."""
         return max(sum(entry.total for entry in self.restart_counts), self.restarts_reported)
+
+    def resumed(self, now: datetime) -> Self:
+        """Return the stored history for a new follower, whose waits have lasted as long as they were counted before."""
+        if self.counted_at is None:
+            return self._with_waits(lambda _: now)
+        return replace(self.postponed(now - self.counted_at), counted_at=None)
+
+    def postponed(self, by: timedelta) -> Self:
+        """Return the history with all waits begun later by this time, which does not count."""
+        return self._with_waits(lambda since: since + by)
+
+    def _with_waits(self, begun: Callable[[datetime], datetime]) -> Self:
+        waiting = tuple(replace(wait, since=begun(wait.since)) for wait in self.waiting)
+        queued_since = begun(self.queued_since) if self.queued_since is not None else None
+        return replace(self, waiting=waiting, queued_since=queued_since)
 
     def revision_of(self, replica: str) -> str:
         """Return the code revision of a replica; "" if unknown.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import IO, TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.backend import Observation, View
 from ptjob_provider.core.errors import (
     ClusterError,
     InvalidSpec,
+    JobChanged,
     JobNotFound,
     OutputsNotVerified,
     PermissionDenied,
@@ -22,7 +25,7 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import check_runtime
 from ptjob_provider.core.kubernetes.folder_on_claim import with_folder_on_claim
-from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, subscribe
+from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, informer_of, subscribe
 from ptjob_provider.core.kubernetes.informer.claims import watched_claim
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.backend import Claim, Observation
+    from ptjob_provider.core.backend import Claim
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
@@ -131,6 +134,40 @@ class KubernetesBackend:
                 yield observation
                 del observation  # saves memory: else each of ten thousand subscribers keeps its last observation
 
+    def view(self, ref: JobRef) -> View:
+        """Return how current the job's watches are; see `Backend.view`."""
+        informer = informer_of(self._config, ref)
+        return informer.view() if informer is not None else View(live=0.0, age=math.inf)
+
+    async def read(self, ref: JobRef) -> Observation:
+        """Return the job, and then its pods, as the server has them; the cache gets these pods, too."""
+        job = await self._job(ref)
+        if job is None:
+            return Observation(job=None)
+        pods = await self._pods(ref)
+        cache = cached_job(self._config, ref)
+        if cache is None:
+            return Observation(job=job, pods=pods)
+        for pod in pods:
+            cache.set_pod(pod)  # else an observation of a watch that lags would follow this one
+        return Observation(job=job, pods=pods, events=cache.events)
+
+    async def _job(self, ref: JobRef) -> Manifest | None:
+        """Return the object if it exists and has this uid."""
+        try:
+            job = await self.get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound:
+            return None
+        return job if JobRef.of(job) == ref else None
+
+    async def _pods(self, ref: JobRef) -> Sequence[Manifest]:
+        """Return the job's pods, whichever release of its operator has labelled them."""
+        kind, path = kinds.named(ref.kind), paths.pods(ref.namespace)
+        selectors = dict.fromkeys(kind.pod_selector(ref.name, older=older) for older in (False, True))
+        async with shared_client(self._config) as client:
+            found = [pod for each in selectors for pod in await client.items(path, labelSelector=each)]
+        return [pod for pod in found if kinds.is_pod_of(pod, ref)]
+
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return the job's reasons for waiting; see `Backend.reasons`."""
         async with subscribe(self._config, ref) as cache, shared_client(self._config) as client:
@@ -167,13 +204,14 @@ class KubernetesBackend:
 
     async def _is_replaced(self, ref: JobRef) -> bool:
         try:
-            return JobRef.of(await self.get(ref.kind, ref.namespace, ref.name)) != ref
+            return await self._job(ref) is None
         except ClusterError:
             return False
 
-    async def delete(self, ref: JobRef) -> None:
+    async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Delete the job and its pods, even if a finalizer of another program blocks the job. See `Backend.delete`."""
-        options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": {"uid": ref.uid}}
+        preconditions = {"uid": ref.uid} | ({"resourceVersion": version} if version is not None else {})
+        options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": preconditions}
         async with shared_client(self._config) as client:
             try:
                 await client.delete(paths.jobs(ref.kind, ref.namespace, ref.name), options)
@@ -182,19 +220,15 @@ class KubernetesBackend:
             except ClusterError as error:
                 if error.code != HTTPStatus.CONFLICT:
                     raise
+                if await self._job(ref) is not None:  # the uid is not what has changed
+                    raise JobChanged(f"{ref}: {error}", code=error.code, reason=error.reason) from error
 
     async def pods_gone(self, ref: JobRef) -> bool:
         """Return whether no pod of the job runs; see `Backend.pods_gone`."""
         cache = cached_job(self._config, ref)
         if cache is not None and cache.has_surely_stopped:
             return True
-        kind = kinds.named(ref.kind)
-        async with shared_client(self._config) as client:
-            for selector in dict.fromkeys(kind.pod_selector(ref.name, older=older) for older in (False, True)):
-                pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-                if not all(has_ended(pod) for pod in pods if kinds.is_pod_of(pod, ref)):
-                    return False
-        return True
+        return all(has_ended(pod) for pod in await self._pods(ref))
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
@@ -202,11 +236,11 @@ class KubernetesBackend:
         """Inspect the outputs with a pod that mounts their claims; see `inspection`."""
         async with shared_client(self._config) as client:
             try:
-                job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+                job = await self._job(ref)
             except ClusterError as error:
                 raise OutputsNotVerified(f"{ref}: the job cannot be read any more: {error}") from error
-            if JobRef.of(job) != ref:
-                raise OutputsNotVerified(f"{ref}: another job has the name now")
+            if job is None:
+                raise OutputsNotVerified(f"{ref}: the job is gone")
             return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:

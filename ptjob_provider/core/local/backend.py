@@ -18,6 +18,7 @@ import shutil
 import site
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -26,12 +27,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import ptjob_provider
-from ptjob_provider.core.backend import Claim, Observation
+from ptjob_provider.core.backend import Claim, Observation, View
 from ptjob_provider.core.code.folder import MAX_PACKED, megabytes, too_large
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
+    JobChanged,
     KindNotServed,
     OutputsNotVerified,
     UnsupportedByBackend,
@@ -216,6 +218,14 @@ class LocalBackend:
                 await asyncio.to_thread(settle, files)
             await asyncio.sleep(_POLL_INTERVAL)
 
+    def view(self, ref: JobRef) -> View:  # noqa: ARG002 - the port's
+        """Return that the files are always current; see `Backend.view`."""
+        return View(live=time.monotonic(), age=0.0)
+
+    async def read(self, ref: JobRef) -> Observation:
+        """Return the job as its supervisor has written it last; see `Backend.read`."""
+        return await asyncio.to_thread(self._read, ref)
+
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:
@@ -232,8 +242,11 @@ class LocalBackend:
         """Merge the change into the object; see `Backend.patch`."""
         await asyncio.to_thread(self._store.patch, ref, change)
 
-    async def delete(self, ref: JobRef) -> None:
+    async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Stop and remove the job; see `Backend.delete`."""
+        files = self._store.files(ref.namespace, ref.name)
+        if version is not None and await asyncio.to_thread(_version, files) != version:
+            raise JobChanged(f"{ref}: the job has changed since it was read", code=409, reason="Conflict")
         await asyncio.to_thread(self._store.delete, ref)
 
     async def pods_gone(self, ref: JobRef) -> bool:
@@ -264,6 +277,17 @@ class LocalBackend:
                 yield claim
             await asyncio.sleep(_CLAIM_INTERVAL)
 
+    def _read(self, ref: JobRef) -> Observation:
+        files = self._store.files(ref.namespace, ref.name)
+        settle(files)
+        version, state = _version(files), JobState(files)
+        state.refresh()
+        if state.job is None or JobRef.of(state.job) != ref:
+            return Observation(job=None)
+        meta = {**state.job["metadata"], "resourceVersion": version}
+        job = {**state.job, "metadata": meta, "status": state.state.get("status", {})}
+        return Observation(job=job, pods=state.state.get("pods", ()), events=read_json(files.notices) or ())
+
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, options: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
         declared = {"model": outputs.model, "tfevents": outputs.tfevents}
@@ -276,6 +300,11 @@ class LocalBackend:
             return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
+
+
+def _version(files: JobFiles) -> str:
+    """Return a text that changes whenever the supervisor writes the job's state."""
+    return str(files.states.after(0)[0])
 
 
 def annotations_file(claims: Path, claim: str) -> Path:

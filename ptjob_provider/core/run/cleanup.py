@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobChanged, JobNotFound, PTJobError
 from ptjob_provider.core.identity import AIRFLOW_IDS, UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.run.api_errors import ApiErrors
     from ptjob_provider.core.run.attempts import AttemptStore
@@ -28,6 +29,44 @@ of the logs may show the cause of the failure."""
 
 _POLL_INTERVAL = 0.2
 """Seconds between two requests that poll for the end of a job's pods, or of its object."""
+
+
+_CONFLICTS = 3
+"""Number of versions of a job that changed under one judgement, after which any version is deleted: operators write a
+status whenever they reconcile."""
+
+
+async def delete_judged(backend: Backend, ref: JobRef, judge: Callable[[Observation], Awaitable[str]]) -> bool:
+    """Delete the job if `judge` still demands it of what the server has now; return whether it was deleted.
+
+    Every deletion that this package decides by itself is made here, because whatever the decision was based on may be
+    old: a watch may be refused or delayed, this process may have been frozen, and the job may have ended meanwhile. The
+    job is deleted only in the version that was judged. A deletion that a person has ordered needs no judgement: it is a
+    plain `Backend.delete`.
+
+    Args:
+        backend: the back-end.
+        ref: the job.
+        judge: takes the job and its pods, and returns why the job must be deleted; "" keeps it.
+
+    Raises:
+        PTJobError: a request was refused or not answered; the job was kept.
+    """
+    changed: Counter[str] = Counter()
+    while True:
+        observation = await backend.read(ref)
+        why = await judge(observation)
+        if not why or observation.job is None:
+            return False
+        version = observation.job["metadata"].get("resourceVersion") if changed[why] < _CONFLICTS else None
+        try:
+            await backend.delete(ref, version=version)
+        except JobChanged:
+            if version is None:
+                raise
+            changed[why] += 1
+        else:
+            return True
 
 
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
@@ -68,16 +107,19 @@ async def stop_and_wait(
     backend: Backend,
     ref: JobRef,
     *,
+    judge: Callable[[Observation], Awaitable[str]] | None = None,
     frees_name: bool = False,
     timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Delete the job, and return when none of its pods runs any more; with `frees_name`, when its object is gone, too.
 
+    With `judge`, only if it demands that, see `delete_judged`; without, a person has ordered it.
+
     Raises:
         ClusterUnavailable: pods still ran, or the object was still there, after `timeout` seconds.
     """
-    await backend.delete(ref)
+    await (backend.delete(ref) if judge is None else delete_judged(backend, ref, judge))
     waited, quiet, pause = 0.0, 0.0, _POLL_INTERVAL
     while True:
         quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
@@ -111,17 +153,16 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_sin
         ref: the job.
         unless_left_since: keep the job if a last try left it running at this instant or later, see `leave_running`.
     """
-    try:
-        job = await backend.get(ref.kind, ref.namespace, ref.name)
-    except JobNotFound:
-        return False
-    if JobRef.of(job) != ref or kinds.read_status(job).phase.is_terminal:
-        return False
-    left_at = unfollowed_since(job)
-    if unless_left_since is not None and left_at is not None and left_at >= unless_left_since:
-        return False
-    await backend.delete(ref)
-    return True
+
+    async def judge(observation: Observation) -> str:
+        job = observation.job
+        if job is None or kinds.read_status(job).phase.is_terminal:
+            return ""
+        left_at = unfollowed_since(job)
+        is_left = unless_left_since is not None and left_at is not None and left_at >= unless_left_since
+        return "" if is_left else "nobody follows it"
+
+    return await delete_judged(backend, ref, judge)
 
 
 async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
@@ -210,15 +251,15 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
     """Delete an ended job, or give it a TTL, as the action says; return whether this call deleted the job."""
+    if action.deletes(succeeded=succeeded):
+        await backend.delete(ref)
+        return True
     try:
         job = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
         return False
     if JobRef.of(job) != ref or job["metadata"].get("deletionTimestamp"):
         return False
-    if action.deletes(succeeded=succeeded):
-        await backend.delete(ref)
-        return True
     change = kinds.kind_of(job).expiring(job)
     try:
         if change is not None:

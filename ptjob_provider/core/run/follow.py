@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history
+from ptjob_provider.core.backend import CURRENT
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
@@ -34,6 +35,7 @@ from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_lines_of_run, with_last_lines
 from ptjob_provider.core.run.submit import inspect_outputs
+from ptjob_provider.core.shared import cancelled
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
@@ -62,6 +64,12 @@ _WAKE_INTERVAL = timedelta(seconds=30)
 
 _REASON = 200
 """Maximum characters of an error about an annotation; servers quote the whole address of a webhook."""
+
+_SILENCE_AT_DEADLINE = 60.0
+"""Seconds after the deadline for which the server may not answer before the try ends without having stopped the job."""
+
+_LOOK_AT_VIEW = 30.0
+"""Seconds between looks at whether the watches have recovered, while a limit waits for that."""
 
 _MOMENT = timedelta(milliseconds=100)
 """Time that the operator has to notice by itself that a job is past its deadline."""
@@ -136,12 +144,24 @@ class _End:
         diagnosis: the cause, if the job did not end by itself.
         stop: the job must be deleted.
         leave: the job is given up and left in place.
+        open: the server did not let the job be stopped, so the job may go on.
     """
 
     outcome: Outcome
     diagnosis: Diagnosis | None = None
     stop: bool = False
     leave: bool = False
+    open: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether this is our judgement, not the job's own end."""
+        return self.stop or self.leave
+
+    @property
+    def why(self) -> str:
+        """Return the reason for which the job is deleted; "" if it is not."""
+        return str(self.diagnosis.cause) if self.stop and self.diagnosis else ""
 
 
 @dataclass(kw_only=True)
@@ -152,6 +172,9 @@ class _Follower:
         known: the observations so far.
         woken_at: when the operator was last made to reconcile the overdue job.
         kept_wait: the (replica, reason) pairs that the recorded history shows as waiting.
+        ordered: the end for which a deletion was requested.
+        ending: judges the job again and carries out its end; None as long as nothing demands that.
+        silent_since: since when the server has not answered at the deadline, by the loop's clock; None: none.
     """
 
     backend: Backend
@@ -169,6 +192,9 @@ class _Follower:
     known: JobProgress
     woken_at: datetime | None = None
     kept_wait: frozenset[tuple[str, str]] = frozenset()
+    ordered: _End | None = None
+    ending: asyncio.Task[_End | None] | None = None
+    silent_since: float | None = None
 
     @property
     def submission(self) -> Submission:
@@ -183,9 +209,6 @@ class _Follower:
             # The watch stays open, because its cache answers later reads of the job without requests.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
                 end = await self._until_end(watch)
-                if end.stop or end.leave:
-                    why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
-                    end = replace(end, diagnosis=why)
                 await self._settle(end)
                 await self._measure()
         finally:
@@ -197,14 +220,13 @@ class _Follower:
 
     async def _settle(self, end: _End) -> None:
         """Wait until nothing of the job runs, its log is complete and the ends of its pods are recorded."""
-        if end.leave:
+        if end.leave or end.open:
             name = self.ref.name
             self.sink.notice(f"{self.ref} is still there: ptjob get {name}; delete it: ptjob delete {name}")
             return
         if end.stop:
             if end.diagnosis is not None:
                 self.sink.notice(f"{self.ref} is stopped: {end.diagnosis.failure(self.ref)}")
-            await self.errors.answer(lambda: self.backend.delete(self.ref))
             self.sink.notice(
                 f"{self.ref} was deleted: it would not have ended by itself; only this message remains of it"
             )
@@ -224,19 +246,69 @@ class _Follower:
         try:
             while True:
                 following = following or asyncio.ensure_future(anext(watch))
-                await asyncio.wait({following}, timeout=self._until_due())
+                tasks = {following} if self.ending is None else {following, self.ending}
+                await asyncio.wait(tasks, timeout=self._until_due(), return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
                     await self._take(following.result())
                     following = None  # frees the observation: ten thousand followers may wait here
+                if end := self._carried_out():
+                    return end
                 await self._report_wait(self.clock())
-                if end := self._end():
+                if end := self._end_unless_ours():
                     return end
                 await self._wake_operator()
         finally:
-            if following is not None:
-                following.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await following
+            await cancelled(*(task for task in (following, self.ending) if task is not None))
+
+    def _end_unless_ours(self) -> _End | None:
+        """Return the end of the job; an end that we judge is begun instead, to be carried out beside the watch."""
+        end = self._end()
+        if end is None or not end.is_ours:
+            return end
+        self.ending = self.ending or asyncio.ensure_future(self._carry_out(end))
+        if end.outcome is not Outcome.TIMED_OUT:
+            return None
+        now = asyncio.get_running_loop().time()
+        self.silent_since = now if self.silent_since is None else self.silent_since
+        return replace(end, stop=False, open=True) if now >= self.silent_since + _SILENCE_AT_DEADLINE else None
+
+    def _carried_out(self) -> _End | None:
+        """Return the end that was carried out; None if there is none, or if the job must not end after all."""
+        if self.ending is None or not self.ending.done():
+            return None
+        end, self.ending, self.silent_since = self.ending.result(), None, None
+        return end
+
+    async def _carry_out(self, end: _End) -> _End | None:
+        """Judge the job again by its state on the server, and carry out the end; None if the job must not end.
+
+        `end` was judged by the watches' view. The last lines are read first, because a deletion removes them.
+        """
+        quoted = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
+        judged: _End | None = None
+
+        async def judge(observation: Observation) -> str:
+            nonlocal judged
+            if observation.job is not None:  # else an unanswered deletion may have been ours
+                self.ordered = None
+            await self._take(observation)
+            judged = self._end()
+            if judged is None:
+                self.sink.notice(f"{self.ref} goes on: the API server shows that it is not as its watches had it")
+            elif judged.stop:
+                self.ordered = self._quoting(judged, quoted)
+            return judged.why if judged is not None else ""
+
+        await self.errors.answer(lambda: cleanup.delete_judged(self.backend, self.ref, judge))
+        return self._quoting(judged, quoted) if judged is not None else None
+
+    @staticmethod
+    def _quoting(end: _End, quoted: Diagnosis | None) -> _End:
+        """Return the end; with the last lines of its replica, if these were read."""
+        why = end.diagnosis
+        if why is None or quoted is None or why.replica != quoted.replica or not end.is_ours:
+            return end
+        return replace(end, diagnosis=replace(why, log_tail=why.log_tail or quoted.log_tail))
 
     async def _report_wait(self, now: datetime) -> None:
         waiting, limits = self.known.waiting, None if self.hands_off else self.limits
@@ -247,15 +319,21 @@ class _Follower:
             await self._keep_wait()
 
     def _until_due(self) -> float:
-        """Return the seconds until the next deadline, notice or limit, if no observation comes first."""
-        if self.known.record is None:
-            return _LONGEST
+        """Return the seconds until the next deadline, notice or limit, if no observation comes first.
+
+        While an end is being carried out, limits and a deadline that have passed are not due again.
+        """
         now = self.clock()
         instants = [self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
-        if not self.hands_off:
-            instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits))
-        left = [(instant - now).total_seconds() for instant in instants if instant is not None]
-        return max(0.0, min([_LONGEST, *left]))
+        left = [_LONGEST]
+        if self.known.record is not None and not self.hands_off:
+            is_current = self.backend.view(self.ref).age <= CURRENT
+            instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits) if is_current else None)
+            left += [] if is_current else [_LOOK_AT_VIEW]
+        if self.silent_since is not None:
+            left.append(self.silent_since + _SILENCE_AT_DEADLINE - asyncio.get_running_loop().time())
+        left += [(instant - now).total_seconds() for instant in instants if instant is not None]
+        return max(0.0, min(seconds for seconds in left if seconds > 0 or self.ending is None))
 
     async def _take(self, observation: Observation) -> None:
         has_ends = await self._report(observation)
@@ -266,7 +344,9 @@ class _Follower:
 
     async def _report(self, observation: Observation) -> bool:
         """Log what is new in the observation, and return whether containers have ended."""
-        update = self.known.take(observation, now=self.clock())
+        now = self.clock()
+        self.known.keep_time(now, self.backend.view(self.ref))
+        update = self.known.take(observation, now=now)
         for text in update.sentences:
             self.sink.notice(text)
         silent = self.known.silent()
@@ -281,7 +361,7 @@ class _Follower:
 
     async def _keep_record(self) -> None:
         if not self.hands_off:
-            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.pods)})
+            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.counted)})
 
     async def _keep_wait(self) -> None:
         """Store the history for `ptjob list` when a pending job waits for other reasons than the stored ones."""
@@ -326,14 +406,13 @@ class _Follower:
         return self.known.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
 
     def _end(self) -> _End | None:
-        phase, is_observed = self.known.status.phase, self.known.record is not None
+        """Return the end that the observations so far demand; None while the job goes on."""
+        phase = self.known.status.phase
         if self.known.deleted:
-            return self._end_of_gone(self.known.pods, self.clock())
+            return self.ordered or self._end_of_gone(self.known.pods, self.clock())
         if phase.is_terminal:
             return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
-        if self.hands_off or not is_observed:  # before the first observation, the job may have ended
-            return None
-        return self._end_by_us(self.known.pods, self.clock())
+        return None if self.hands_off else self._end_by_us(self.known.pods, self.clock())
 
     def _end_of_gone(self, record: history.PodHistory, now: datetime) -> _End:
         """Return the end of a deleted job; after the deadline, most likely an earlier follower has deleted the job."""
@@ -346,7 +425,11 @@ class _Follower:
         if self.deadline is not None and now >= self.deadline:
             why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.known.waiting.reason)
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
-        why_not = diagnoses.ending(record, self.known.status, now=now, limits=self.limits, ranks=self.submission.ranks)
+        if self.known.record is None:  # nothing was observed yet
+            return None
+        until = self.known.keep_time(now, self.backend.view(self.ref))
+        record, status, ranks = self.known.pods, self.known.status, self.submission.ranks
+        why_not = diagnoses.ending(record, status, now=until, limits=self.limits, ranks=ranks)
         leaves = self.leave_stuck
         return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
 
@@ -355,6 +438,9 @@ class _Follower:
     async def _conclude(self, end: _End) -> JobOutcome:
         if end.outcome is not Outcome.SUCCEEDED:
             why = self._with_tail(end.diagnosis or await self._diagnose_and_note())
+            if end.open:
+                why = diagnoses.not_stopped(why, seconds=_SILENCE_AT_DEADLINE)
+                return replace(self._failure(end.outcome, why, phase=self.known.status.phase), is_open=True)
             if end.leave:
                 return self._failure(end.outcome, why.left_in_place(), phase=self.known.status.phase)
             return self._failure(end.outcome, why.without_log() if end.stop else why)
@@ -377,8 +463,7 @@ class _Follower:
     async def _observe_ends(self) -> None:
         """Observe how all replicas ended; the end that was observed first may be a consequence of another."""
         await cleanup.settled(self.backend, self.ref, self.errors)
-        async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
-            observation = await anext(watch)
+        observation = await self.errors.answer(lambda: self.backend.read(self.ref))
         if observation.job is not None:
             await self._take(observation)
             if diagnoses.needs_events(self.known.pods, self.known.status, ranks=self.submission.ranks):

@@ -36,12 +36,13 @@ from ptjob_provider.core.identity import (
     owner_in,
     unfollowed_since,
 )
+from ptjob_provider.core.run.cleanup import delete_judged
 from ptjob_provider.core.run.lookup import list_jobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobPhase
 
@@ -246,12 +247,20 @@ async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orp
 
 async def _stopped(backend: Backend, orphan: Orphan) -> Orphan:
     ref = orphan.job.ref
+
+    async def judge(observation: Observation) -> str:
+        if observation.job is None:
+            return ""
+        job = LiveJob.of(observation.job)
+        return orphan.why if (job.phase.is_terminal, job.unfollowed_since) == has_been else ""
+
+    has_been = (orphan.job.phase.is_terminal, orphan.job.unfollowed_since)
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS
         if orphan.job.phase.is_terminal and change is not None:
             await backend.patch(ref, change)
-        else:
-            await backend.delete(ref)
+        elif not await delete_judged(backend, ref, judge):
+            return replace(orphan, error="it was kept: it has ended, or was left running on purpose, meanwhile")
     except PTJobError as error:
         return replace(orphan, error=f"it could not be stopped: {error}")
     return replace(orphan, stopped=True)

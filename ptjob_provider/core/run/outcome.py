@@ -40,6 +40,7 @@ class JobOutcome:
         result: the value of `result.build_result`; None if the outputs could not be inspected.
         cursor: cursor of the last log line that was passed to the sink; None if there was none.
         detail: for UNVERIFIED, the reason why the outputs could not be inspected.
+        is_open: the job could not be stopped and may go on; its attempt is not over.
     """
 
     outcome: Outcome
@@ -48,6 +49,7 @@ class JobOutcome:
     result: Mapping[str, Any] | None = None
     cursor: LogCursor | None = None
     detail: str = ""
+    is_open: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger's event."""
@@ -58,6 +60,7 @@ class JobOutcome:
             "result": dict(self.result) if self.result is not None else None,
             "cursor": self.cursor.to_dict() if self.cursor else None,
             "detail": self.detail,
+            "is_open": self.is_open,
         }
 
     @classmethod
@@ -70,6 +73,7 @@ class JobOutcome:
             result=fields["result"],
             cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
             detail=fields["detail"],
+            is_open=fields.get("is_open", False),  # older versions do not write it
         )
 
 

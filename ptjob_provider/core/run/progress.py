@@ -5,11 +5,14 @@ Pure. `follow` decides when to observe the job and when to stop.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history, kinds
+from ptjob_provider.core.backend import CURRENT
 from ptjob_provider.core.diagnosis import Diagnosis, EndNotices, WaitingNotice
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -18,13 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.backend import Observation, View
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.submit import Submission
 
 
 _TRIES = 2
 """Maximum tries to read the log of one run; the log may be unavailable while the container restarts."""
+
+_NOTICEABLE = timedelta(seconds=1)
+"""Minimum time by which the starts of waits are moved; a view is always a moment old."""
 
 _AT_ONCE = 8
 """Maximum runs whose log is read per observation; the cause of a failure is among the first runs that ended."""
@@ -74,6 +80,7 @@ class JobProgress:
     _tries: dict[str, int] = field(default_factory=dict)
     _unreported: set[str] = field(default_factory=set)
     _generation: int | None = None
+    _kept: tuple[datetime, float] | None = None
     _end_notices: EndNotices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +90,31 @@ class JobProgress:
     def pods(self) -> history.PodHistory:
         """Return the pod history; an empty one before the first observation."""
         return self.record or history.PodHistory()
+
+    @property
+    def counted(self) -> history.PodHistory:
+        """Return the pod history for a later follower: with the instant up to which its waits were counted."""
+        return replace(self.pods, counted_at=self._kept[0] if self._kept else None)
+
+    def keep_time(self, now: datetime, view: View) -> datetime:
+        """Move the starts of all waits forward by the time in which nobody knew whether they lasted.
+
+        Nobody knew it while a watch was refused or silent, or while this process was frozen. The computer's clock may
+        have been set as well.
+
+        Returns:
+            The instant up to which the waits may be counted: now, or when the view was current last.
+        """
+        if math.isinf(view.age):
+            return self._kept[0] if self._kept else history.EARLIEST
+        seen_at = now - timedelta(seconds=view.age)
+        before, live = self._kept or (seen_at, view.live)
+        lived = view.live - live if view.live >= live else view.live  # the back-end may have begun at 0 again
+        lost = seen_at - before - timedelta(seconds=lived)
+        if self._kept is None or abs(lost) >= _NOTICEABLE:
+            self._kept = seen_at, view.live
+            self.record = self.record and self.record.postponed(lost)
+        return now if view.age <= CURRENT else seen_at
 
     @property
     def has_begun(self) -> bool:
@@ -105,11 +137,13 @@ class JobProgress:
         self.used = peak_usage.stored_in(observation.job)
         self.due = kinds.kind_of(observation.job).due_at(observation.job)
         self._resize(observation.job)
-        before = self.record or history.stored_in(observation.job)
+        before = self.record or history.stored_in(observation.job).resumed(now)
         replicas = len(self.submission.ranks)
         after = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
         after = self._masked(after)
         status = kinds.observed_status(observation.job, after)
+        if self.status.phase.is_terminal and not status.phase.is_terminal:
+            return ProgressUpdate()  # a watch that lags behind what was read
         sentences = tuple(self._changes(before, after, status))
         self.waiting.update(
             diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now

@@ -87,12 +87,14 @@ class Session:
             shown: lines already printed, see `raise_for`.
 
         Raises:
-            JobFailed: the job failed; the next try starts a new attempt.
+            JobFailed: the job failed; the next try starts a new attempt, unless the job could not be stopped.
             OutputsNotVerified: the outputs could not be inspected; the job is kept, and a retry only inspects them.
         """
         try:
             raise_for(ref, conclusion, deletes=self.on_finish_action.deletes(succeeded=False), shown=shown)
         except JobFailed:
+            if conclusion.is_open:
+                raise
             conclude_attempt(self.store)
             await self._clean_up(ref, succeeded=False, hands_off=hands_off)
             raise

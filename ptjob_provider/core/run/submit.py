@@ -62,7 +62,7 @@ from ptjob_provider.core.versions import known_fields
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.outputs.contract import OutputReport
     from ptjob_provider.core.run.attempts import AttemptStore
     from ptjob_provider.core.spec import Installation, TrainingJob
@@ -339,9 +339,14 @@ class _Submitter:
 
     async def _stop(self, ref: JobRef) -> None:
         """Stop a job; if the next job must have the same name, wait until the name is free."""
+
+        async def judge(observation: Observation) -> str:
+            is_ours = observation.job is not None and self._ownership(observation.job) is not Ownership.FOREIGN
+            return "a new attempt takes its place" if is_ours else ""
+
         errors = self._errors(ref.namespace, ref.name)
         await errors.answer(
-            lambda: stop_and_wait(self.backend, ref, frees_name=self.exact_name, sleep=self.sleep),
+            lambda: stop_and_wait(self.backend, ref, judge=judge, frees_name=self.exact_name, sleep=self.sleep),
             though_away=False,
         )
 

@@ -48,6 +48,8 @@ _QUOTA_UNCOUNTED = "status unknown for quota"
 _DENIED_BY_WEBHOOK = re.compile(r'admission webhook "[^"]+" denied the request')
 
 _LONGEST = 2000
+_LONGEST_RETRY_AFTER = 60.0
+"""Maximum seconds of a Retry-After header that are respected; a longer one is a gateway's mistake."""
 
 _INVALID = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
@@ -61,7 +63,7 @@ class Refusal(Exception):
         reason: the server's reason, such as `AlreadyExists`; for code 0 a name of the failure.
         message: the server's message.
         named: the response is about one named object.
-        retry_after: the server's Retry-After in seconds; None if the header is missing.
+        retry_after: the server's Retry-After in seconds, at most a minute; None if the header is missing.
         final: a retry would fail in the same way, such as for an untrusted certificate.
     """
 
@@ -81,7 +83,9 @@ class Refusal(Exception):
             reason=str(status.get("reason") or ""),
             message=str(status.get("message") or " ".join(body.decode("utf-8", "replace").split()))[:_LONGEST],
             named=bool((status.get("details") or {}).get("name")),
-            retry_after=float(retry_after) if retry_after and retry_after.isdecimal() else None,
+            retry_after=min(float(retry_after), _LONGEST_RETRY_AFTER)
+            if retry_after and retry_after.isdecimal()
+            else None,
         )
 
     @property

@@ -105,11 +105,15 @@ class Credentials:
         self._loaded_at = time.time()
         self._expires_at = expires_at or _expiry(endpoint.authorization)
 
-    async def headers(self) -> dict[str, str]:
-        """Return the authentication headers; renew the credential first if it is about to expire."""
+    @property
+    def is_due(self) -> bool:
+        """Return whether the credential is about to expire and has to be loaded anew."""
         now = time.time()
-        if self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE:
-            await self.load()
+        return self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the authentication headers."""
         authorization = self.endpoint.authorization
         return {"Authorization": authorization} if authorization else {}
 

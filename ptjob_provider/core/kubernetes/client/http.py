@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PAUSES = (0.35, 6.0)
-_LONGEST_RETRY_AFTER = 60.0
-"""Maximum seconds of a Retry-After header that are respected; a longer one is a gateway's mistake."""
-
 _CONNECT_TIMEOUT = 10.0
+_SOCKET_TIMEOUT = 30.0
+_LOADING_TIMEOUT = 60.0
+"""Maximum seconds for which requests wait for a credential; a kubeconfig's exec plugin may hang."""
+
 _IDLE = 30.0
 """Seconds for which an unused client keeps its connections open."""
 
@@ -73,7 +74,7 @@ class Client:
         self._credentials = Credentials(config)
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Task[Connection] | None = None
 
     async def get(self, path: str, **query: str) -> Manifest:
         """Return an object, or a list object."""
@@ -164,10 +165,11 @@ class Client:
         Raises:
             PTJobError: the request was refused, or got no response.
         """
-        connection = self._connection or await self._load()
-        request = described("POST", path)
+        connection = await self._connected()
+        request, headers = described("POST", path), self._credentials.headers
         try:
-            socket = await connection.socket(path, query=query, headers=await self._credentials.headers())
+            async with asyncio.timeout(_SOCKET_TIMEOUT):
+                socket = await connection.socket(path, query=query, headers=headers)
         except aiohttp.WSServerHandshakeError as error:
             raise Refusal(code=error.status, message=error.message).error(request) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -182,6 +184,8 @@ class Client:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
+            if self._loading is not None:
+                self._loading.cancel()
             for connection in [*self._retired, *([self._connection] if self._connection else [])]:
                 await connection.close()
 
@@ -200,7 +204,7 @@ class Client:
                     request = described(method, path)
                     raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refusal
                 retry_after = refusal.retry_after or 0.0
-            await backoff.pause(at_least=min(retry_after, _LONGEST_RETRY_AFTER))
+            await backoff.pause(at_least=retry_after)
 
     async def _once(self, method: str, path: str, **options: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
@@ -229,13 +233,10 @@ class Client:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
-        connection = self._connection or await self._load()
-        headers = {"Accept": _JSON, "Content-Type": content_type}
+        connection = await self._connected()
+        headers = {"Accept": _JSON, "Content-Type": content_type, **self._credentials.headers}
         with _connection_errors_as_refusals():
-            authentication = await self._credentials.headers()
-            response = await connection.request(
-                method, path, query=query, headers=headers | authentication, body=body, limits=limits
-            )
+            response = await connection.request(method, path, query=query, headers=headers, body=body, limits=limits)
             if response.ok:
                 return response
             data = await response.read()
@@ -243,18 +244,39 @@ class Client:
             _parsed(data)  # raises for a truncated error, which is treated as a missing response
         raise Refusal.read(response.status, data, response.headers.get("Retry-After"))
 
+    async def _connected(self) -> Connection:
+        """Return the connection; load the credential first if there is none, or if it is about to expire."""
+        if self._connection is None or self._credentials.is_due:
+            return await self._load()
+        return self._connection
+
     async def _load(self) -> Connection:
+        """Load the address and the credential. All requests wait for one load, so a plugin that hangs runs once.
+
+        Raises:
+            ClusterUnavailable: the load takes too long; it goes on, for the next request.
+        """
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._load_now())
+        done, _ = await asyncio.wait({self._loading}, timeout=_LOADING_TIMEOUT)
+        if not done:
+            raise ClusterUnavailable(
+                f"the credential for the API server could not be loaded within {_LOADING_TIMEOUT:.0f} s; run the "
+                "kubeconfig's credential plugin by hand, it may wait for something"
+            )
+        return self._loading.result()
+
+    async def _load_now(self) -> Connection:
         """Load the address and the credential; open a new connection if its settings have changed."""
-        async with self._loading:
-            before = self._credentials.endpoint.without_credential
-            await self._credentials.load()
-            after = self._credentials.endpoint.without_credential
-            if self._connection is not None and after != before:
-                self._retired.append(self._connection)  # its streams continue
-                self._connection = None
-            if self._connection is None:
-                self._connection = Connection(after)
-            return self._connection
+        before = self._credentials.endpoint.without_credential
+        await self._credentials.load()
+        after = self._credentials.endpoint.without_credential
+        if self._connection is not None and after != before:
+            self._retired.append(self._connection)  # its streams continue
+            self._connection = None
+        if self._connection is None:
+            self._connection = Connection(after)
+        return self._connection
 
 
 @asynccontextmanager

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.backend import CURRENT, View
 from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.client import paths
@@ -69,12 +72,17 @@ async def subscribe(config: ClusterConfig, ref: JobRef) -> AsyncIterator[JobCach
 
 def cached_job(config: ClusterConfig, ref: JobRef) -> JobCache | None:
     """Return the job's cache if it is complete and has subscribers on this event loop. Makes no request."""
+    informer = informer_of(config, ref)
+    return informer.cached(ref) if informer is not None else None
+
+
+def informer_of(config: ClusterConfig, ref: JobRef) -> JobInformer | None:
+    """Return the informer of this event loop that has subscribers of the job, if there is one. Makes no request."""
     labelled = WatchScope(config=config, kind=ref.kind, namespace=ref.namespace)
     for scope in (replace(labelled, name=ref.name), labelled, replace(labelled, ours=False)):
         informer = opened(scope)
-        cache = informer.cached(ref) if isinstance(informer, JobInformer) else None
-        if cache is not None:
-            return cache
+        if isinstance(informer, JobInformer) and informer.cached(ref) is not None:
+            return informer
     return None
 
 
@@ -105,6 +113,8 @@ class JobInformer:
         self._events = EventPoller(scope.namespace)
         self._sampler = UsageSampler(scope.namespace, scope.config.usage_interval, self._pod_query)
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._confirmed: dict[str, float] = {}
+        self._live = 0.0
         self._tasks: asyncio.TaskGroup
         self._client: Client
 
@@ -148,6 +158,22 @@ class JobInformer:
             cache.subscribers -= 1
             if not self._refused:
                 self._release(cache)
+
+    def view(self) -> View:
+        """Return how current both watches are; see `Backend.view`."""
+        return View(live=self._live, age=asyncio.get_running_loop().time() - self._confirmed_at)
+
+    @property
+    def _confirmed_at(self) -> float:
+        """When the server last confirmed both watches, by the loop's clock; minus infinity for never."""
+        return min(self._confirmed.get(part, -math.inf) for part in ("jobs", "pods"))
+
+    def _confirm(self, part: str) -> None:
+        """Note that the server has confirmed a watch; time without confirmations for long does not count as live."""
+        before = self._confirmed_at
+        self._confirmed[part] = asyncio.get_running_loop().time()
+        passed = self._confirmed_at - before
+        self._live += passed if passed <= CURRENT else 0.0
 
     def cached(self, ref: JobRef) -> JobCache | None:
         """Return the cache of a job if it is complete and has subscribers; else None."""
@@ -255,7 +281,8 @@ class JobInformer:
 
     async def _watch_jobs(self) -> None:
         path = paths.jobs(self._scope.kind, self._scope.namespace)
-        reflector = Reflector(self._client, path, self._scope.of_jobs, known=lambda: {*self._caches, *self._ended})
+        confirm = partial(self._confirm, "jobs")
+        reflector = Reflector(self._client, path, self._scope.of_jobs, known=self._known_jobs, confirm=confirm)
         async with aclosing(reflector.events()) as events:
             async for event in events:
                 self._handle_refusal("jobs", event)
@@ -271,6 +298,9 @@ class JobInformer:
                         for uid in missing:
                             self._lose_job(uid)
                         self._set_synced("jobs")
+
+    def _known_jobs(self) -> set[str]:
+        return {*self._caches, *self._ended}
 
     def _take_job(self, job: Manifest) -> None:
         ref, version = JobRef.of(job), int(job["metadata"]["resourceVersion"])
@@ -354,7 +384,8 @@ class JobInformer:
 
     async def _watch_labelled_pods(self) -> None:
         path = paths.pods(self._scope.namespace)
-        reflector = Reflector(self._client, path, self._pod_query(), known=self._known_pods)
+        confirm = partial(self._confirm, "pods")
+        reflector = Reflector(self._client, path, self._pod_query(), known=self._known_pods, confirm=confirm)
         async with aclosing(reflector.events()) as events:
             async for event in events:
                 self._handle_refusal("pods", event)

@@ -103,6 +103,7 @@ class Reflector:
         path: path of the collection.
         selector: `labelSelector` and `fieldSelector`; None: all objects.
         known: called when a list begins; returns the uids of the objects that the consumer has cached.
+        confirm: called when the server has confirmed what was yielded so far: by an event, a bookmark, a complete list.
     """
 
     def __init__(
@@ -112,8 +113,10 @@ class Reflector:
         selector: Mapping[str, str] | None = None,
         *,
         known: Callable[[], Iterable[str]] = tuple,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
         self._known = known
+        self._confirm = confirm
         self._unlisted: set[str] = set()
         self._client = client
         self._path = path
@@ -189,6 +192,7 @@ class Reflector:
             return
         self._advance(version)
         yield Synced(self._unlisted)
+        self._confirm()
         async for event in self._watch(resourceVersion=version):
             yield event
 
@@ -217,6 +221,7 @@ class Reflector:
                     yield Deleted(manifest) if event_type == "DELETED" else Applied(manifest)
                 if is_synced:
                     self._advance(meta["resourceVersion"])
+                    self._confirm()
 
     def _was_restored(self, version: str) -> bool:
         """Return whether the list's version is lower than one received earlier; keep it for the next comparison."""

@@ -1,0 +1,252 @@
+"""Tests of ends that we judge, against a stand-in API server whose watches are refused, dead or late.
+
+The follower and the informer are the real ones. The loop's clock jumps, and the wall clock goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from following import NOON, Following
+from ptjob_provider.core import history
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
+from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from stand_in_watches import FORBIDDEN, StandInCluster, job, pod, ref_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ptjob_provider.core.identity import Manifest
+
+pytestmark = pytest.mark.skips_waits
+
+MINUTE = 60.0
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> StandInCluster:
+    """Return a cluster with a job whose pod cannot pull its image."""
+    stand_in = StandInCluster()
+    stand_in.serve(monkeypatch)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.2, 30.0))  # the real ones
+    stand_in.bookmarks = MINUTE
+    stand_in.put("pytorchjobs", job("digits", "Created"))
+    stand_in.put("pods", without_image())
+    return stand_in
+
+
+def without_image() -> Manifest:
+    """Return a pod whose image cannot be pulled."""
+    found = copy.deepcopy(pod("digits"))
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    found["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": waiting}],
+    }
+    return found
+
+
+@asynccontextmanager
+async def followed(**options: Any) -> AsyncIterator[Following]:
+    """Follow the job inside the block, from its first observation on."""
+    following = Following(**options)
+    await asyncio.sleep(10)
+    try:
+        yield following
+    finally:
+        following.task.cancel()
+        await asyncio.gather(following.task, return_exceptions=True)
+
+
+async def trains_unseen(server: StandInCluster, minutes: float) -> None:
+    """Start the pod, which the watch of pods does not show, and let it train."""
+    server.put("pods", pod("digits"))
+    server.put("pytorchjobs", job("digits", "Created", "Running"))
+    await asyncio.sleep(minutes * MINUTE)
+
+
+def recovers(server: StandInCluster) -> None:
+    server.refused.clear()
+    server.dead.clear()
+    server.cut()
+
+
+def succeeds(server: StandInCluster) -> None:
+    server.put("pods", pod("digits", "Succeeded"))
+    server.put("pytorchjobs", job("digits", "Created", "Running", "Succeeded"))
+
+
+BLINDNESS = {
+    "refused": lambda server: server.refused.update({("watch", "pods"): FORBIDDEN}),
+    "told to come back in two hours": lambda server: server.refused.update(
+        {("watch", "pods"): ClusterUnavailable("busy", code=503, retry_after=60.0)}
+    ),
+    "dead": lambda server: server.dead.add("pods"),
+}
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+async def test_a_training_that_started_unseen_is_kept_after_its_start_timeout(
+    server: StandInCluster, kind: str
+) -> None:
+    async with followed(api_error_timeout=7200.0) as following:
+        BLINDNESS[kind](server)
+        server.cut()
+        await trains_unseen(server, minutes=60)
+        assert server.deleted == []
+
+        recovers(server)
+        succeeds(server)
+        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
+    assert server.deleted == []
+
+
+async def test_a_training_that_started_just_before_its_limit_is_kept(server: StandInCluster) -> None:
+    """The view was current a moment ago, so the limit passes; the server knows better."""
+    async with followed() as following:
+        await asyncio.sleep(1150)
+        server.dead.add("pods")
+        server.put("pods", pod("digits"))
+        await asyncio.sleep(30)
+        server.dead.clear()  # requests are answered again; the watch is silent until it is opened anew
+        await asyncio.sleep(600)
+        assert server.deleted == []
+        assert any("goes on" in text for text in following.sink.notices)
+
+        succeeds(server)
+        server.cut()
+        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
+
+
+async def test_time_in_which_the_server_was_away_is_no_time_of_waiting(server: StandInCluster) -> None:
+    async with followed() as following:
+        await asyncio.sleep(5 * MINUTE)
+        server.dead |= {"pods", "pytorchjobs"}
+        await asyncio.sleep(60 * MINUTE)
+        recovers(server)
+        await asyncio.sleep(10 * MINUTE)
+        assert not following.task.done()
+
+        outcome = await following.outcome()
+        assert (outcome.outcome, server.deleted) == (Outcome.FAILED, ["digits"])
+        assert outcome.diagnosis is not None
+        assert outcome.diagnosis.cause is Cause.IMAGE
+        assert timedelta(minutes=80) < following.now() - NOON < timedelta(minutes=85)
+
+
+async def test_a_success_that_nobody_saw_is_a_success_after_the_deadline(server: StandInCluster) -> None:
+    async with followed(deadline=NOON + timedelta(minutes=30)) as following:
+        server.dead |= {"pods", "pytorchjobs"}
+        await trains_unseen(server, minutes=20)
+        succeeds(server)
+        await asyncio.sleep(10 * MINUTE)
+        assert not following.task.done()
+
+        server.dead.clear()
+        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
+    assert server.deleted == []
+
+
+async def test_a_follower_that_was_frozen_asks_before_it_judges(server: StandInCluster) -> None:
+    async with followed() as following:
+        server.put("pods", pod("digits"))  # in the queue of the watch when the process is frozen
+        asyncio.get_running_loop()._skipping.now += 3600  # type: ignore[attr-defined]
+        await asyncio.sleep(30 * MINUTE)
+        assert server.deleted == []
+        succeeds(server)
+        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
+
+
+async def test_limits_wait_until_both_watches_are_current(server: StandInCluster) -> None:
+    """The watch of pods is dead from the fifth minute on, and the operator writes the job's status all the time."""
+    async with followed() as following:
+        await asyncio.sleep(5 * MINUTE)
+        server.dead.add("pods")
+        for _ in range(40):
+            server.put("pytorchjobs", job("digits", "Created"))
+            await asyncio.sleep(MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+
+async def test_a_clock_that_was_set_ends_no_wait(server: StandInCluster) -> None:
+    async with followed() as following:
+        following.step = timedelta(hours=5)
+        await asyncio.sleep(15 * MINUTE)
+        following.step = -timedelta(hours=5)
+        await asyncio.sleep(4 * MINUTE)
+        assert server.deleted == []
+        assert (await following.outcome()).outcome is Outcome.FAILED
+        assert following.now() - NOON < timedelta(hours=-4.5)
+
+
+async def test_a_server_that_is_silent_at_the_deadline_leaves_the_attempt_open(server: StandInCluster) -> None:
+    async with followed(deadline=NOON + timedelta(minutes=30)) as following:
+        await trains_unseen(server, minutes=20)
+        server.dead |= {"pods", "pytorchjobs"}
+        outcome = await following.outcome()
+
+        assert (outcome.outcome, outcome.is_open) == (Outcome.TIMED_OUT, True)
+        assert following.now() - NOON == timedelta(minutes=31)
+        assert outcome.diagnosis is not None
+        assert "may go on" in outcome.diagnosis.in_one_line(ref_of(job("digits")))
+        assert JobOutcome.from_dict(outcome.to_dict()) == outcome
+    assert server.deleted == []
+
+
+async def test_a_deletion_is_judged_again_when_the_job_has_changed(server: StandInCluster) -> None:
+    """After three changes that do not matter, any version is deleted: operators write a status all the time."""
+    server.conflicts = 99
+    async with followed() as following:
+        assert (await following.outcome()).outcome is Outcome.FAILED
+    assert ["resourceVersion" in each for each in server.preconditions] == [True, True, True, False]
+    assert server.deleted == ["digits"]
+
+
+async def test_a_deletion_that_is_refused_is_no_success(server: StandInCluster) -> None:
+    server.refused["delete", "pytorchjobs"] = ClusterError("Conflict", code=409, reason="Conflict")
+    async with followed(api_error_timeout=600.0) as following:
+        with pytest.raises(ClusterUnavailable, match="was left as it is"):
+            await following.outcome()
+    assert server.deleted == []
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, ClusterUnavailable("no answer")])
+async def test_a_job_that_cannot_be_read_is_kept(server: StandInCluster, error: PTJobError) -> None:
+    server.refused["get", "pytorchjobs"] = error
+    async with followed(api_error_timeout=7200.0) as following:
+        await trains_unseen(server, minutes=0)
+        server.put("pods", without_image())
+        await asyncio.sleep(60 * MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+        recovers(server)
+        assert (await following.outcome()).outcome is Outcome.FAILED
+    assert server.deleted == ["digits"]
+
+
+async def test_the_next_follower_counts_on_from_the_time_that_was_counted(server: StandInCluster) -> None:
+    async with followed():
+        await asyncio.sleep(5 * MINUTE)
+        waited = copy.deepcopy(without_image())
+        waited["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] = "ErrImagePull"
+        server.put("pods", waited)  # a new reason is worth a note on the job
+        await asyncio.sleep(10 * MINUTE)
+    stored = await KubernetesBackend(ClusterConfig()).get("PyTorchJob", "team", "digits")
+    record = history.from_text(annotation_of(stored, RECORD_ANNOTATION))
+    assert record.counted_at is not None
+    counted = record.counted_at - record.waiting[0].since
+
+    await asyncio.sleep(60 * MINUTE)  # nobody follows
+    async with followed() as following:
+        assert (await following.outcome()).outcome is Outcome.FAILED
+        took = following.now() - NOON
+    assert abs(took - (timedelta(seconds=1200) - counted)) < timedelta(seconds=10)
