@@ -13,6 +13,7 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -52,6 +53,16 @@ class Account:
     def take_away(self, resource: str, verb: str) -> None:
         """Remove this verb from the account's rights."""
         service_account(self._cluster, self.namespace, rules_without(resource, verb, of=rules()))
+
+    def give_back(self) -> None:
+        """Grant the documented Role again."""
+        service_account(self._cluster, self.namespace, rules())
+
+    def create_secret(self, name: str) -> None:
+        meta = {"name": name, "namespace": self.namespace}
+        self._cluster.kubectl.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"key": "1"}}
+        )
 
     async def submit(self, **fields: Any) -> Submission:
         """Submit a job of one pod that writes a model."""
@@ -119,6 +130,31 @@ async def test_a_missing_verb_is_named(account: Account, resource: str, verb: st
 
     assert MISSING[resource, verb] in str(raised.value)
     assert f'cannot {verb} resource "{resource}"' in str(raised.value)
+
+
+async def test_a_training_that_started_while_its_pods_could_not_be_watched_is_not_deleted(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pod waits for a Secret, the right to watch pods is taken away, the pod starts, and `start_timeout` passes."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._WATCH_SECONDS", (4, 6))
+    from_secret = {"name": "LATER", "valueFrom": {"secretKeyRef": {"name": "later", "key": "key"}}}
+    trains = ["python", "-c", "import time; print('training', flush=True); time.sleep(45)"]
+    submission = await account.submit(env=[from_secret], command=trains, model=None, volumes=None)
+    sink, limits = ListSink(), Limits(start_timeout=25.0)
+    following = asyncio.create_task(follow(account.backend, submission, sink=sink, limits=limits))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await _noticed("waits", sink, following)
+            account.take_away("pods", "watch")
+            await _noticed("refuses a request", sink, following)
+            account.create_secret("later")
+            await _noticed("goes on", sink, following)
+            account.give_back()
+            conclusion = await following
+    finally:
+        following.cancel()
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
 
 
 @pytest.mark.parametrize(("resource", "verb"), sorted(LOOKING - {("pods", "delete")}))
@@ -211,3 +247,9 @@ async def _inspect(account: Account, submission: Submission) -> Any:
     outputs = ResolvedOutputs(model=submission.outputs.model)
     async with asyncio.timeout(PATIENCE):
         return await account.backend.inspect_outputs(submission.ref, outputs, since=datetime.now(UTC))
+
+
+async def _noticed(text: str, sink: ListSink, following: asyncio.Task[Any]) -> None:
+    while text not in " ".join(sink.notices):
+        assert not following.done(), following
+        await asyncio.sleep(0.2)
