@@ -324,7 +324,7 @@ class _Follower:
         While an end is being carried out, limits and a deadline that have passed are not due again.
         """
         now = self.clock()
-        instants = [self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
+        instants = [None if self.hands_off else self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
         left = [_LONGEST]
         if self.known.record is not None and not self.hands_off:
             is_current = self.backend.view(self.ref).age <= CURRENT
@@ -463,7 +463,8 @@ class _Follower:
     async def _observe_ends(self) -> None:
         """Observe how all replicas ended; the end that was observed first may be a consequence of another."""
         await cleanup.settled(self.backend, self.ref, self.errors)
-        observation = await self.errors.answer(lambda: self.backend.read(self.ref))
+        async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
+            observation = await anext(watch)  # it has pods that are deleted already, unlike a read
         if observation.job is not None:
             await self._take(observation)
             if diagnoses.needs_events(self.known.pods, self.known.status, ranks=self.submission.ranks):
