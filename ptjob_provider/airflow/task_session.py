@@ -33,11 +33,10 @@ from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import StopRequested
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
-from ptjob_provider.core.errors import ClaimLost, JobNotFound, JobTimedOut, PTJobError
-from ptjob_provider.core.identity import Instance, Owner
+from ptjob_provider.core.errors import ClusterError, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.cleanup import (
-    abandon,
     delete_if_unfinished,
     is_left_to_next_try,
     known_job,
@@ -49,6 +48,7 @@ from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, with_tensorboard
 from ptjob_provider.core.spec.on_finish import OnFinishAction
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.waiting import Waiting
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
-    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.spec import TrainingJob
 
 
@@ -120,7 +119,13 @@ _SUBMIT_GRACE = 2.0
 """Maximum seconds for a create request in progress to complete after the task was told to stop."""
 
 _TIMEOUT_GRACE = 30.0
-"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises."""
+"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises; and
+again for the job's deletion after that."""
+
+_WHY_KEPT = {
+    None: "Airflow did not say in time what became of this task",
+    "none": "Airflow has reset its task; the next try adopts it, or replaces it if the task was cleared",
+}
 
 
 class JobExecution:
@@ -271,8 +276,8 @@ class JobExecution:
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
         """Decide about the job when the block ends with an error, so that no job runs on unnoticed.
 
-        A task that was told to stop keeps or deletes the job, see `fate_in_worker`. After a timeout, or if another run
-        has its batches, the job is deleted. After another error, it runs on: the next try adopts it, or it is marked.
+        A task that was told to stop keeps or deletes the job, see `fate_in_worker`. After a timeout, an unfinished job
+        is stopped. After another error, the job runs on: the next try adopts it, or it is marked.
         """
         if submission is not None and self._instance.has(submission.instance):
             self._ref = submission.ref
@@ -282,11 +287,7 @@ class JobExecution:
             message = asyncio.run(self._keep_or_delete()) or "no job had been created"
             raise TaskStopped(f"The task was told to stop. {message}") from None
         except AirflowTaskTimeout:
-            asyncio.run(self._delete("execution_timeout has passed"))
-            conclude_attempt(self._store)
-            raise
-        except ClaimLost:
-            asyncio.run(self._delete("another run trains on its batches"))
+            self._log.warning("%s", asyncio.run(self._end_overdue()))
             raise
         except Exception as error:
             if not is_left_to_next_try(error, may_retry=may_retry(self._ti)):
@@ -307,13 +308,19 @@ class JobExecution:
     async def _observe(self, ref: JobRef) -> tuple[str | None, bool]:
         state = await supervisor.state_from_worker(self._ti)
         try:
-            job = await self._backend.get(ref.kind, ref.namespace, ref.name)
-        except JobNotFound:
-            return state, True
+            phase = await self._phase(ref)
         except PTJobError as error:
             self._log.warning("%s: whether it has ended is not known: %s", ref, error)
             return state, False
-        return state, kinds.read_status(job).phase.is_terminal
+        return state, phase is None or phase.is_terminal
+
+    async def _phase(self, ref: JobRef) -> JobPhase | None:
+        """Return the job's phase; None if the job is gone."""
+        try:
+            job = await self._backend.get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound:
+            return None
+        return kinds.read_status(job).phase if JobRef.of(job) == ref else None
 
     def _push_identity(self, submission: Submission) -> None:
         ref = submission.ref
@@ -334,15 +341,18 @@ class JobExecution:
 
     async def _keep_or_delete(self) -> str:
         """Keep or delete the job of a task that was told to stop, and return a sentence about it."""
-        ref = await self._known_job()
-        if ref is None:
-            return ""
-        state = await supervisor.state_from_worker(self._ti)
-        if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
-            why = "the next try adopts it" if state else "Airflow did not say in time what became of this task"
-            return f"{ref} is kept: {why}"
-        why = "this was the last try" if state == "running" else f"the task is {state}"
-        deleted = await delete_if_unfinished(self._backend, ref)
+        ref: JobRef | None = None
+        try:
+            ref = await self._known_job()
+            if ref is None:
+                return ""
+            state = await supervisor.state_from_worker(self._ti)
+            if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
+                return f"{ref} is kept: {_WHY_KEPT.get(state, 'the next try adopts it')}"
+            why = "this was the last try" if state == "running" else f"the task is {state}"
+            deleted = await delete_if_unfinished(self._backend, ref)
+        except ClusterError as error:
+            return _may_still_run(ref, error)
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 
     def _leave_unfollowed(self, error: Exception) -> None:
@@ -353,10 +363,27 @@ class JobExecution:
         if message and isinstance(error, PTJobError):
             error.args = (f"{error}. {message}",)
 
-    async def _delete(self, why: str) -> None:
-        message = await abandon(self._backend, self._session.owner, self._store, ref=self._ref, why=why)
-        if message:
-            self._log.warning("%s", message)
+    async def _end_overdue(self) -> str:
+        """Stop an unfinished job at `execution_timeout`, and return a sentence about the job.
+
+        The attempt ends only with a job that was stopped or has failed: else the next try would stop what still runs,
+        or train again after a success.
+        """
+        ref: JobRef | None = None
+        try:
+            async with asyncio.timeout(_TIMEOUT_GRACE):
+                ref = await self._known_job()
+                if ref is None:
+                    return "execution_timeout has passed; this try had no job"
+                deleted = await delete_if_unfinished(self._backend, ref)
+                phase = JobPhase.FAILED if deleted else await self._phase(ref)
+        except (ClusterError, TimeoutError) as error:
+            return _may_still_run(ref, error)
+        if phase is JobPhase.FAILED:
+            conclude_attempt(self._store)
+        if phase is JobPhase.SUCCEEDED:
+            return f"{ref} has succeeded and is kept: a retry verifies its outputs, and does not train again"
+        return f"{ref} was deleted: execution_timeout has passed" if deleted else f"{ref} had already ended"
 
     async def _known_job(self) -> JobRef | None:
         """Return this task's job, including one that an earlier try created or was creating."""
@@ -371,6 +398,12 @@ def airflow_errors() -> Iterator[None]:
     except PTJobError as error:
         retried = AirflowTaskTimeout if isinstance(error, JobTimedOut) else AirflowException
         raise (retried if error.retryable else AirflowFailException)(masked(str(error))) from None
+
+
+def _may_still_run(ref: JobRef | None, error: Exception) -> str:
+    why = str(error) or "no answer"
+    what = f"{ref or 'Its job'} may still run: it could not be stopped ({why})"
+    return f"{what}. Look at it: ptjob get; end it: ptjob delete"
 
 
 def owner_of(instance: Instance, ti: Any) -> Owner:

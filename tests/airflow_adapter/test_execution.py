@@ -64,6 +64,18 @@ class BackendThatIsSlowToCreate(ScriptedBackend):
         return await super().submit(manifest)
 
 
+class BackendThatHangs(ScriptedBackend):
+    """A back-end that, once told, answers no read."""
+
+    hangs = False
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the job, or wait for ever."""
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().get(kind, namespace, name)
+
+
 class Try:
     """One try of a task whose job runs until it is stopped."""
 
@@ -257,15 +269,94 @@ def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None
     assert trying.record.ended
 
 
-def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: bool) -> None:
     trying = Try(StandInTaskInstance(max_tries=2))
     submission = trying.submit()
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission if is_known else None):
         raise AirflowTaskTimeout
 
     assert not trying.backend.jobs
     assert trying.record.ended
+
+
+def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(comms: FakeComms) -> None:
+    """Looking at the outputs may pass `execution_timeout`; the training must not be repeated for that."""
+    first = Try(StandInTaskInstance(max_tries=2))
+    submission = first.submit()
+    end_job(first.backend)
+
+    with pytest.raises(AirflowTaskTimeout), first.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert "has succeeded and is kept" in first.log.text
+    assert Try(given=first.given, backend=first.backend).submit().adopted
+    assert (first.backend.created, first.backend.deleted) == (1, [])
+
+
+def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
+    trying = Try(StandInTaskInstance(max_tries=2))
+    submission = trying.submit()
+    end_job(trying.backend, "Failed")
+
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert trying.backend.jobs
+    assert trying.record.ended
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+@pytest.mark.parametrize("error", [ClusterUnavailable("no answer"), PermissionDenied("forbidden")])
+def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
+    comms: FakeComms, verb: str, error: PTJobError
+) -> None:
+    """The job may run on; the next try adopts it, and starts no second one beside it."""
+    trying = Try(StandInTaskInstance(max_tries=2))
+    submission = trying.submit()
+    trying.backend.refusals[verb] = [error]
+
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert not trying.record.ended
+    assert f"{submission.ref} may still run" in trying.log.text
+    assert Try(given=trying.given, backend=trying.backend).submit().adopted
+
+
+def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
+    comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptjob_provider.airflow.task_session._TIMEOUT_GRACE", 0.1)
+    trying = Try(backend=BackendThatHangs())
+    submission = trying.submit()
+    trying.backend.hangs = True
+
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert not trying.record.ended
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: FakeComms, *, is_replaced: bool) -> None:
+    """The next try finds out by itself; another job of that name is not this attempt's success."""
+    trying = Try(StandInTaskInstance(max_tries=2))
+    submission = trying.submit()
+    end_job(trying.backend)
+    (job,) = trying.backend.jobs.values()
+    if is_replaced:
+        job["metadata"]["uid"] = "another"
+    else:
+        trying.backend.jobs.clear()
+
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert not trying.record.ended
+    assert "succeeded" not in trying.log.text
+    assert not trying.backend.deleted
 
 
 @pytest.mark.parametrize(
@@ -323,15 +414,16 @@ def test_that_a_job_could_not_be_marked_is_said(comms: FakeComms, *, is_known: b
     assert trying.backend.jobs
 
 
-def test_a_try_whose_batches_are_another_runs_ends_its_job(comms: FakeComms) -> None:
-    """Two runs would train on the same batches."""
+def test_a_try_that_has_lost_its_batches_leaves_its_job_running_and_says_so(comms: FakeComms) -> None:
+    """A ledger that was restored, or is shared with another Airflow, proves nothing about the training."""
     trying = Try(StandInTaskInstance(max_tries=3))
     trying.submit()
 
-    with pytest.raises(ClaimLost), trying.execution.leaving_nothing():
+    with pytest.raises(ClaimLost, match="was left running"), trying.execution.leaving_nothing():
         raise ClaimLost("given to run second")
 
-    assert not trying.backend.jobs
+    assert trying.backend.jobs
+    assert trying.marks
 
 
 def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeComms) -> None:

@@ -183,27 +183,6 @@ def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
     return may_retry and bool(getattr(error, "retryable", True))
 
 
-async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None, why: str) -> str:
-    """Delete an unfinished job that no task will follow any more, and return a sentence about the deletion.
-
-    Returns "" if there is no such job.
-
-    Args:
-        backend: the back-end.
-        owner: the job's owner.
-        store: the try's store, used if `ref` is None.
-        ref: the job; None if the try ended before it knew the job.
-        why: reason why no task follows the job, for the sentence.
-    """
-    try:
-        ref = ref or await known_job(backend, owner, store)
-        if ref is not None and await delete_if_unfinished(backend, ref):
-            return f"{ref} was deleted: {why}"
-    except ClusterError as error:
-        return f"the job may still run and could not be deleted: {error}"
-    return ""
-
-
 async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None) -> str:
     """Mark an unfinished job that could not be followed any more, and return a sentence about the job.
 
