@@ -37,6 +37,8 @@ FIRST_PATIENCE = 60.0
 async def state_from_worker(ti: Any) -> str | None:
     """Return the task instance's current state in Airflow; None if there was no response in time.
 
+    A task instance without a state is "none", one that no longer exists "gone".
+
     The request runs in a thread, where a timeout does not cancel it: cancelling a request over the supervisor's socket
     would give the next request the wrong response (observed on 3.3.2).
     """
@@ -138,7 +140,7 @@ def _state(response: Any, ti: Any) -> str | None:
         return None
     of_run = states.get(ti.run_id) or {}
     mapped = f"{ti.task_id}_{ti.map_index}"
-    state = of_run.get(mapped, of_run.get(ti.task_id))
+    state = of_run.get(mapped, of_run.get(ti.task_id, "gone"))
     return str(getattr(state, "value", state)) if state else "none"
 
 

@@ -73,14 +73,18 @@ def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
 
     | state in Airflow | action |
     |---|---|
-    | not running (a person marked or cleared the task) | delete |
+    | not running (a person marked, cleared or deleted the task) | delete |
     | running (a drained worker) | keep for the next try to adopt; delete if there is none |
     | waiting for the next try (lost heartbeats) | keep |
+    | none (reset by a scheduler; or cleared, then the next try replaces the job) | keep |
     | no response | keep |
+
+    A scheduler that takes over resets running tasks to none (`adopt_or_reset_orphaned_tasks`, Airflow 3.1 to 3.4), and
+    Airflow then stops their workers. A person's clear sets a running task to "restarting".
     """
     if state == "running":
         return Fate.KEEP if may_retry else Fate.DELETE
-    return Fate.KEEP if state is None or state in WAITING_STATES - {"restarting"} else Fate.DELETE
+    return Fate.KEEP if state in {None, "none", *WAITING_STATES} - {"restarting"} else Fate.DELETE
 
 
 def fate_in_trigger(state: str | None) -> Fate:
@@ -88,7 +92,8 @@ def fate_in_trigger(state: str | None) -> Fate:
 
     Airflow also stops the triggers of a triggerer that was frozen and replaced, although the task is still deferred
     (apache/airflow#73454), is about to be resumed, or waits for or runs its next try. That try adopts the job, or
-    deletes it if a person has cleared the task. Without a response from Airflow, the job is kept.
+    deletes it if a person has cleared the task. Without a response from Airflow, the job is kept. No state means a
+    clear: schedulers reset only tasks that are queued, running or restarting.
     """
     return Fate.KEEP if state is None or state in WAITING_STATES else Fate.DELETE
 

@@ -43,6 +43,7 @@ class FakeComms:
 
     Attributes:
         state: the task's state in every answer; None: there is no answer.
+        knows: the task instance exists.
         refuses: every request raises an error, as when the API server is unavailable.
         hangs: a trigger's request is never answered, as while a triggerer stops.
         xcoms: the stored values by key; `history` has every write, `written_at` its time on the monotonic clock.
@@ -50,6 +51,7 @@ class FakeComms:
 
     def __init__(self) -> None:
         self.state: str | None = "running"
+        self.knows = True
         self.refuses = False
         self.hangs = False
         self.xcoms: dict[str, Any] = {}
@@ -78,7 +80,8 @@ class FakeComms:
             raise ConnectionError("the API server is away")
         if isinstance(message, GetTaskStates):
             name = message.task_ids[0] if message.map_index is None else f"{message.task_ids[0]}_{message.map_index}"
-            return TaskStatesResult(task_states={message.run_ids[0]: {name: self.state}})
+            state = None if self.state == "none" else self.state
+            return TaskStatesResult(task_states={message.run_ids[0]: {name: state}} if self.knows else {})
         if isinstance(message, SetXCom):
             self.xcoms[message.key] = message.value
             self.history.append((message.key, message.value))

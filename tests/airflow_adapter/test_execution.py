@@ -135,13 +135,18 @@ class Try:
         ("failed", 1, 3, False),
         ("restarting", 1, 3, False),
         ("up_for_retry", 1, 3, True),
+        ("none", 1, 3, True),
+        ("none", 1, 0, True),
         pytest.param(None, 1, 0, True, marks=since(3, 2, "questions to Airflow that may be given up")),
     ],
 )
 def test_told_to_stop_while_it_waits(
     comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
 ) -> None:
-    """A drained worker's job runs on for the next try; a user's action or the last try ends it; no answer keeps it."""
+    """A drained worker's job runs on for the next try; a user's action or the last try ends it; no answer keeps it.
+
+    So does no state: a scheduler's failover resets a running task, also after its last permitted retry.
+    """
     comms.state = state
     trying = Try(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     trying.is_told_as_it_waits = True
@@ -168,6 +173,34 @@ def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
 
     with pytest.raises(AirflowException, match="is kept"):
         trying.wait()
+
+    assert trying.backend.jobs
+
+
+def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> None:
+    """A reset task instance has no state; one whose run was deleted is missing from the answer."""
+    comms.knows = False
+    trying = Try(StandInTaskInstance(max_tries=2))
+    trying.is_told_as_it_waits = True
+
+    with pytest.raises(AirflowException, match="was deleted: the task is gone"):
+        trying.wait()
+
+    assert not trying.backend.jobs
+
+
+@pytest.mark.parametrize(("verb", "is_known"), [("get", True), ("delete", True), ("get", False)])
+def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: str, *, is_known: bool) -> None:
+    comms.state = "failed"
+    trying = Try()
+    submission = trying.submit()
+    trying.backend.refusals[verb] = [ClusterUnavailable("no answer")]
+
+    with (
+        pytest.raises(AirflowException, match=r"told to stop.*may still run"),
+        trying.execution.leaving_nothing(submission if is_known else None),
+    ):
+        raise StopRequested
 
     assert trying.backend.jobs
 

@@ -92,7 +92,6 @@ async def test_a_job_whose_task_waits_is_left_alone(state: str) -> None:
     ("state", "why"),
     [
         *[(state, f"its task is {state}") for state in ("success", "failed", "skipped", "upstream_failed", "removed")],
-        ("none", "its task is none"),
         (None, "its task instance is gone"),
     ],
 )
@@ -105,6 +104,32 @@ async def test_a_job_whose_task_does_not_wait_is_stopped(state: str | None, why:
     assert (finding.why, finding.stopped, finding.error) == (why, True, "")
     assert not backend.jobs
     assert [ref.uid for ref in backend.deleted] == ["uid-digits"]
+
+
+async def test_the_job_of_a_task_without_a_state_is_stopped_after_the_grace_of_jobs_without_a_follower() -> None:
+    """A scheduler's failover resets running tasks; the first search notes the time on the job."""
+    backend = holding(job(age=60 * 72))
+
+    (finding,) = await swept(backend, "none")
+
+    assert (finding.stopped, finding.error) == (False, "")
+    assert finding.why == "its task has no state: it was cleared, or reset by a scheduler"
+    assert backend.patches == [{"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: NOW.isoformat()}}}]
+    assert backend.jobs
+
+    noted = {UNFOLLOWED_ANNOTATION: (NOW - timedelta(hours=25)).isoformat()}
+    later = holding(job(age=60 * 72, annotations=noted))
+
+    assert [finding.stopped for finding in await swept(later, "none")] == [True]
+
+
+async def test_looking_at_the_job_of_a_task_without_a_state_notes_nothing_on_it() -> None:
+    backend = holding(job())
+
+    (finding,) = await swept(backend, "none", stop=False)
+
+    assert finding.why.startswith("its task has no state")
+    assert backend.patches == []
 
 
 async def test_looking_stops_nothing() -> None:

@@ -9,11 +9,14 @@ each job:
     yes                        no                              followed
     yes                        yes                             orphaned: its task follows the later one
     no, or it is gone          -                               orphaned
+    has no state               -                               orphaned after the grace period of unfollowed jobs
     no answer                  -                               kept, and reported as unknown
 
 The search ignores jobs of other installations, jobs that no Airflow task created, jobs younger than the grace period,
 and jobs left running on request (`LeaveRunning`). A job that its last try could not follow any more may be healthy, and
-has a longer grace period. Of an ended job, only the replicas that still run are stopped.
+has a longer grace period. So has the job of a task without a state, from the first search that finds it: a scheduler
+that takes over resets running tasks, and their next tries adopt their jobs. Of an ended job, only the replicas that
+still run are stopped.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from ptjob_provider.core.identity import (
     AIRFLOW_IDS,
     MANAGED_LABEL,
     PREFIX,
+    UNFOLLOWED_ANNOTATION,
     Instance,
     JobRef,
     Manifest,
@@ -56,6 +60,8 @@ WAITING_STATES = frozenset(
     {"running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"}
 )
 """Airflow states of a task instance that follows its job, or whose next try will follow it."""
+
+_RESET = "its task has no state: it was cleared, or reset by a scheduler"
 
 LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
 
@@ -196,6 +202,8 @@ def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
     """
     if state is None:
         return "its task instance is gone"
+    if state == "none":
+        return _RESET
     if state not in WAITING_STATES:
         return f"its task is {state}"
     later = [other for other in jobs if job.is_followed_by(other)]
@@ -213,7 +221,7 @@ async def sweep(
     stop: bool = False,
     now: datetime | None = None,
 ) -> AsyncIterator[Orphan]:
-    """Yield the orphaned jobs of one namespace; with `stop`, stop each job before it is yielded.
+    """Yield the orphaned jobs of one namespace; with `stop`, stop or mark each job before it is yielded.
 
     An error with one job is reported in its `Orphan`, and the search continues.
     """
@@ -222,7 +230,7 @@ async def sweep(
     for job in candidates(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
         orphan = await _judge(waiters, job, jobs)
         if orphan is not None:
-            yield await _stopped(backend, orphan) if stop and orphan.why else orphan
+            yield await _stopped(backend, orphan, now) if stop and orphan.why else orphan
 
 
 async def _uses_something(backend: Backend, job: Manifest) -> bool:
@@ -245,7 +253,7 @@ async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orp
     return Orphan(job=job, why=why) if why else None
 
 
-async def _stopped(backend: Backend, orphan: Orphan) -> Orphan:
+async def _stopped(backend: Backend, orphan: Orphan, now: datetime) -> Orphan:
     ref = orphan.job.ref
 
     async def judge(observation: Observation) -> str:
@@ -257,6 +265,9 @@ async def _stopped(backend: Backend, orphan: Orphan) -> Orphan:
     has_been = (orphan.job.phase.is_terminal, orphan.job.unfollowed_since)
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS
+        if orphan.why == _RESET and orphan.job.unfollowed_since is None:
+            await backend.patch(ref, {"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: now.isoformat()}}})
+            return orphan
         if orphan.job.phase.is_terminal and change is not None:
             await backend.patch(ref, change)
         elif not await delete_judged(backend, ref, judge):
