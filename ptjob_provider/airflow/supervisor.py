@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import GetTaskStates, GetXCom, SetXCom
+from ptjob_provider.core import kinds
 from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
 from ptjob_provider.core.run.resume import resume
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.run.api_errors import ApiErrors
+
+logger = logging.getLogger(__name__)
 
 WORKER_PATIENCE = None if compat.PATIENT_QUESTIONS else 3.0
 """Seconds that a worker waits for a response; None: without limit, see `compat.PATIENT_QUESTIONS`.
@@ -182,7 +186,9 @@ class TaskStateAttemptStore:
         """Restore a missing record of earlier tries from the jobs that they created.
 
         Airflow before 3.3 has no store that outlives a try, and 3.4 discards the store's content when a person clears
-        the task. A job created before the clear is replaced, as it is with a record from before the clear.
+        the task. A job created with another `max_tries` is replaced, as it is with a record from before the clear. The
+        DAG's `retries` prove no clear, because they may have been lowered since: by that count, a finished job is
+        replaced, and a running one is adopted.
         """
         if self._try_number > 1 and self.load() is None:
             await errors.answer(lambda: self._recall(backend, namespace, owner), though_away=False)
@@ -193,8 +199,17 @@ class TaskStateAttemptStore:
         if (record := attempts.load()) is None:
             return
         job = await backend.get(record.kind, record.namespace, record.name)
-        is_of_clear = int(job["metadata"]["labels"].get("try_number", 0)) > before
-        self.save(replace(record, clear_number=self._max_tries if is_of_clear else _EARLIER_CLEAR))
+        labels, phase = job["metadata"]["labels"], kinds.read_status(job).phase
+        made_by = int(labels.get("try_number", 1))
+        is_cleared = labels.get("max_tries") not in {None, str(self._max_tries)}
+        if made_by <= before and not (is_cleared or phase.is_terminal):
+            logger.warning(
+                "%s still runs and is adopted: either its task was cleared, or the task's retries were lowered, and "
+                "Airflow does not tell which. To train anew, delete the job and clear the task",
+                record.ref,
+            )
+        clear_number = _EARLIER_CLEAR if is_cleared else self._max_tries
+        self.save(replace(record, clear_number=clear_number, delivered_by=made_by))
 
     def _attempt_key(self, record: AttemptRecord | None) -> dict[str, Any]:
         """Return fields that identify the attempt of a result, and differ after a clear."""

@@ -412,10 +412,10 @@ def _may_still_run(ref: JobRef | None, error: Exception) -> str:
 
 
 def owner_of(instance: Instance, ti: Any) -> Owner:
-    """Return a task instance as a job's owner, with KubernetesPodOperator's label names."""
+    """Return a task instance as a job's owner, with KubernetesPodOperator's label names, and with `max_tries`."""
     mapped = {"map_index": str(ti.map_index)} if ti.map_index is not None and ti.map_index >= 0 else {}
     ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, **mapped}
-    labels = {"try_number": str(ti.try_number)}
+    labels = {"try_number": str(ti.try_number), "max_tries": str(ti.max_tries)}
     return Owner(instance=instance.name, aliases=instance.aliases, ids=ids, labels=labels)
 
 

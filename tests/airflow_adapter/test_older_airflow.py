@@ -99,6 +99,40 @@ def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | N
 
 
 @pytest.mark.usefixtures("comms")
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_running_job_is_adopted_and_that_is_said_if_no_clear_is_proved(
+    backend: ScriptedBackend, caplog: pytest.LogCaptureFixture, *, has_mark: bool
+) -> None:
+    """Somebody has lowered `retries` between two tries: by count, the first try is one before a clear."""
+    train(1, max_tries=3, retries=3)
+    (job,) = backend.jobs.values()
+    if not has_mark:
+        del job["metadata"]["labels"]["max_tries"]
+
+    assert train(2, max_tries=3, retries=1)["attempt"] == 1
+    assert (backend.created, backend.deleted) == (1, [])
+    assert f"{job['metadata']['name']} still runs and is adopted" in caplog.text
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_task_that_succeeded_trains_anew_after_a_clear_with_fewer_retries(backend: ScriptedBackend) -> None:
+    """As where Airflow keeps the state of a task: 1 + 2 tries, as many as before."""
+    train(1, max_tries=3, retries=3)
+    end_job(backend, "Succeeded")
+
+    assert train(2, max_tries=3, retries=2)["attempt"] == 2
+
+
+@pytest.mark.usefixtures("comms")
+@pytest.mark.parametrize("retries", [1, 2, 5])
+def test_a_cleared_task_trains_anew_whatever_became_of_its_retries(backend: ScriptedBackend, retries: int) -> None:
+    """The clear has changed `max_tries`; the DAG's `retries` were changed after it."""
+    train(1, max_tries=2, retries=2)
+
+    assert train(2, max_tries=3, retries=retries)["attempt"] == 2
+
+
+@pytest.mark.usefixtures("comms")
 def test_a_job_that_is_gone_leaves_no_number(backend: ScriptedBackend) -> None:
     train(1)
     backend.jobs.clear()
