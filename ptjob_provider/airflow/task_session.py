@@ -352,11 +352,13 @@ class JobExecution:
             if ref is None:
                 return ""
             state = await supervisor.state_from_worker(self._ti)
+            if state == "running" and self._store.load() is None:
+                state = "none"  # the next try runs already: Airflow has no stored state for a try that was replaced
             if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
                 return f"{ref} is kept: {_WHY_KEPT.get(state, 'the next try adopts it')}"
             why = "this was the last try" if state == "running" else f"the task is {state}"
             deleted = await delete_if_unfinished(self._backend, ref)
-        except ClusterError as error:
+        except (ClusterError, AirflowRuntimeError) as error:
             return _may_still_run(ref, error)
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 

@@ -177,6 +177,22 @@ def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
     assert trying.backend.jobs
 
 
+def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms) -> None:
+    """After a scheduler's failover the next try may run already; Airflow has no stored state for the replaced one."""
+    trying = Try()
+    submission = trying.submit()
+    trying.given["task_state_store"].values.clear()
+    trying.given["ti"].pushed.clear()
+
+    with (
+        pytest.raises(AirflowException, match="is kept: Airflow has reset its task"),
+        trying.execution.leaving_nothing(submission),
+    ):
+        raise StopRequested
+
+    assert trying.backend.jobs
+
+
 def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> None:
     """A reset task instance has no state; one whose run was deleted is missing from the answer."""
     comms.knows = False
