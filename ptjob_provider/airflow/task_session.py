@@ -123,9 +123,12 @@ def alarm_put_off(seconds: float) -> Iterator[None]:
 _SUBMIT_GRACE = 2.0
 """Maximum seconds for a create request in progress to complete after the task was told to stop."""
 
-_TIMEOUT_GRACE = 30.0
-"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises; and
-again for the job's deletion after that."""
+_TIMEOUT_GRACE = 90.0
+"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises:
+longer than `follow` waits then for a silent API server, and for the end of the log."""
+
+_STOP_TIMEOUT = 30.0
+"""Maximum seconds to stop the job after Airflow's alarm."""
 
 _WHY_KEPT = {
     None: "Airflow did not say in time what became of this task",
@@ -378,7 +381,7 @@ class JobExecution:
         """
         ref: JobRef | None = None
         try:
-            async with asyncio.timeout(_TIMEOUT_GRACE):
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 ref = await self._known_job()
                 if ref is None:
                     return "execution_timeout has passed; this try had no job"

@@ -64,18 +64,6 @@ class BackendThatIsSlowToCreate(ScriptedBackend):
         return await super().submit(manifest)
 
 
-class BackendThatHangs(ScriptedBackend):
-    """A back-end that, once told, answers no read."""
-
-    hangs = False
-
-    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return the job, or wait for ever."""
-        if self.hangs:
-            await asyncio.Event().wait()
-        return await super().get(kind, namespace, name)
-
-
 class Try:
     """One try of a task whose job runs until it is stopped."""
 
@@ -205,7 +193,7 @@ def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> N
     assert not trying.backend.jobs
 
 
-@pytest.mark.parametrize(("verb", "is_known"), [("get", True), ("delete", True), ("get", False)])
+@pytest.mark.parametrize(("verb", "is_known"), [("read", True), ("delete", True), ("get", False)])
 def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: str, *, is_known: bool) -> None:
     comms.state = "failed"
     trying = Try()
@@ -356,7 +344,7 @@ def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeCom
     assert trying.record.ended
 
 
-@pytest.mark.parametrize("verb", ["get", "delete"])
+@pytest.mark.parametrize("verb", ["read", "delete"])
 @pytest.mark.parametrize("error", [ClusterUnavailable("no answer"), PermissionDenied("forbidden")])
 def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
     comms: FakeComms, verb: str, error: PTJobError
@@ -377,10 +365,10 @@ def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
 def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
     comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptjob_provider.airflow.task_session._TIMEOUT_GRACE", 0.1)
-    trying = Try(backend=BackendThatHangs())
+    monkeypatch.setattr("ptjob_provider.airflow.task_session._STOP_TIMEOUT", 0.1)
+    trying = Try()
     submission = trying.submit()
-    trying.backend.hangs = True
+    trying.backend.server = "silent"
 
     with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
         raise AirflowTaskTimeout
@@ -399,6 +387,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         job["metadata"]["uid"] = "another"
     else:
         trying.backend.jobs.clear()
+    trying.backend.server = Observation(job=None)
 
     with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
         raise AirflowTaskTimeout
