@@ -166,11 +166,22 @@ async def test_a_follower_that_was_frozen_asks_before_it_judges(server: StandInC
         assert (await following.outcome()).outcome is Outcome.SUCCEEDED
 
 
-async def test_limits_wait_until_both_watches_are_current(server: StandInCluster) -> None:
-    """The watch of pods is dead from the fifth minute on, and the operator writes the job's status all the time."""
+async def test_time_in_which_the_follower_was_frozen_is_no_time_of_waiting(server: StandInCluster) -> None:
     async with followed() as following:
+        asyncio.get_running_loop()._skipping.now += 3600  # type: ignore[attr-defined]
+        await asyncio.sleep(15 * MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+        await following.outcome()
+        assert timedelta(minutes=79) < following.now() - NOON < timedelta(minutes=85)
+
+
+async def test_limits_wait_until_both_watches_are_current(server: StandInCluster) -> None:
+    """The watch of pods is refused from the fifth minute on, and the operator writes the job's status all the time."""
+    async with followed(api_error_timeout=7200.0) as following:
         await asyncio.sleep(5 * MINUTE)
-        server.dead.add("pods")
+        server.refused["watch", "pods"] = FORBIDDEN
+        server.cut()
         for _ in range(40):
             server.put("pytorchjobs", job("digits", "Created"))
             await asyncio.sleep(MINUTE)
