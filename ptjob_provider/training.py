@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ptjob_provider.cli.following import Ending, Following, guarded
+from ptjob_provider.cli.output import notice
 from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.code.function import from_function
@@ -188,6 +189,8 @@ def _job(
 ) -> TrainingJob:
     check_no_command(given, ("command", "args"), title="train")
     source = from_function(function, modules=modules, has_folder=CodeSource.is_folder(given.get("code")))
+    if source.notice:
+        notice(source.notice)
     for name in given.keys() & signature(function).parameters.keys() - {*JOB_FIELDS}:
         rule = f"by position, or in kwargs={{'{name}': …}}"
         raise InvalidSpec.of(name, given[name], f"it is an argument of {source.name}; allowed: {rule}")

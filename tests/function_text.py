@@ -1,9 +1,11 @@
-"""Make a function from source text for tests of its source: the text is not run, so it may import missing packages."""
+"""Make a function from source text for tests of its source: its imports are not run, so packages may be missing."""
 
 from __future__ import annotations
 
+import ast
 import io
 import linecache
+from contextlib import suppress
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,24 @@ if TYPE_CHECKING:
 
 
 def from_text(text: str, name: str, *, file: str, **options: Any) -> FunctionSource:
-    """Return the source of the last function with this name in a text that represents a file."""
+    """Return the source of the last function with this name in a text that represents a file.
+
+    Its globals are those that its assignments and loops give a value without the imports.
+    """
     linecache.cache[file] = (len(text), None, io.StringIO(text).readlines(), file)
     *_, code = (each for each in _codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name)
     closure = tuple(CellType() for _ in code.co_freevars)
-    return from_function(FunctionType(code, {}, closure=closure), **options)
+    return from_function(FunctionType(code, _values(ast.parse(text)), closure=closure), **options)
+
+
+def _values(tree: ast.Module) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Try)):
+            with suppress(Exception):
+                exec(compile(ast.Module([node], []), "<values>", "exec"), values)  # noqa: S102 - a test's own text
+    values.pop("__builtins__", None)
+    return values
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

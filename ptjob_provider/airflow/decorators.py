@@ -77,6 +77,8 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
         return reported
 
     def _job(self, namespace: str | None = None) -> TrainingJob:
+        if self._source.notice:
+            self.log.warning("%s", self._source.notice)
         fields = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
         fields["kind"] = fields["kind"] or SECTION_OPTIONS.kind()
         self.command = job_command(self._source, self.python_callable, [*self.op_args], self.op_kwargs, fields=fields)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import warnings
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Optional
@@ -295,6 +296,8 @@ def _with_command(
     ]
     has_folder = isinstance(given.get("code"), PipelineArtifactChannel)
     source = from_function(function, modules=modules, has_folder=has_folder)
+    if source.notice:
+        warnings.warn(source.notice, stacklevel=3)
     command = job_command(source, function, [], arguments, fields=given, late=read_as)
     texts = {"args": [str(value) for value in late.values()]} if late else {}
     named = {} if "manifest" in given else {"name": stem_of(source.name)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 import pytest
@@ -54,17 +56,30 @@ def test_a_command_is_refused(name: str) -> None:
 
 def test_what_cannot_travel_is_refused_when_the_dag_is_parsed() -> None:
     """The error names the variable; an argument without a JSON form is refused, too."""
-    rate = 0.5
+    rates = iter([0.5])
 
     def closes_over(config: dict[str, float]) -> float:
-        return rate
+        return next(rates)
 
     def takes(keys: pytest.MonkeyPatch) -> None: ...
 
-    with pytest.raises(InvalidSpec, match=r"function closes_over: 'rate' is a local variable of test_what"):
+    with pytest.raises(InvalidSpec, match=r"function closes_over: 'rates' is not plain data: list_iterator, "):
         made(closes_over, CONFIG)
     with pytest.raises(InvalidSpec, match=r"function takes: argument 'keys' of type .*MonkeyPatch"):
         made(takes, None)
+
+
+def seed_everything(seed: int) -> None: ...
+
+
+seed_everything(42)
+
+
+def test_what_a_job_does_not_run_is_in_the_tasks_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        made(rated, CONFIG).dry_run()
+
+    assert re.search(r"function rated: seed_everything\(42\) \(line \d+\) is not run in the job", caplog.text)
 
 
 def test_a_mapped_task_has_the_arguments_of_each() -> None:

@@ -95,6 +95,40 @@ def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> No
     assert not re.search("image|does not apply", shown.err)
 
 
+CFG = dict(lr=0.001, epochs=1)  # noqa: C408 - no literal
+
+
+def overrides(config: dict[str, Any]) -> None:
+    config.update(lr=0.1)
+
+
+def seed_everything(seed: int) -> None: ...
+
+
+overrides(CFG)
+seed_everything(42)
+if os.sep:
+    CFG["epochs"] = 100
+
+
+def sees() -> dict[str, Any]:
+    return CFG
+
+
+def test_a_function_trains_with_the_values_of_the_call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed by a call, in an `if`, and just before the training; a notice names what the job does not run."""
+    monkeypatch.setitem(CFG, "seen", (float("inf"), None))
+
+    result = train(sees)
+
+    assert result["return_value"] == {"lr": 0.1, "epochs": 100, "seen": ["Infinity", None]}
+    assert re.search(
+        r"function sees: seed_everything\(42\) \(line \d+\) is not run in the job", capsys.readouterr().err
+    )
+
+
 def trains_only() -> None:
     print("trained")
 

@@ -356,12 +356,12 @@ def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
             "ModuleNotFoundError: No module",
             "line 1, in <mod",
         ),
-        ("RATE = 1 / 0\ndef train(): return RATE", "ZeroDivisionError: division by zero", "line 1, in <module>"),
+        ("def train(a=1 / 0): return a", "ZeroDivisionError: division by zero", "line 1, in <module>"),
         ("def train(a): pass", "TypeError: missing a required argument: 'a'", "in main"),
     ],
 )
 def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: str, place: str) -> None:
-    """While its imports and constants are evaluated."""
+    """While its imports and definitions run."""
     found = returned(text, cwd=tmp_path)
 
     assert found.code == 1

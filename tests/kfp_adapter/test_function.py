@@ -4,6 +4,7 @@ kfp reads annotations as objects, not as strings.
 """
 
 import asyncio
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
@@ -100,6 +101,23 @@ def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
 
     assert given["command"][:2] == ["torchrun", "--no-python"]
     assert (given["name"], "args" in given) == ("own", False)
+
+
+def test_what_a_job_does_not_run_is_said_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
+    folder = tmp_path / "seeded"
+    folder.mkdir()
+    (folder / "seeded.py").write_text(
+        "def seed(n): pass\nseed(42)\nRATE = [1]\nRATE.append(2)\ndef fit(): return RATE\n"
+    )
+    spec = importlib.util.spec_from_file_location("seeded", folder / "seeded.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def define():  # noqa: ANN202 - as above
+        pytorchjob_op(function=module.fit, image="none")
+
+    with pytest.warns(UserWarning, match=r"function fit: seed\(42\) \(line 2\) is not run in the job; call it in the"):
+        compile_pipeline(define, tmp_path)
 
 
 def fails() -> None:

@@ -16,23 +16,29 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _BINARY = (".so", ".pyd")
 
 
-def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[str, str]:
-    """Return path → source of these packages and modules.
+def module_sources(
+    names: Sequence[str], text: str, function: str, *, file: str, package: str, has_folder: bool
+) -> dict[str, str]:
+    """Return path → source of these packages and modules, after checking what the sources import.
 
     Args:
         names: names of top-level packages and modules.
+        text: the function's source.
         function: the function's name, for errors.
         file: the function's file; packages beside it are found, too.
+        package: the package to which the function's relative imports are relative.
+        has_folder: the function's folder travels as well.
 
     Raises:
-        InvalidSpec: a module is not found, is not of the top level, or is not pure Python.
+        InvalidSpec: a module is not found, is not of the top level, or is not pure Python, or a source imports a file
+            of this machine that does not travel; the text says how it could.
     """
     sources: dict[str, str] = {}
     for name in names:
@@ -47,35 +53,17 @@ def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[st
                 raise InvalidSpec.of(f"function {function}: modules", f"{name} ({path.name})", allowed)
             base = next(place for place in places if path == place or place in path.parents).parent
             sources[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
-    return sources
-
-
-def check_imports(
-    text: str, function: str, *, of: str, package: str, sources: Mapping[str, str], has_folder: bool, file: str
-) -> None:
-    """Refuse an import of a file of this machine that does not travel.
-
-    Args:
-        text: the source with the imports.
-        function: the function's name, for errors.
-        of: name of the source, for errors.
-        package: the package to which the function's relative imports are relative.
-        sources: sources that travel, by path.
-        has_folder: the function's folder travels as well.
-        file: the function's file.
-
-    Raises:
-        InvalidSpec: a module is a file of this machine that does not travel; the text says how it could.
-    """
     travelling = {path.partition("/")[0].removesuffix(".py") for path in sources}
-    for name, line in _imports(text, package if of == file else ""):
-        if name in travelling or has_folder or not _is_local(_spec(name, file), name):
-            continue
-        raise InvalidSpec(
-            f"function {function}: {name!r}, imported in {of}, line {line}, is a file of this machine, which is not"
-            " allowed; allowed: the standard library, packages of the image, and modules that travel; write"
-            f' modules=["{name}"], or code="." for the whole folder'
-        )
+    checked = {} if has_folder else {file: text, **sources}
+    for of, source in checked.items():
+        for name, line in _imports(source, package if of == file else ""):
+            if name not in travelling and _is_local(_spec(name, file), name):
+                raise InvalidSpec(
+                    f"function {function}: {name!r}, imported in {of}, line {line}, is a file of this machine, which is"
+                    " not allowed; allowed: the standard library, packages of the image, and modules that travel; write"
+                    f' modules=["{name}"], or code="." for the whole folder'
+                )
+    return sources
 
 
 def _imports(text: str, package: str) -> Iterator[tuple[str, int]]:

@@ -48,6 +48,7 @@ def script(
         "file": source.file,
         "package": source.package,
         "text": source.text,
+        "values": source.values,
         "modules": dict(source.modules),
         "args": list(args),
         "kwargs": dict(kwargs or {}),

@@ -4,7 +4,8 @@ This file needs only the standard library, Python 3.10 or newer. `code.program` 
 call of `main` with the payload:
 
     {"name": name of the function, "file": its file on its author's machine, "package": package for relative imports,
-     "text": the source, "modules": {path: source}, "args": [JSON], "kwargs": {name: JSON},
+     "text": the source, "values": a pickle of globals in base64, "modules": {path: source},
+     "args": [JSON], "kwargs": {name: JSON},
      "late": [[name, is JSON]] of the keyword arguments that are on the command line, in this order}
 
 The source becomes the module MODULE in a temporary folder, together with `modules`; processes that the training spawns
@@ -63,7 +64,10 @@ _SEQUENCES = (list, collections.abc.Sequence, collections.abc.Iterable)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _STUB = """__file__, __package__, _ptjob_text = {file!r}, {package!r}, {text!r}
 __import__("linecache").cache[__file__] = (len(_ptjob_text), None, _ptjob_text.splitlines(True), __file__)
+_ptjob_values = __import__("pickle").loads(__import__("base64").b64decode({values!r}))
+globals().update(_ptjob_values)
 exec(compile(_ptjob_text, __file__, "exec", dont_inherit=True))
+globals().update(_ptjob_values)
 """
 
 
@@ -241,7 +245,8 @@ def arguments(function: Callable[..., Any], args: list[Any], kwargs: dict[str, A
 
 
 def _call(payload: Mapping[str, Any], folder: Path) -> Any:
-    stub = _STUB.format(file=payload["file"], package=payload["package"] or None, text=payload["text"])
+    names = {name: payload[name] for name in ("file", "text", "values")}
+    stub = _STUB.format(**names, package=payload["package"] or None)
     for path, text in {**payload["modules"], f"{MODULE}.py": stub}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
