@@ -276,8 +276,13 @@ change(CFG)
 def unused(): pass
 def main(): run(train)
 def train(): return CFG
+def pipeline():
+    @run
+    def step(): pass
 if __name__ == "__main__":
     main()
+if not CFG:
+    pipeline()
     train()
 run.attribute = 1
 """
@@ -374,27 +379,39 @@ REFUSED = {
     ),
     "a function of the function around it": (
         "def outer():\n    def own(): pass\n    def train(): return own\n    return train\ntrain = outer()",
-        "'own' is not plain data: function, and ",
+        "'own' is not plain data: function (not defined in ",
+    ),
+    "a function of the function around it with a name of the top level": (
+        "def own(): pass\ndef outer():\n    def own(): pass\n    def train(): own()\n    return train\ntrain = outer()",
+        "'own' is not plain data: function (not defined in ",
+    ),
+    "a path beside the file": (
+        "from pathlib import Path\nHERE = str(Path(__file__).parent)\ndef train(): return HERE",
+        "'HERE' comes from '__file__' (line 2), which is another one in the job",
+    ),
+    "bytes that are a secret": (
+        "PASSWORD = bytearray(range(3))\ndef train(): return PASSWORD",
+        "'PASSWORD' has the secret 'PASSWORD'",
     ),
     "an object": (
         "class Net: pass\nMODEL = Net()\ndef train(): return MODEL",
-        "'MODEL' is not plain data: case.Net, (line 2)",
+        "'MODEL' is not plain data: case.Net (line 2)",
     ),
     "an object in a list": (
         "import threading\nLOCKS = [{'a': threading.Lock()}]\ndef train(): return LOCKS",
-        "'LOCKS' is not plain data: _thread.lock, (line 2)",
+        "'LOCKS' is not plain data: _thread.lock (line 2)",
     ),
     "names with attributes": (
         "from types import SimpleNamespace\nCFG = SimpleNamespace(lr=1)\nCFG.lr = 2\ndef train(): return CFG",
-        "'CFG' is not plain data: types.SimpleNamespace, (line 2)",
+        "'CFG' is not plain data: types.SimpleNamespace (line 2)",
     ),
     "a number of a library": (
         "import enum\nclass Rate(float): pass\nRATE = Rate(0.1)\ndef train(): return RATE",
-        "'RATE' is not plain data: case.Rate, (line 3)",
+        "'RATE' is not plain data: case.Rate (line 3)",
     ),
     "a function with variables of another one": (
         "def make(n): return lambda: n\nhelper = make(1)\ndef train(): return helper()",
-        "'helper' is not plain data: function, (line 2)",
+        "'helper' is not plain data: function (line 2)",
     ),
     "a function in an if": (
         "if True:\n    def helper(): pass\ndef train(): return helper()",
@@ -404,12 +421,12 @@ REFUSED = {
         "import threading\nLOCK = threading.Lock()\ndef helper(): return LOCK\ndef train(): return helper()",
         "'LOCK' (used in line 3: def helper(): return LOCK) is not plain data",
     ),
-    "not yet bound": ("def train(): return LATER\nLATER = 1\ndel LATER", "'LATER' has no value, (line 3)"),
-    "nowhere": ("def train(): return missing", "'missing' has no value, and "),
+    "not yet bound": ("def train(): return LATER\nLATER = 1\ndel LATER", "'LATER' has no value (line 3)"),
+    "nowhere": ("def train(): return missing", "'missing' has no value (not defined in "),
     "its own path": ("def train(): return __file__", "'__file__' is a path of this machine"),
     "for type checkers only": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from os import path\ndef train(): return path",
-        "'path' has no value, (line 2)",
+        "'path' has no value (line 2)",
     ),
     "of Airflow": (
         "from airflow.sdk import Variable\nCFG = [Variable.__name__]\ndef train(): return CFG",
@@ -508,7 +525,7 @@ def _wrapped() -> Any:
         (Trainer, "is a type"),
         (len, "is a builtin_function_or_method"),
         (functools.partial(run, 1), "is a partial"),
-        (_wrapped(), "'real' is not plain data: function, and"),
+        (_wrapped(), r"'real' is not plain data: function \(not defined in"),
     ],
 )
 def test_what_is_no_plain_function_is_refused(thing: Any, why: str) -> None:
@@ -547,9 +564,7 @@ def test_an_array_is_refused(tmp_path: Path) -> None:
     module = loaded(tmp_path, "DATA = [0.1]\ndef train(): return DATA\n")
     for value, name in ((numpy.ones(2), "ndarray"), ([numpy.ones(2)], "ndarray"), (numpy.float64(1), "float64")):
         module.DATA = value  # type: ignore[attr-defined]
-        with pytest.raises(
-            InvalidSpec, match=rf"'DATA' is not plain data: numpy.{name}, \(line 1\).*pass it as an arg"
-        ):
+        with pytest.raises(InvalidSpec, match=rf"'DATA' is not plain data: numpy.{name} \(line 1\).*pass it as an arg"):
             from_function(module.train)
 
 

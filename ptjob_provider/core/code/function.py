@@ -35,7 +35,7 @@ _FRAMEWORKS = ("airflow", "ptjob_provider")
 _QUIET = {*_FRAMEWORKS, "kfp", "IPython"}
 """Packages whose calls at the top level are not meant for the job."""
 _KNOWN = frozenset((*dir(builtins), "__name__", "__doc__", "__package__", "__spec__", "__loader__", "__builtins__"))
-_ENVIRONMENT = {"environ", "getenv", "getpass"}
+_ENVIRONMENT = {"environ", "getenv", "getpass", "__file__"}
 _DEVICES = {"is_available", "device_count", "current_device", "current_accelerator"}
 _MOST_CALLS = 10
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -100,6 +100,8 @@ def from_function(
         if not text:
             _refuse(name, "its source", "is not there: exec or a shell made it", "define the function in a file")
         file = _File(text, code.co_filename, names, name, code.co_firstlineno)
+    for bound in (*file.binds.values(), *file.changes.values()):
+        bound.difference_update(code.co_freevars)  # the top level has others
     return file.source(modules=modules, has_folder=has_folder)
 
 
@@ -162,6 +164,7 @@ class _File:
     Attributes:
         data: the globals that travel with their values.
         kept: the statements that travel.
+        launching: names of the file's functions that start the job.
     """
 
     def __init__(self, text: str, file: str, values: Mapping[str, Any], name: str, line: int) -> None:
@@ -175,6 +178,8 @@ class _File:
         self.frameworks = self._names_of(_FRAMEWORKS)
         self.asking = _ENVIRONMENT | self._names_of(_FRAMEWORKS[:1])
         self.literals = {node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant)}
+        self.defined = [node for node in self.tree.body if isinstance(node, _DEFINITIONS)]
+        self.launching = {name, *(node.name for node in self.defined if self.frameworks & _words(node))}
         for node in ast.walk(self.tree):
             decorators: list[ast.expr] = getattr(node, "decorator_list", [])
             while any(_root(each) in self.frameworks for each in decorators):
@@ -259,7 +264,7 @@ class _File:
     def _route(self, name: str, node: ast.stmt | None, touching: Sequence[ast.stmt]) -> tuple[bool, str]:
         """Return whether a global travels with its value, rather than as a statement, and why it cannot travel."""
         value = self.values.get(name, _NOTHING)
-        at = f"(line {node.lineno})" if node else f"and {self.file} does not define it"
+        at = f"(line {node.lineno})" if node else f"(not defined in {self.file})"
         foreign, unsent = examined(name, value, self.literals)
         words = set().union(*(_words(each) for each in touching if isinstance(each, (*_ASSIGNMENTS, ast.Expr))))
         is_device = is_a(value, "torch.device")
@@ -278,9 +283,9 @@ class _File:
             return True, unsent or depends
         if value is _NOTHING and not isinstance(node, (*_DEFINITIONS, *_IMPORTS)):
             is_set = any(isinstance(each, ast.Global) and name in each.names for each in ast.walk(self.tree))
-            return False, "" if is_set and not node else f"has no value, {at}"
+            return False, "" if is_set and not node else f"has no value {at}"
         if node is None or not (is_source or _is_definition(value)):
-            return False, f"is not plain data: {foreign}, {at}"
+            return False, f"is not plain data: {foreign} {at}"
         return False, self._why_not_source(name, node)
 
     def _why_not_source(self, name: str, node: ast.stmt) -> str:
@@ -314,11 +319,10 @@ class _File:
 
     def _notice(self) -> str:
         """Return a sentence about the calls at the top level, and settings of modules, that the job does not run."""
-        defined = [node for node in self.tree.body if isinstance(node, _DEFINITIONS)]
-        ours = {self.name, *(node.name for node in defined if self.frameworks & _words(node))}  # they start the job
         found = {}
-        for node in (each for top in self.tree.body if top not in [*self.kept, *defined] for each in _statements(top)):
-            roots = {_called(node), *_changed(node)} - ours if isinstance(node, _STATEMENTS) else ()
+        others = [node for node in self.tree.body if node not in [*self.kept, *self.defined]]
+        for node in (each for other in others for each in _statements(other) if isinstance(each, _STATEMENTS)):
+            roots = {_called(node), *_changed(node)} - self.launching
             if any(_acts(self.values.get(root)) for root in roots) and not self._passed(node):
                 text = _TEXT.sub("…", ast.unparse(node))
                 found[f"{text:.80}"] = f"{text:.80} (line {node.lineno})"

@@ -23,10 +23,9 @@ MAX_PARTS = 64 * 1024
 """Maximum size of one global: its objects, and the characters and bytes of its texts."""
 
 _CONTAINERS = (dict, list, tuple, set, frozenset)
-_TEXTS = (str, bytes, bytearray)
 _PATHS = (type(Path()), PurePosixPath, PureWindowsPath)
 _PLAIN = {NoneType, bool, int, float, complex, range, date, datetime, timedelta, timezone, re.Pattern}
-_PLAIN.update(_CONTAINERS, _TEXTS, _PATHS)
+_PLAIN.update(_CONTAINERS, _PATHS, (str, bytes, bytearray))
 _REBUILT = ("logging.Logger", "torch.dtype", "numpy.dtype")
 _SECRET = re.compile(r"(?i)(^|_)(token|password|passwd|secret|api_?key|credentials?)$")
 
@@ -62,12 +61,12 @@ def examined(name: str, value: Any, literals: Collection[Any]) -> tuple[str, str
         literals: constants that the source shows anyway.
     """
     parts = [*islice(_parts(name, value), MAX_PARTS)]
-    texts = [(key, part) for key, part in parts if isinstance(part, _TEXTS)]
+    texts = [(key, part) for key, part in parts if isinstance(part, (str, bytes, bytearray))]
     for kind in (type(part) for _, part in parts if type(part) not in _PLAIN and not is_a(part, *_REBUILT)):
         return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), ""
     if len(parts) + sum(len(text) for _, text in texts) >= MAX_PARTS:
         return "", f"is too large: at most {MAX_PARTS:,} objects, characters and bytes travel"
-    for key in (key for key, text in texts if _SECRET.search(key) and text and text not in literals):
+    for key in (key for key, text in texts if _SECRET.search(key) and text and text not in [*literals]):
         return "", f"has the secret {key!r}, which the job's manifest would show"
     try:
         encoded({name: value})
