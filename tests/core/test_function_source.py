@@ -265,7 +265,7 @@ def test_a_notice_names_what_the_top_level_does_and_the_job_does_not(
 
 def test_no_notice_is_about_data_the_frameworks_and_the_start_of_the_job(tmp_path: Path) -> None:
     text = """
-import json
+import json, sys
 from ptjob_provider import train as run
 CFG = {}
 CFG.update(lr=1)
@@ -283,6 +283,7 @@ if __name__ == "__main__":
     main()
 if not CFG:
     pipeline()
+    sys.exit(main())
     train()
 run.attribute = 1
 """

@@ -322,8 +322,8 @@ class _File:
         found = {}
         others = [node for node in self.tree.body if node not in [*self.kept, *self.defined]]
         for node in (each for other in others for each in _statements(other) if isinstance(each, _STATEMENTS)):
-            roots = {_called(node), *_changed(node)} - self.launching
-            if any(_acts(self.values.get(root)) for root in roots) and not self._passed(node):
+            roots = () if self.launching & _words(node) or self._passed(node) else {_called(node), *_changed(node)}
+            if any(_acts(self.values.get(root)) for root in roots):
                 text = _TEXT.sub("…", ast.unparse(node))
                 found[f"{text:.80}"] = f"{text:.80} (line {node.lineno})"
         listed = ", ".join([*[*found.values()][:_MOST_CALLS], *["…"][: len(found) - _MOST_CALLS]])
