@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.kubernetes import ClusterConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 STATUS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout", 403: "Forbidden"}
 SILENT = 0
@@ -30,11 +30,13 @@ class StandInApiServer:
 
     Attributes:
         script: Codes, or pairs of a code and a body (JSON or text) or seconds for `Retry-After`.
+        answers: Returns what a script would have for a request line, in place of the script.
         requests: Request lines that arrived; `came_at` has the loop time of each.
         bodies: Body of each request, or None.
     """
 
     script: list[Any] = field(default_factory=list)
+    answers: Callable[[str], Any] | None = None
     requests: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)
@@ -80,10 +82,10 @@ class StandInApiServer:
             self.came_at.append(asyncio.get_running_loop().time())
             length = re.search(r"(?im)^content-length: *([1-9]\d*)", head)
             self.bodies.append(json.loads(await reader.readexactly(int(length[1]))) if length else None)
-            await self._answer(writer)
+            step = self.answers(self.requests[-1]) if self.answers else self.script.pop(0) if self.script else 200
+            await self._answer(writer, step)
 
-    async def _answer(self, writer: asyncio.StreamWriter) -> None:
-        step = self.script.pop(0) if self.script else 200
+    async def _answer(self, writer: asyncio.StreamWriter, step: Any) -> None:
         code, extra = step if isinstance(step, tuple) else (step, None)
         if code == SILENT:
             await asyncio.Event().wait()

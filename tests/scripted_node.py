@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
-from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 from ptjob_provider.core.logs import nanoseconds
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class ScriptedNode:
     asked: list[dict[str, str]] = field(default_factory=list)
     then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
     changes: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
-    log_streams: LogStreams = field(default_factory=lambda: LogStreams(1))
+    log_streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     # --- client
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
 from ptjob_provider.core.kubernetes.client.http import Page
-from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -44,7 +43,7 @@ class StandInCluster:
 
     def __init__(self) -> None:
         self.streams_lists = True
-        self.log_streams = LogStreams(10)
+        self.log_streams = asyncio.Semaphore(10)
         self.refused: dict[tuple[str, str], PTJobError] = {}
         self.opened = 0
         self.is_mute = False

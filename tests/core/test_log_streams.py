@@ -1,134 +1,128 @@
-"""Tests of log streams: streams up to the limit, and turns for other readers in order of arrival."""
+"""Tests of the limit of log streams: who has none waits for one, and reads at the end of its run at the latest."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.client import log_streams
-from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
+from ptjob_provider.core.kubernetes.logs import ReplicaLog
+from ptjob_provider.core.logs import LogLine
+from rows import each_row
+from scripted_node import REPLICA, ScriptedNode, ScriptedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.skips_waits
 
-PATIENCE = 20.0
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="job")
+LINES = [(2.0, "at 2.0\n"), (3.0, "at 3.0\n")]
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the interval of turns to a fiftieth; only their order matters."""
-    monkeypatch.setattr(log_streams, "_INTERVAL", 0.2)  # a test cannot take minutes
-    monkeypatch.setattr(log_streams, "_SPACING", 0.01)
+def node(*, free: int, **more: Any) -> ScriptedNode:
+    """Return the node of a running replica, whose reader shares this many streams with others."""
+    runs = [ScriptedRun(began=1, lines=LINES)]
+    return ScriptedNode(runs=runs, log_streams=asyncio.Semaphore(free), **more)
 
 
-async def test_streams_are_given_up_to_the_limit() -> None:
-    queue = LogStreams(2)
-
-    async with queue.slot() as first, queue.slot() as second, queue.slot() as third:
-        assert [first.has_stream, second.has_stream, third.has_stream] == [True, True, False]
+def log_of(node: ScriptedNode) -> ReplicaLog:
+    return ReplicaLog(cast("Any", node), cast("Any", node), REF, REPLICA)
 
 
-async def test_a_stream_that_becomes_free_goes_to_whoever_has_waited_longest() -> None:
-    """A reader that has left the queue is skipped."""
-    queue = LogStreams(1)
-
-    async with AsyncExitStack() as first, AsyncExitStack() as second:
-        await first.enter_async_context(queue.slot())
-        await second.enter_async_context(queue.slot())
-        async with queue.slot() as third, queue.slot() as fourth:
-            await second.aclose()
-            await first.aclose()
-            async with asyncio.timeout(PATIENCE):
-                await third.turn()
-
-            assert (third.has_stream, fourth.has_stream) == (True, False)
+async def read(node: ScriptedNode, into: list[LogLine]) -> None:
+    async with aclosing(log_of(node).follow(None)) as lines:
+        async for line in lines:
+            into.append(line)  # noqa: PERF401 - the test looks at it meanwhile
 
 
-async def test_a_place_that_is_left_by_a_cancelled_reader_is_free_again() -> None:
-    queue = LogStreams(1)
-    reader = asyncio.create_task(_sit(queue))
-    await asyncio.sleep(0)
+def end(node: ScriptedNode) -> None:
+    node.runs[-1].ended = True
+
+
+async def test_a_log_is_read_once_a_stream_is_free() -> None:
+    """Until then there is one notice and no request."""
+    waiting, found = node(free=0), list[LogLine]()
+    waiting.then = [end]
+    reader = asyncio.create_task(read(waiting, found))
+    await asyncio.sleep(600)
+    before = [line.text for line in found], list(waiting.asked)
+    waiting.log_streams.release()
+    await reader
+
+    ([notice], asked) = before
+    assert notice.startswith(f"{REPLICA}: all log streams of this process are in use (max_log_streams)")
+    assert asked == []
+    assert [line.text for line in found[1:]] == ["at 2.0", "at 3.0"]
+    assert waiting.asked[0]["follow"] == "true"
+
+
+async def test_a_run_that_ends_before_a_stream_is_free_is_read_at_its_end() -> None:
+    waiting, found = node(free=0, changes=[end]), list[LogLine]()
+    async with asyncio.timeout(600):
+        await read(waiting, found)
+
+    assert [line.text for line in found if not line.notice] == ["at 2.0", "at 3.0"]
+    assert ["follow" in query for query in waiting.asked] == [False]
+
+
+async def test_a_single_read_needs_no_stream() -> None:
+    async with asyncio.timeout(600):
+        found = [line.text async for line in log_of(node(free=0)).snapshot(None)]
+
+    assert found == ["at 2.0", "at 3.0"]
+
+
+@each_row("steps", range(40))
+@each_row("free", [0, 1])
+async def test_a_reader_that_is_cancelled_keeps_no_stream(steps: int, free: int) -> None:
+    """At whatever step of the loop: waiting, just given a stream, or reading."""
+    shared = node(free=free)
+    reader = asyncio.create_task(read(shared, []))
+    for step in range(steps):
+        await asyncio.sleep(0)
+        if free == 0 and step == steps // 2:
+            shared.log_streams.release()
+    if free == 0 and steps == 0:
+        shared.log_streams.release()
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
+    await asyncio.sleep(1)
 
-    async with queue.slot() as place:
-        assert place.has_stream
-
-
-@pytest.mark.usefixtures("quick")
-async def test_turns_go_round() -> None:
-    """The numbers of turns of five waiting readers differ by at most one."""
-    queue = LogStreams(1)
-    turns: list[int] = []
-    async with queue.slot(), asyncio.timeout(PATIENCE):
-        readers = [asyncio.create_task(_take_turns(queue, number, turns)) for number in range(5)]
-        while len(turns) < 20:  # noqa: ASYNC110 - the readers set no event
-            await asyncio.sleep(0.01)
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
-
-    counts = [turns[:20].count(number) for number in range(5)]
-    assert max(counts) - min(counts) <= 1, turns
+    assert not shared.log_streams.locked()
+    await shared.log_streams.acquire()
+    assert shared.log_streams.locked()
 
 
-async def test_turns_begin_at_most_twice_a_second() -> None:
-    queue = LogStreams(1)
-    starts = [queue.next_start() for _ in range(100)]
+async def test_a_stream_that_ends_is_for_whoever_has_waited_longest() -> None:
+    """Also if its run goes on: the reader asks for a stream again."""
+    limit, order = asyncio.Semaphore(1), list[str]()
+    readers = []
+    for name in ("first", "second", "third"):
+        each = node(free=0)
+        each.log_streams, each.then = limit, [_noting(order, name), _noting(order, name, end)]
+        readers.append(asyncio.create_task(read(each, [])))
+    async with asyncio.timeout(3600):
+        await asyncio.gather(*readers)
 
-    assert starts[-1] - starts[0] == pytest.approx(99 * 0.5)
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_reader_that_is_behind_does_not_wait_for_its_interval() -> None:
-    """It joins the end of the queue at once."""
-    queue = LogStreams(1)
-    clock = asyncio.get_running_loop().time
-    async with queue.slot(), queue.slot() as place, asyncio.timeout(PATIENCE):
-        await place.turn()
-        before, last = clock(), queue.next_start()
-        await place.turn(is_behind=True)
-
-        assert last + 0.01 <= clock() + 0.005
-        await place.turn()
-        assert clock() - before >= 0.2
+    assert order[:3] == ["first", "second", "third"]
 
 
-async def test_few_read_at_once() -> None:
-    queue = LogStreams(1)
-    async with AsyncExitStack() as four:
-        for _ in range(4):
-            await four.enter_async_context(queue.reading())
-        fifth = asyncio.create_task(_read(queue))
-        await asyncio.sleep(0.01)
-        assert not fifth.done()
-
-    async with asyncio.timeout(PATIENCE):
-        await fifth
-
-
-def test_no_stream_at_all_is_refused() -> None:
-    """Turns alone could not keep up."""
+def test_a_limit_without_any_stream_is_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"max_log_streams: .* a whole number, 1 or more"):
         ClusterConfig(max_log_streams=0)
 
 
-async def _sit(queue: LogStreams) -> None:
-    async with queue.slot():
-        await asyncio.Event().wait()
+def _noting(
+    order: list[str], name: str, more: Callable[[ScriptedNode], None] = lambda _: None
+) -> Callable[[ScriptedNode], None]:
+    def note(node: ScriptedNode) -> None:
+        order.append(name)
+        more(node)
 
-
-async def _read(queue: LogStreams) -> None:
-    async with queue.reading():
-        pass
-
-
-async def _take_turns(queue: LogStreams, number: int, turns: list[int]) -> None:
-    async with queue.slot() as place:
-        while True:
-            await place.turn()
-            assert not place.has_stream
-            turns.append(number)
+    return note

@@ -6,22 +6,18 @@ A stand-in for the node rotates and restarts on demand.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor
 from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ptjob_provider.core.logs import LogLine
 
 pytestmark = pytest.mark.skips_waits
@@ -70,9 +66,15 @@ def whole(second: int) -> str:
     return f"{at(second)[:19]}Z"
 
 
-def late(second: int) -> str:
-    """Return the notice before a run that is read after the run that began in this second."""
-    return f"[{REPLICA}: what follows was written before {whole(second)}, by the run before (reported late)]"
+def again(second: int, number: int) -> str:
+    """Return the notice before a run of a restarted container that began in this second."""
+    return f"[{REPLICA}: its container was started again at {whole(second)}: run {number}]"
+
+
+def repeated(second: int) -> str:
+    """Return the notice that lines since this second may follow once more."""
+    why = "its container was started again, and the cluster reported it late"
+    return f"[{REPLICA}: lines since {whole(second)} may be repeated: {why}]"
 
 
 async def test_what_follows_the_cursor_is_read() -> None:
@@ -136,15 +138,7 @@ async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCur
 async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
     node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
 
-    assert await texts(node, place(2.5, restart_count=0)) == ["at 9.5", "at 9.7"]
-
-
-@each_row("refusals", [[], [ClusterUnavailable("no answer")]])
-async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read_late(refusals: list[Any]) -> None:
-    """It was stopped before it could report; its cursor names the run that is over, at a time after its end."""
-    node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)], refusals=[*refusals])
-
-    assert await texts(node, place(9.5, restart_count=0)) == [late(9), "at 2.5", "at 3.0", "at 9.7"]
+    assert await texts(node, place(2.5, restart_count=0)) == [again(9, 2), "at 9.5", "at 9.7"]
 
 
 async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
@@ -152,93 +146,51 @@ async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
     node = ScriptedNode(runs=[run(2.0, 3.0), run(9.0, began=9)], told=1)
     node.runs[0].ended = False
 
-    assert await texts(node, place(2.0)) == ["at 3.0", "at 9.0"]
+    assert await texts(node, place(2.0)) == ["at 3.0", again(9, 2), "at 9.0"]
 
 
-def behind(status: str) -> ScriptedNode:
-    """Return a node that serves the second run, while the status shows the first one as running, as over, or both.
+@each_row("is_over", [False, True])
+async def test_both_runs_are_read_again_after_the_status_of_a_restart_was_late(*, is_over: bool) -> None:
+    """The stream is opened while the status still shows the run before, as running or as over."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=is_over), run(9.0, 10.5, began=9)], told=1)
 
-    Both, one after the other, is what a watch shows that is reopened after a while.
-    """
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=status == "over"), run(9.0, 9.5, began=9)], told=1)
-    node.changes = [lambda node: setattr(node.runs[0], "ended", True)] if status == "running, then over" else []
-    return node
-
-
-def is_forgotten(node: ScriptedNode) -> None:
-    """The node keeps only the last run of a container that will not run again."""
-    node.then = [lambda node: setattr(node, "forgets", True)]
+    assert await texts(node) == [
+        *("at 9.0", "at 10.5"),
+        *(repeated(2), "at 2.0", "at 3.0"),
+        *(again(9, 2), "at 9.0", "at 10.5"),
+    ]
 
 
-def is_removed(node: ScriptedNode) -> None:
-    """The status still shows the run; complete lines of the next one prove nothing about it."""
-    node.removes = True
+async def test_a_run_that_cannot_be_read_again_is_told() -> None:
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2), run(9.0, 10.5, began=9)], told=1, removes=True)
+
+    assert await texts(node) == [
+        "at 9.0",
+        "at 10.5",
+        repeated(2),
+        gone(whole(2), whole(9), f"{AGAIN}, run 2"),
+        "at 9.0",
+        "at 10.5",
+    ]
 
 
-def loses_its_pod(told: int) -> Callable[[ScriptedNode], None]:
-    """The pod's last state shows that the run was over before the lines that were reported as its."""
+async def test_lines_of_an_older_run_than_the_last_two_are_repeated_from_the_run_before() -> None:
+    """The status skipped the run whose lines were reported as the first one's."""
+    node = ScriptedNode(runs=[run(2.0), run(9.0, began=4), run(19.0, began=18)])
 
-    def prepare(node: ScriptedNode) -> None:
-        node.removes = True
-        node.changes += [lambda node: node.__dict__.update(uid=None, told=told), *[lambda _: None] * 9]
-
-    return prepare
+    assert await texts(node, place(9.0)) == [repeated(4), "at 9.0", again(18, 3), "at 19.0"]
 
 
-def gets_another_pod(node: ScriptedNode) -> None:
-    """The loss is reported before the lines of the new one."""
+@each_row("count", range(1, 9))
+async def test_whoever_goes_on_after_a_late_status_misses_nothing(count: int) -> None:
+    """Wherever the first reader was stopped, both have every line together."""
+    runs = [run(2.0, 3.0, began=2), run(10.5, 11.0, began=9)]
+    told = await followed(ScriptedNode(runs=runs, told=1))
 
-    def is_replaced(node: ScriptedNode) -> None:
-        seen = node.last_state("pod")
-        node.__dict__.update(uid="another", runs=[run(30.0, began=30)], told=0, last_state=lambda _uid: seen)
+    rest = await texts(ScriptedNode(runs=runs), told[count - 1].cursor)
 
-    node.removes = True
-    node.changes.append(is_replaced)
-
-
-LATE = [late(9), "at 2.0", "at 3.0"]
-UNREAD = gone(whole(2), whole(9), AGAIN)
-UNREAD_IN_LOST_POD = gone(whole(2), at(9.0), AGAIN)
-
-
-@each_row("status", ["running", "over", "running, then over"])
-@each_row(
-    ("what", "rest"),
-    [
-        (lambda _: None, LATE),
-        (is_forgotten, [UNREAD]),
-        (is_removed, [UNREAD]),
-        (loses_its_pod(told=1), [UNREAD_IN_LOST_POD]),
-        (loses_its_pod(told=2), [UNREAD_IN_LOST_POD]),
-        (gets_another_pod, [UNREAD_IN_LOST_POD, "at 30.0"]),
-    ],
-)
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late_or_told(
-    status: str, what: Callable[[ScriptedNode], None], rest: list[str]
-) -> None:
-    """The stream is opened while the status still shows the previous run, as running or as over."""
-    node = behind(status)
-    what(node)
-
-    assert await texts(node) == ["at 9.0", "at 9.5", *rest]
-
-
-@each_row("is_read_late", [True, False])
-async def test_whoever_goes_on_after_what_was_told_late_repeats_nothing(*, is_read_late: bool) -> None:
-    """Its cursor is after all reported lines; the notice of a loss has a cursor, too."""
-    node = behind("running, then over")
-    node.removes = not is_read_late
-
-    told = await followed(node)
-
-    assert await texts(node, told[-1].cursor) == []
-
-
-async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_is_read_late() -> None:
-    """Whole seconds do not show which run wrote the first line; the log of the previous run does."""
-    node = ScriptedNode(runs=[run(2.0, 3.1, began=2, ended=False), run(3.6, 3.9, began=3)], told=1)
-
-    assert await texts(node) == ["at 3.6", "at 3.9", late(3), "at 2.0", "at 3.1"]
+    assert len(told) == 8
+    assert {line.text for line in told[:count]} | set(rest) >= {"at 2.0", "at 3.0", "at 10.5", "at 11.0"}
 
 
 async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:
@@ -259,7 +211,7 @@ async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
 
     node.then = [go_on]
 
-    assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0", "at 9.5"]
+    assert await texts(node) == ["at 2.0", "at 3.0", again(9, 2), "at 9.0", "at 9.5"]
 
 
 async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one_before() -> None:
@@ -275,7 +227,7 @@ async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one
 
     node.then = [go_on, end]
 
-    assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0"]
+    assert await texts(node) == ["at 2.0", "at 3.0", again(9, 2), "at 9.0"]
 
 
 async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
@@ -284,7 +236,7 @@ async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_to
     node = ScriptedNode(runs=[first], told=1)
     node.then = [lambda node: node.runs.append(run(3.6, began=3))]
 
-    assert await texts(node) == ["at 3.1", "at 3.2", "at 3.6"]
+    assert await texts(node) == ["at 3.1", "at 3.2", again(3, 2), "at 3.6"]
 
 
 async def test_a_clock_that_was_set_back_makes_no_gap() -> None:
@@ -303,14 +255,19 @@ async def test_runs_between_two_that_were_read_are_told() -> None:
     """The node keeps the current run and the previous one."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6), run(9.0, began=8)])
 
-    assert await texts(node, place(2.0)) == [gone(at(2.0), whole(6), AGAIN), "at 7.0", "at 9.0"]
+    assert await texts(node, place(2.0)) == [
+        gone(at(2.0), whole(6), f"{AGAIN}, run 3"),
+        "at 7.0",
+        again(8, 4),
+        "at 9.0",
+    ]
 
 
 async def test_runs_that_nobody_has_ever_read_are_told() -> None:
     """The container's restart count shows that there were earlier runs."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6)])
 
-    assert await texts(node) == [gone(whole(0), whole(4), AGAIN), "at 5.0", "at 7.0"]
+    assert await texts(node) == [gone(whole(0), whole(4), f"{AGAIN}, run 2"), "at 5.0", again(6, 3), "at 7.0"]
 
 
 @pytest.mark.parametrize(("since", "begin"), [(None, whole(1)), (place(2.0), at(2.0))])
@@ -318,24 +275,7 @@ async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, 
     """The kubelet keeps only the last run of a container that is not restarted."""
     node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec("not found")])
 
-    assert await texts(node, since) == [gone(begin, whole(4), AGAIN), "at 5.0"]
-
-
-async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> None:
-    """A line of the next run was reported as its; a reader after that cannot know whether it was read. Once."""
-    node = ScriptedNode(runs=[run(2.0), run(5.0, began=4)], told=1, refusals=[None, PermissionDenied("no", code=403)])
-    async with aclosing(log_of(node).follow(None)) as lines:
-        first = await anext(lines)
-        with pytest.raises(PermissionDenied):
-            await anext(lines)
-    node.forgets = True
-
-    (notice,) = await followed(node, first.cursor)
-    after = await followed(node, notice.cursor)
-
-    assert first.text == "at 5.0"
-    assert f"between {whole(0)} and {whole(4)}, if anything, was gone" in notice.text
-    assert after == []
+    assert await texts(node, since) == [gone(begin, whole(4), f"{AGAIN}, run 2"), "at 5.0"]
 
 
 async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
@@ -373,16 +313,6 @@ async def test_lines_that_came_before_an_answer_broke_are_told() -> None:
     assert await texts(node) == [f"at {second}" for second in seconds]
 
 
-async def test_lines_of_a_turn_that_broke_are_told() -> None:
-    """A waiting reader gets the available lines; the stream's next turn continues after them."""
-    seconds = [2 + number / 100 for number in range(40)]
-    node = ScriptedNode(runs=[run(*seconds, ended=False)], breaks=[1000], log_streams=LogStreams(0))
-    async with asyncio.timeout(60), aclosing(log_of(node).follow(None)) as lines:
-        found = [(await anext(lines)).text for _ in seconds]
-
-    assert found == [f"at {second}" for second in seconds]
-
-
 JOB_GONE = "the job is gone, and its log with it, if there was one"
 NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
 
@@ -393,7 +323,7 @@ NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
         ({"refusals": [NO_ANSWER] * 4}, ["at 2.0"]),
         ({"refusals": [NO_ANSWER] * 5}, ["no answer"]),
         ({"refusals": [NOT_THERE]}, ["at 2.0"]),
-        ({"refusals": [NOT_THERE] * 2}, [f"team/{REPLICA}: not there"]),
+        ({"refusals": [NOT_THERE] * 5}, [f"team/{REPLICA}: not there"]),
         (
             {"shows_runs": False, "is_gone": True},
             [f"team/{REPLICA}: {JOB_GONE}"],
@@ -403,7 +333,7 @@ NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
     ],
 )
 async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[str, Any], expected: list[str]) -> None:
-    """A short outage of the server is tolerated, and a gateway's reply that there is no log is checked once more.
+    """A short outage of the server is tolerated, and so is a gateway's reply that there is no log.
 
     The pod of a deleted job may have run meanwhile; the log of one that no watch has shown is requested.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
 
 
-_LATE = "(reported late)"
+_REPEATED = "may be repeated"
 
 
 @dataclass(kw_only=True)
@@ -56,13 +57,17 @@ class Life:
         kept = len(self.lines) if keeps_cursor else len(self.lines) // 2
         if not kept:
             return Life(began_with=self.began_with, began_after=self.began_after)
-        return Life(began_with=self.lines[kept - 1].cursor, began_after=self.in_order(kept)[-1])
+        return Life(began_with=self.lines[kept - 1].cursor, began_after=self.lines[kept - 1].text)
 
-    def in_order(self, first: int | None = None) -> list[str]:
-        """Return the first lines in the order of the log; a run may have been reported late, after the next one."""
-        texts = [line.text for line in self.lines[:first]]
-        is_late = any(_LATE in notice for notice in self.notices)
-        return sorted(texts, key=lambda text: text.partition(" line ")[0]) if is_late else texts
+    def in_order(self) -> list[str]:
+        """Return the lines without announced repeats: later lines may precede both runs, read from the start."""
+        texts = [line.text for line in self.lines]
+        if not any(_REPEATED in notice for notice in self.notices):
+            return texts
+        runs = [text.partition(" line ")[0] for text in texts]
+        again = max((place for place, (one, next_) in enumerate(pairwise(runs), 1) if next_ < one), default=0)
+        known = texts.index(self.began_after, again) + 1 if self.began_after in texts[again:] else again
+        return texts[known:]
 
 
 @dataclass(frozen=True, kw_only=True)

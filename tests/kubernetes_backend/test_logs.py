@@ -192,47 +192,47 @@ async def test_lines_lost_to_rotation_are_reported_with_their_time(
 
 
 @pytest.mark.usefixtures("_punctual")
-async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
+async def test_a_log_beyond_the_limit_of_streams_is_live_once_a_stream_is_free(
     make_world: Callable[..., World], proxy: FaultProxy, cluster: Cluster
 ) -> None:
-    """One stream for three jobs: the others are read in turns, and get the stream when it is free."""
+    """One stream for two jobs: the second has it once the first has ended."""
     world = make_world(max_log_streams=1)
-    ends = ("until [ -e /tmp/go ]; do sleep 0.1; done", ":", ":")
-    jobs = [
-        counting(world, f"turn-{number}", count=100 + 100 * number, pause=0.3, then=then)
-        for number, then in enumerate(ends)
-    ]
-    readers = [Reader(world, await world.submit(jobs[0]))]
-    await readers[0].has(1)
-    readers += [Reader(world, await world.submit(job)) for job in jobs[1:]]
-    for reader in readers:
-        await reader.has(1)
-    cluster.kubectl.let_end("turn-0-master-0", "touch", "/tmp/go", namespace=world.namespace)  # noqa: S108 - in a pod
-    await readers[0].end()
-    early = [len(reader.lines) for reader in readers]
-    for reader in readers:
-        await reader.end()
+    first = Reader(
+        world,
+        await world.submit(
+            counting(world, "first", count=20, pause=0.1, then="until [ -e /tmp/go ]; do sleep 0.1; done")
+        ),
+    )
+    await first.has(20)
+    second = Reader(world, await world.submit(counting(world, "second", count=200, pause=0.3)))
+    await second.has(1)
+    told = [line.text for line in second.lines]
+    cluster.kubectl.let_end("first-master-0", "touch", "/tmp/go", namespace=world.namespace)  # noqa: S108 - in a pod
+    await first.end()
+    await second.has(2)
+    is_live = not second.task.done()
+    await second.end()
 
-    assert [reader.texts for reader in readers] == [numbered(100), numbered(200), numbered(300)]
-    assert all(0 < count < 100 + 100 * number for number, count in enumerate(early) if number), early
-    assert not any(reader.notices for reader in readers)
-    assert 2 <= sum("follow=true" in target for target in log_requests(proxy)) <= 3
-    assert len(log_requests(proxy)) <= 40, log_requests(proxy)
+    assert "all log streams of this process are in use" in told[0]
+    assert is_live
+    assert (first.texts, second.texts) == (numbered(20), numbered(200))
+    assert len(second.notices) == 1
+    assert sum("follow=true" in target for target in log_requests(proxy)) == 2
 
 
-async def test_a_container_that_restarts_between_two_turns_is_read_to_its_end(
+async def test_a_container_that_restarts_without_a_stream_is_read_at_the_end_of_each_run(
     make_world: Callable[..., World],
 ) -> None:
-    """Its end is noticed, and its remaining lines are read before the node deletes them."""
+    """Its end is noticed, and its lines are read before the node deletes them."""
     world = make_world(max_log_streams=1)
     holder = Reader(world, await world.submit(counting(world, "holder", count=1, pause=150.0)))
     await holder.has(1)
 
-    reader = Reader(world, await world.submit(restarting(world, "turns", policy="OnFailure", code=1)))
+    reader = Reader(world, await world.submit(restarting(world, "ends", policy="OnFailure", code=1)))
     await reader.end()
 
     assert reader.texts == runs_of(3)
-    assert not reader.notices
+    assert not [notice.text for notice in reader.notices if "gone" in notice.text]
     holder.task.cancel()
 
 

@@ -25,8 +25,9 @@ class ClusterConfig:
         context: context of the kubeconfig. None: its current context.
         verify_ssl: whether the server's certificate is verified.
         tcp_keepalive: probe idle connections, so that gateways do not drop them.
-        timeout: seconds per request; streams have other limits.
-        max_log_streams: maximum concurrent log streams of an event loop; further logs are read in turns.
+        timeout: seconds per request; of a stream, until its response begins.
+        max_log_streams: maximum concurrent log streams of an event loop; a further log is read when a stream is free,
+            or at the end of its run.
         attempts: tries per request; six tries, with the pauses between them, outlast a restart of the API server.
         usage_interval: seconds between two usage samples of all followed jobs together; 0 disables sampling. Two
             minutes mean 30 requests an hour.

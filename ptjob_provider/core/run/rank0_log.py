@@ -14,7 +14,7 @@ from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.logs import LogCursor, nanoseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Diagnosis
@@ -37,8 +37,8 @@ up to 30 s for the other processes."""
 _WHOLE_SECOND = timedelta(seconds=1)
 """Added to a container's end time, which has whole seconds: the container may have written later in that second."""
 
-_READING_TIMEOUT = 10.0
-"""Maximum seconds for reading the last lines of a run; the job is not observed meanwhile."""
+_LAST_LINES_TIMEOUT = 5.0
+"""Maximum seconds of each read for a diagnosis: meanwhile the job is neither observed nor stopped."""
 
 
 class Sink(Protocol):
@@ -159,12 +159,11 @@ class Tail:
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the last lines of a replica's last run, masked, for the diagnosis; fewer or none if a read fails."""
-    tail = Tail(mask)
-    with contextlib.suppress(PTJobError):
-        async for line in backend.logs(ref, replica, follow=False):
-            tail.take(line)
-    return tuple(tail.lines)
+    """Return the last lines of a replica's last run, masked, for the diagnosis.
+
+    Fewer or none if the read fails, and none if it takes more than `_LAST_LINES_TIMEOUT`.
+    """
+    return await _last(backend.logs(ref, replica, follow=False), mask, is_past=lambda _: False)
 
 
 async def last_lines_of_run(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
@@ -174,24 +173,16 @@ async def last_lines_of_run(backend: Backend, ref: JobRef, end: Termination, *, 
     previous run only as long as the current run lasts. Lines after the run's end are of the next run and are ignored.
     """
     begin, over = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (end.ended_at - _LAST_LINES_SPAN, end.ended_at + _WHOLE_SECOND))
-    run, tail = (end.pod_uid, end.restart_count), Tail(mask)
+    run = (end.pod_uid, end.restart_count)
     since = LogCursor(
         pod_uid=end.pod_uid, container=end.container, restart_count=end.restart_count, timestamp=begin, ordinal=-1
     )
-    try:
-        async with (
-            asyncio.timeout(_READING_TIMEOUT),
-            contextlib.aclosing(backend.logs(ref, end.replica, since=since, follow=False)) as lines,
-        ):
-            async for line in lines:
-                if run_of(line) != run or nanoseconds(line.timestamp) >= nanoseconds(over):
-                    break
-                tail.take(line)
-    except TimeoutError:  # the lines read so far are not the last ones
-        return ""
-    except PTJobError:
-        pass
-    return "\n".join(bounded_tail(tuple(tail.lines)))
+
+    def is_past(line: LogLine) -> bool:
+        return run_of(line) != run or nanoseconds(line.timestamp) >= nanoseconds(over)
+
+    lines = backend.logs(ref, end.replica, since=since, follow=False)
+    return "\n".join(bounded_tail(await _last(lines, mask, is_past=is_past)))
 
 
 async def with_last_lines(
@@ -200,11 +191,29 @@ async def with_last_lines(
     """Return the diagnosis; adds the last lines of its replica if the diagnosis has none.
 
     Called before the job is deleted: its logs are unreadable afterwards, and for some kinds the pods' status does not
-    contain the end of their logs.
+    contain the end of their logs. Takes at most `_LAST_LINES_TIMEOUT`.
     """
     if why is None or not why.replica or why.log_tail:
         return why
     return replace(why, log_tail=await last_lines(backend, ref, why.replica, mask=mask)).bounded()
+
+
+async def _last(
+    lines: AsyncGenerator[LogLine, None], mask: Callable[[str], str], *, is_past: Callable[[LogLine], bool]
+) -> tuple[str, ...]:
+    """Return the last lines before the first one that `is_past`, as far as they can be read in time."""
+    tail = Tail(mask)
+    try:
+        async with asyncio.timeout(_LAST_LINES_TIMEOUT), contextlib.aclosing(lines):
+            async for line in lines:
+                if is_past(line):
+                    break
+                tail.take(line)
+    except TimeoutError:  # the lines read so far are not the last ones
+        return ()
+    except PTJobError:
+        pass
+    return tuple(tail.lines)
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:

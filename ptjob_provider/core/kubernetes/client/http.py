@@ -1,6 +1,6 @@
 """HTTP client of the API server: sends and receives JSON, with time limits, and retries where these are safe.
 
-`connection` opens the sockets, `credentials` loads the address and the credential, and `log_streams` limits streams.
+`connection` opens the sockets, `credentials` loads the address and the credential.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
-from ptjob_provider.core.kubernetes.client.log_streams import LogStreams
 from ptjob_provider.core.kubernetes.client.paths import described
 from ptjob_provider.core.shared import Backoff, shared_source
 
@@ -62,12 +61,12 @@ class Client:
 
     Attributes:
         streams_lists: whether the server supports streaming lists (KEP-3157); True until it refuses one.
-        log_streams: limits the concurrent log streams.
+        log_streams: limits the concurrent log streams; readers get them in the order in which they ask.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
         self.streams_lists = True
-        self.log_streams = LogStreams(config.max_log_streams)
+        self.log_streams = asyncio.Semaphore(config.max_log_streams)
         self._timeout = config.timeout
         self._attempts = config.attempts
         self._tcp_keepalive = config.tcp_keepalive
@@ -236,7 +235,10 @@ class Client:
         connection = await self._connected()
         headers = {"Accept": _JSON, "Content-Type": content_type, **self._credentials.headers}
         with _connection_errors_as_refusals():
-            response = await connection.request(method, path, query=query, headers=headers, body=body, limits=limits)
+            async with asyncio.timeout(self._timeout):  # a stream has no other limit until its first byte
+                response = await connection.request(
+                    method, path, query=query, headers=headers, body=body, limits=limits
+                )
             if response.ok:
                 return response
             data = await response.read()

@@ -5,18 +5,22 @@ of the kubelet on which this module relies (all tested, or read in its source):
 
 - `sinceTime` is truncated to whole seconds, so that known lines are sent again; they are dropped by their cursors.
 - A long line is sent whole, with the timestamp of its beginning.
+- The headers of a response are sent before the first line, also of a container that has not written any.
 - A follow stream ends when the container ends, when a proxy ends it, and after four hours.
 - The status of a restarted container is up to a second late. A stream that is opened within this second has the next
-  run's log, whose lines are reported as the ended run's. Once the status is up to date, the next run's log shows this:
-  it has the last of these lines. The cursor is then corrected, and the ended run is reported late.
+  run's log, whose lines are reported as the ended run's. Once the status is up to date, both runs are read again, after
+  a notice: nothing is missing, and the notice says from which instant on lines may be repeated.
 - A log is rotated at 10 MiB. An open stream continues in the new file; later requests get only the new file.
+
+Only streams need one of the client's `log_streams`, for as long as a run lasts. A single request needs none, so that
+readers never wait for a node that does not answer others.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import asyncio
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.kubernetes.client import paths
@@ -26,11 +30,10 @@ from ptjob_provider.core.kubernetes.logs.replica import Replica
 from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
-    from ptjob_provider.core.kubernetes.client.log_streams import StreamSlot
     from ptjob_provider.core.kubernetes.informer.cache import JobCache
     from ptjob_provider.core.kubernetes.logs.runs import Run
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -42,27 +45,17 @@ _SILENCE = 3600.0
 """Seconds without a line after which a stream is reopened. TCP keep-alive detects a dead connection within five
 minutes, but not if a gateway answers its probes although the server is gone."""
 
+_ANSWER = 10.0
+"""Maximum seconds without a byte of a log that is read without a stream: its lines exist already."""
+
 _TRIES = 8
-"""Tries to read the rest of an ended run, for about a minute."""
+"""Tries in a row to read the rest of an ended run, for about a minute if each fails at once."""
 
 _FEW_TRIES = 5
-"""Tries of a one-off read if the server is unavailable, for some seconds."""
-
-_TRIES_OF_A_REFUSAL = 2
-"""Tries of a one-off read if the server answers that there is no log: a gateway may have sent this answer."""
-
-_PORTION = 1024 * 1024
-"""Characters that are read at once without a stream; the rest is read with the next portion."""
-
-_WEIGHT = 64
-"""Characters that each line counts in addition to its text, so that a million empty lines are not one portion."""
+"""The same for a one-off read: for some seconds."""
 
 _REQUEST_ERRORS = (ClusterUnavailable, InvalidSpec, JobNotFound, NodeRefused)
 """Errors of a log request after which the container's status decides whether it is retried."""
-
-
-class _AnotherRun(Exception):
-    """The response has the log of a later run, which the pod's status does not show yet."""
 
 
 class _Lost(Exception):
@@ -82,7 +75,6 @@ class ReplicaLog:
         self._has_all = False  # the last stream ended by itself, so that all lines were read
         self._is_uncertain = False  # the last response neither had the expected line nor a later one
         self._unfinished: list[LogLine] = []  # the last line of the last response, without its line end
-        self._first_cursor: LogCursor | None = None  # of the first line of a run that is read from its beginning
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will not run again; see `Backend.logs`."""
@@ -90,8 +82,6 @@ class ReplicaLog:
         while True:
             pod = await self._replica.pod()
             run = self._replica.newest(pod)
-            for line in self._notice_of_unread_run(pod):
-                yield line
             if pod is not None and run is not None and not run.is_same(self._position.last):
                 async for line in self._missed_before(pod, run):
                     yield line
@@ -121,37 +111,20 @@ class ReplicaLog:
         async for line in self._missed_before(pod, run):
             yield line
         try:
-            async for line in self._read_now(run):
+            async for line in self._rest(run, tries=_FEW_TRIES):
                 yield line
-        except _AnotherRun:
-            return
-        except (InvalidSpec, NodeRefused) as error:  # 400: its log was removed
-            raise JobNotFound(f"{self._replica}: {error}") from error
+        except _Lost as error:
+            why = error.__cause__ or "the pod is gone, and its log with it"
+            raise JobNotFound(f"{self._replica}: {why}") from error
 
     # --- one run
 
-    async def _read_now(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield the existing lines; retry a few times on errors."""
-        while True:
-            try:
-                async for line in self._read_to_end(run):
-                    yield line
-            except (ClusterUnavailable, InvalidSpec) as error:
-                self._backoff.failures += 1
-                tries = _FEW_TRIES if isinstance(error, ClusterUnavailable) else _TRIES_OF_A_REFUSAL
-                if self._backoff.failures >= tries:
-                    raise
-                await self._backoff.pause()
-            else:
-                return
-
     async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield a run's lines until it has ended, and a notice if its last lines are lost."""
-        self._has_all, self._unfinished, self._first_cursor = False, [], None
+        self._has_all, self._unfinished = False, []
         if not run.ended:
-            async with self._client.log_streams.slot() as slot:
-                async for line in self._while_running(run, slot):
-                    yield line
+            async for line in self._while_running(run):
+                yield line
         try:
             async for line in self._rest(run):
                 yield line
@@ -162,61 +135,63 @@ class ReplicaLog:
                 yield await self._loss_notice(run)
         self._position.last = run
 
-    async def _while_running(self, run: Run, slot: StreamSlot) -> AsyncGenerator[LogLine, None]:
-        """Yield lines until the run has ended, over a stream or, while none is free, in turns."""
-        is_behind = False
-        while slot.has_stream or not await self._replica.ends_before(run, slot.turn(is_behind=is_behind)):
-            if not slot.has_stream:
-                lines, is_behind = await self._read_in_turn(run)
-                for line in lines:
+    async def _while_running(self, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield lines until the run has ended, over a stream as soon as one is free; a notice if none is."""
+        has_notice = False
+        while True:
+            if self._client.log_streams.locked() and not has_notice:
+                yield parse.queued(self._name, self._position.since(run) or parse.start_of_run(run))
+                has_notice = True
+            async with self._stream_permit(run) as has_stream:
+                if not has_stream:
+                    return
+                async for line in self._stream(run):
                     yield line
-                continue
-            async for line in self._stream(run):
-                yield line
             if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._backoff.pause()):
                 return
+
+    @asynccontextmanager
+    async def _stream_permit(self, run: Run) -> AsyncIterator[bool]:
+        """Wait for one of the client's streams, but no longer than the run lasts, and yield whether there is one."""
+        streams = self._client.log_streams
+        is_free, acquiring = not streams.locked(), asyncio.create_task(streams.acquire())
+        try:
+            acquired = asyncio.wait({acquiring})
+            await (acquired if is_free else self._replica.ends_before(run, acquired))
+            yield acquiring.done()
+        finally:
+            if not acquiring.cancel():  # without an await, at which another cancellation would keep the stream
+                streams.release()
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield the lines of one follow stream; an incomplete last line is left for the next stream."""
         self._has_all = False
-        with suppress(*_REQUEST_ERRORS, _AnotherRun):  # the pod's status decides whether the stream is reopened
-            async with (
-                self._open(run, self._position.since(run), follow=True) as chunks,
-                aclosing(self._lines(run, chunks)) as lines,
-            ):
-                async for line in lines:
-                    yield line
+        with suppress(*_REQUEST_ERRORS):  # the pod's status decides whether the stream is reopened
+            async for line in self._read(run, follow=True):
+                yield line
             self._has_all = not self._is_uncertain
         self._backoff.failures += 1
 
-    async def _read_in_turn(self, run: Run) -> tuple[list[LogLine], bool]:
-        """Return the next lines, and whether more lines exist already; on errors nothing, until the next turn."""
-        try:
-            lines, is_whole = await self._portion(run)
-        except (*_REQUEST_ERRORS, _AnotherRun):
-            return [], False
-        return lines, not is_whole
+    async def _rest(self, run: Run, *, tries: int = _TRIES) -> AsyncGenerator[LogLine, None]:
+        """Yield the existing lines after the last one read; of an ended run also a last line without a line end.
 
-    async def _rest(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of an ended run after the last one read, including a last line without a line end.
+        Answers that there is no log are doubted, too: a gateway may have sent them.
 
         Raises:
             _Lost: the node no longer has the log.
             ClusterUnavailable: the server was unavailable for too long.
         """
-        last_error: Exception | None = None
-        for _ in range(_TRIES):
-            kept = runs.kept(run, await self._replica.pod())
-            if kept is None:
-                break
-            ended, is_previous = kept
+        failed, last_error = 0, None
+        while failed < tries and (kept := runs.kept(run, await self._replica.pod())) is not None:
+            (newest, is_previous), before = kept, self._position.read
             try:
-                async for line in self._read_to_end(ended, is_previous=is_previous):
+                async for line in self._read(newest, is_previous=is_previous):
                     yield line
-            except (*_REQUEST_ERRORS, _AnotherRun) as error:
+            except _REQUEST_ERRORS as error:
                 last_error = error
                 if is_previous and isinstance(error, InvalidSpec | NodeRefused):
                     break  # the node has removed the log
+                failed = failed + 1 if self._position.read is before else 1
                 self._backoff.failures += 1
                 await self._backoff.pause()
             else:
@@ -226,118 +201,58 @@ class ReplicaLog:
         raise _Lost from last_error
 
     async def _missed_before(self, pod: Manifest, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield what was missed before this run: notices of lost runs, and unread lines of the previous run.
+        """Yield what was missed before this run: unread lines of the previous run, and a notice for each restart.
 
         The node keeps no older runs than the previous one.
         """
         before = runs.before(pod, run)
-        async for line in self._misattributed(pod, run, before):
-            yield line
         oldest, read = before or run, self._position.read or self._replica.start_of_pod(pod)
-        if parse.is_skipped(read, self._position.last, oldest):
+        if self._position.is_mistaken(oldest) or self._position.is_mistaken(run):
+            yield parse.repeated(self._name, read, oldest)
+            self._position.read, self._position.last, read = None, None, parse.start_of_run(oldest)
+        has_notice = parse.is_skipped(read, self._position.last, oldest)
+        if has_notice:
             yield parse.skipped(self._name, read, oldest)
-        if before is None or self._position.has_read(before):
-            return
-        try:
-            async for line in self._rest(before):
-                yield line
-        except _Lost:
-            yield parse.skipped(self._name, self._position.since(before) or parse.start_of_run(before), run)
-
-    async def _misattributed(self, pod: Manifest, run: Run, before: Run | None) -> AsyncGenerator[LogLine, None]:
-        """If the last lines were reported as an earlier run's, correct the cursor, and yield that run's own lines.
-
-        The last of these has the corrected cursor, so that a reader that resumes there repeats nothing.
-
-        Args:
-            pod: the replica's pod.
-            run: its newest run.
-            before: the run before.
-        """
-        read, writer = self._position.read, self._position.later_writer(run, before)
-        if read is None or writer is None or not await self._has_line(writer, read, is_previous=writer is before):
-            return
-        began = replace(writer, restart_count=read.restart_count, started_at=self._replica.start_of_pod(pod).timestamp)
-        unread = (before if writer is run else None) or self._position.last or began
-        pending = heading = parse.belated(self._name, parse.start_of_run(unread), writer.started_at)
-        self._position.read = None
-        try:
-            async for line in self._rest(unread):
-                yield pending
-                pending = line
-        except _Lost:
-            if pending is not heading:
-                yield pending
-            pending = parse.skipped(self._name, self._position.read or parse.start_of_run(unread), writer)
-        corrected = replace(read, restart_count=writer.restart_count)
-        self._position.read, self._position.last = corrected, None
-        if pending is not heading:
-            yield replace(pending, cursor=corrected)
-
-    async def _has_line(self, run: Run, cursor: LogCursor, *, is_previous: bool) -> bool:
-        """Return whether the run's log has the line of the cursor, whichever run it was reported for."""
-        for _ in range(_TRIES):
-            reader = LogReader(run, replace(cursor, restart_count=run.restart_count))
+        if before is not None and not self._position.has_read(before):
             try:
-                async with (
-                    self._client.log_streams.reading(),
-                    self._open(run, cursor, is_previous=is_previous) as chunks,
-                ):
-                    async for chunk in chunks:
-                        if any(reader.feed(chunk)):
-                            break  # a new line, which decides
-                    any(reader.finish())
-            except _REQUEST_ERRORS:
-                self._backoff.failures += 1
-                await self._backoff.pause()
-            else:
-                break
-        return bool(reader.counter.has_reached)
-
-    async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
-        """Yield the existing lines after the last line read."""
-        is_whole = False
-        while not is_whole:
-            lines, is_whole = await self._portion(run, is_previous=is_previous)
-            for line in lines:
-                yield line
+                async for line in self._rest(before):
+                    yield line
+                has_notice = False
+            except _Lost:
+                yield parse.skipped(self._name, self._position.since(before) or parse.start_of_run(before), run)
+                has_notice = True
+        if run.restart_count and self._position.since(run) is None and not has_notice:
+            yield parse.started_again(self._name, self._position.read or read, run)
 
     # --- one request
 
-    async def _portion(self, run: Run, *, is_previous: bool = False) -> tuple[list[LogLine], bool]:
-        """Return the next existing lines, and whether these are all.
-
-        If the connection breaks, returns the lines that were received: they count as read, and more will be requested.
-        """
-        lines_read, size = [], 0
-        try:
-            async with (
-                self._client.log_streams.reading(),
-                self._open(run, self._position.since(run), is_previous=is_previous) as chunks,
-                aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
-            ):
-                async for line in lines:
-                    lines_read.append(line)
-                    size += len(line.text) + _WEIGHT
-                    if size >= _PORTION:
-                        return lines_read, False
-        except (*_REQUEST_ERRORS, _AnotherRun):
-            if not lines_read:
-                raise
-            return lines_read, False
-        return lines_read, True
+    async def _read(
+        self, run: Run, *, is_previous: bool = False, follow: bool = False
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines after the last one read, of one response."""
+        since = self._position.since(run)
+        query = {"container": run.container, "timestamps": "true"}
+        query |= {"sinceTime": whole_second(since.timestamp)} if since else {}
+        query |= {"previous": "true"} if is_previous else {}
+        query |= {"follow": "true"} if follow else {}
+        path, silence = paths.pod_log(self._namespace, run.pod or self._name), _SILENCE if follow else _ANSWER
+        async with (
+            self._client.stream(path, silence=silence, **query) as chunks,
+            aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
+        ):
+            async for line in lines:
+                yield line
 
     async def _lines(
         self, run: Run, chunks: AsyncGenerator[bytes, None], *, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the new lines of one response; notices of lost lines come before the lines that follow the gap."""
-        since, expected, self._unfinished = self._position.since(run), self._position.expected(run), []
-        reader = LogReader(run, since)
+        expected, self._unfinished = self._position.expected(run), []
+        reader = LogReader(run, self._position.since(run))
         async for line in self._all_of(run, reader, chunks):
             if expected is not None and reader.counter.has_reached is False:
                 yield await self._rotation_notice(run, expected, line.timestamp, is_previous=is_previous)
             expected = None
-            self._first_cursor = line.cursor if since is None and self._first_cursor is None else self._first_cursor
             self._position.take(line.cursor, is_unsteady=reader.counter.is_unsteady)
             self._backoff.failures = 0
             yield line
@@ -356,33 +271,17 @@ class ReplicaLog:
         for line in self._unfinished if run.ended else ():
             yield line
 
-    def _open(self, run: Run, since: LogCursor | None, *, is_previous: bool = False, follow: bool = False) -> Any:
-        query = {"container": run.container, "timestamps": "true"}
-        query |= {"sinceTime": whole_second(since.timestamp)} if since else {}
-        query |= {"previous": "true"} if is_previous else {}
-        query |= {"follow": "true"} if follow else {}
-        return self._client.stream(paths.pod_log(self._namespace, run.pod or self._name), silence=_SILENCE, **query)
-
     # --- lost lines
 
     async def _rotation_notice(self, run: Run, cursor: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
         """Return the notice that the lines after this cursor were rotated out.
 
         Raises:
-            _AnotherRun: the response has the log of a later run, which cannot have the cursor's line.
+            NodeRefused: the response has the log of a later run, which cannot have the cursor's line.
         """
         if not is_previous and await self._replica.is_replaced(run):
-            raise _AnotherRun
+            raise NodeRefused("the log of its next run came instead")
         return parse.rotated(self._name, cursor, until)
-
-    def _notice_of_unread_run(self, pod: Manifest | None) -> Iterator[LogLine]:
-        """Yield a notice if the last run was removed unread with its pod: the lines reported as its own are later."""
-        run, first = self._position.last, self._first_cursor
-        if run is None or first is None or (pod is not None and pod["metadata"]["uid"] == run.pod_uid):
-            return
-        self._first_cursor = None
-        if self._replica.has_reported_end_before(run, first.timestamp):
-            yield replace(parse.unread(self._name, run, first.timestamp), cursor=self._position.read or first)
 
     async def _loss_notice(self, run: Run) -> LogLine:
         """Return the notice that the end of a run is lost."""

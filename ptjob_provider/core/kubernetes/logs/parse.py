@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 _ROTATION = 3_000_000_000
 """Minimum nanoseconds between two rotations of one log."""
 
-_STARTED_AGAIN = "its container had been started again"
-
 
 class NodeRefused(Exception):
-    """The kubelet could not read the log, and sent its error message in place of the log, with a success status."""
+    """The response is not the run's log: the kubelet's error message with a success status, or the next run's log."""
 
 
 class LogReader:
@@ -89,8 +87,7 @@ class ReadPosition:
     """Position of one reader in the runs of a replica.
 
     Attributes:
-        read: cursor of the last line that was read; None for none. If the status of a restarted container was late, the
-            cursor has the restart count of an earlier run than the one that wrote the line, until this is noticed.
+        read: cursor of the last line that was read; None for none.
         last: the last run that was read to its end; None for none.
     """
 
@@ -123,14 +120,12 @@ class ReadPosition:
         read = self.since(run)
         return None if read is None or self._is_unsteady or read.ordinal < 0 else read
 
-    def later_writer(self, *pod_runs: Run | None) -> Run | None:
-        """Return the first of these runs that may have written the last line, reported as an earlier run's; or None."""
+    def is_mistaken(self, run: Run) -> bool:
+        """Return whether the last line was reported as an earlier run's, although this run had begun by then."""
         read = self.read
-        if read is None:
-            return None
-        same_pod = (run for run in pod_runs if run is not None and run.pod_uid == read.pod_uid)
-        later = (run for run in same_pod if run.restart_count > read.restart_count)
-        return next((run for run in later if not run.began_after(read.timestamp)), None)
+        if read is None or read.pod_uid != run.pod_uid or read.restart_count >= run.restart_count:
+            return False
+        return run.had_begun(read.timestamp)
 
     def has_read(self, run: Run) -> bool:
         """Return whether this run was read to its end, or lines of a later run of its pod were read."""
@@ -184,12 +179,26 @@ def rotated(replica: str, cursor: LogCursor, until: str) -> LogLine:
 def skipped(replica: str, cursor: LogCursor, until: Run) -> LogLine:
     """Return the notice that lines between a cursor and this run were removed before they could be read."""
     is_same_pod = cursor.pod_uid == until.pod_uid
-    return _gap(replica, cursor, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
+    why = f"its container had been started again, run {_number(until)}" if is_same_pod else "its pod had been replaced"
+    return _gap(replica, cursor, until.started_at, why)
 
 
-def unread(replica: str, run: Run, until: str) -> LogLine:
-    """Return the notice that a run was removed unread: the lines that were reported as its own begin at an instant."""
-    return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
+def started_again(replica: str, cursor: LogCursor, run: Run) -> LogLine:
+    """Return the notice that the next lines are of another run of the container."""
+    return _notice(f"{replica}: its container was started again at {run.started_at}: run {_number(run)}", cursor)
+
+
+def repeated(replica: str, cursor: LogCursor, oldest: Run) -> LogLine:
+    """Return the notice that runs are read again, because it is unknown which of their lines were read."""
+    why = "its container was started again, and the cluster reported it late"
+    return _notice(f"{replica}: lines since {oldest.started_at} may be repeated: {why}", cursor)
+
+
+def queued(replica: str, cursor: LogCursor) -> LogLine:
+    """Return the notice that a run is not read yet, because all streams are in use."""
+    limits = "of what it writes until then, its node keeps the newest 10 MiB"
+    why = "all log streams of this process are in use (max_log_streams)"
+    return _notice(f"{replica}: {why}; its log is read when one is free, or at its end: {limits}", cursor)
 
 
 def lost(replica: str, cursor: LogCursor, *, has_pod: bool) -> LogLine:
@@ -198,9 +207,8 @@ def lost(replica: str, cursor: LogCursor, *, has_pod: bool) -> LogLine:
     return _notice(f"{replica}: {why}; what it wrote after {cursor.timestamp}, if anything, was lost with it", cursor)
 
 
-def belated(replica: str, cursor: LogCursor, before: str) -> LogLine:
-    """Return the notice that the next lines are of an earlier run than the lines before the notice."""
-    return _notice(f"{replica}: what follows was written before {before}, by the run before (reported late)", cursor)
+def _number(run: Run) -> int:
+    return run.restart_count + 1
 
 
 def _is_soon(timestamp: str, until: str) -> bool:

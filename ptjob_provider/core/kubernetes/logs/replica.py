@@ -80,30 +80,15 @@ class Replica:
         reported = self.newest(self._cache.last_state(run.pod_uid))
         return reported is not None and (reported.ended or reported.restart_count > run.restart_count)
 
-    def has_reported_end_before(self, run: Run, timestamp: str) -> bool:
-        """Return whether, according to its pod, existing or deleted, the run had ended before this line was written.
-
-        Args:
-            run: the run.
-            timestamp: timestamp of the line.
-        """
-        reported = runs.kept(run, self._cache.last_state(run.pod_uid))
-        return reported is not None and reported[0].was_over_before(timestamp)
-
     async def has_ended(self, run: Run) -> bool:
         """Return whether the run has ended; waits a few seconds for a status that may be late."""
         return await self._holds(lambda pod: _is_past(run, pod), within=_LATE)
 
     async def is_replaced(self, run: Run) -> bool:
         """Return whether another run has replaced this one; waits until the status is certainly up to date."""
+        return await self._holds(lambda pod: not run.is_same(self.newest(pod)), within=_VERY_LATE)
 
-        def is_decided(pod: Manifest | None) -> bool:
-            return not run.is_same(self.newest(pod)) or (pod is not None and self._has_stopped(pod))
-
-        await self._holds(is_decided, within=_VERY_LATE)
-        return not run.is_same(self.newest(await self.pod()))
-
-    async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
+    async def ends_before(self, run: Run, wait: Coroutine[Any, Any, object]) -> bool:
         """Wait for the coroutine, but no longer than the run lasts; return whether the run has ended."""
         waiting = asyncio.create_task(wait)
         ending = asyncio.create_task(self._holds(lambda pod: _is_past(run, pod), within=_LONG))

@@ -26,7 +26,6 @@ class Run:
         restart_count: number of the container's restarts before this run.
         started_at: time of the start.
         ended: whether the status reported the end.
-        finished_at: time of the end; "" if unknown.
         pod: name of the pod.
         container: name of the training container.
     """
@@ -35,17 +34,12 @@ class Run:
     restart_count: int
     started_at: str
     ended: bool
-    finished_at: str = ""
     pod: str = ""
     container: str = kinds.DEFAULT.CONTAINER
 
-    def began_after(self, timestamp: str) -> bool:
-        """Return whether a line with this timestamp was written before the run."""
-        return nanoseconds(timestamp) < nanoseconds(self.started_at)
-
-    def was_over_before(self, timestamp: str) -> bool:
-        """Return whether a line with this timestamp was certainly written after the run, whose end is rounded down."""
-        return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
+    def had_begun(self, timestamp: str) -> bool:
+        """Return whether a line with this timestamp was certainly written after the start, which is rounded down."""
+        return nanoseconds(timestamp) >= nanoseconds(self.started_at) + _SECOND
 
     def is_same(self, other: Run | None) -> bool:
         """Return whether the other is an observation of the same run."""
@@ -70,7 +64,6 @@ def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Ru
         restart_count=count,
         started_at=state_of_run["startedAt"],
         ended=running is None,
-        finished_at=state_of_run.get("finishedAt") or "",
         pod=pod["metadata"].get("name", ""),
         container=status["name"],
     )
@@ -92,18 +85,17 @@ def before(pod: Manifest, run: Run) -> Run | None:
         restart_count=run.restart_count - 1,
         started_at=terminated["startedAt"],
         ended=True,
-        finished_at=terminated.get("finishedAt") or "",
     )
 
 
 def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
-    """Return the run with its end, and whether it is the container's previous run, if the node has its log.
+    """Return the run as the status shows it, and whether it is the container's previous one, if the node has its log.
 
     The node keeps the logs of the newest and the previous run. None if the run is neither of them.
     """
     last = newest(pod, run.container)
     if last is not None and run.is_same(last):
-        return replace(last, ended=True), False
+        return last, False
     previous = before(pod, last) if pod is not None and last is not None else None
     return (previous, True) if previous is not None and run.is_same(previous) else None
 
