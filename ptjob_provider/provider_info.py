@@ -143,9 +143,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         kind="float",
     ),
     "max_log_streams": _option(
-        "Cluster: maximum number of jobs in each triggerer and worker whose log has a stream of its own. The logs of "
-        "further jobs are read in turns, two per second: with twenty of them each is read every ten seconds, with a "
-        "thousand every eight minutes. A stream is one connection to the API server and one from there to the node.",
+        "Cluster: maximum number of jobs in each triggerer and worker whose log has a stream of its own. The log of a "
+        "further job is read when a stream is free, or at the job's end; of what it writes until then, the node keeps "
+        "the newest 10 MiB. A stream is one connection to the API server and one from there to the node.",
         "200",
         "500",
         kind="integer",

@@ -19,6 +19,8 @@ SILENT = 0
 """Used as a code: the request is read and never answered."""
 RESET = -1
 """Used as a code: the connection is closed without an answer."""
+STALLED = -2
+"""Used as a code: the headers are sent, and nothing else."""
 
 _ROUNDS = 10
 """Iterations of the event loop; asyncio needs fewer to open an accepted connection or to close one."""
@@ -87,7 +89,9 @@ class StandInApiServer:
 
     async def _answer(self, writer: asyncio.StreamWriter, step: Any) -> None:
         code, extra = step if isinstance(step, tuple) else (step, None)
-        if code == SILENT:
+        if code == STALLED:
+            writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n")
+        if code in {SILENT, STALLED}:
             await asyncio.Event().wait()
         elif code != RESET:
             writer.write(_response(code, extra))

@@ -13,6 +13,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogLine
+from ptjob_provider.core.shared import cancelled
 from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun
 
@@ -51,12 +52,13 @@ async def test_a_log_is_read_once_a_stream_is_free() -> None:
     waiting.then = [end]
     reader = asyncio.create_task(read(waiting, found))
     await asyncio.sleep(600)
-    before = [line.text for line in found], list(waiting.asked)
+    before, asked = [line.text for line in found], list(waiting.asked)
     waiting.log_streams.release()
     await reader
 
-    ([notice], asked) = before
-    assert notice.startswith(f"{REPLICA}: all log streams of this process are in use (max_log_streams)")
+    assert [text.partition(";")[0] for text in before] == [
+        f"{REPLICA}: all log streams of this process are in use (max_log_streams)"
+    ]
     assert asked == []
     assert [line.text for line in found[1:]] == ["at 2.0", "at 3.0"]
     assert waiting.asked[0]["follow"] == "true"
@@ -64,8 +66,9 @@ async def test_a_log_is_read_once_a_stream_is_free() -> None:
 
 async def test_a_run_that_ends_before_a_stream_is_free_is_read_at_its_end() -> None:
     waiting, found = node(free=0, changes=[end]), list[LogLine]()
-    async with asyncio.timeout(600):
-        await read(waiting, found)
+    reader = asyncio.create_task(read(waiting, found))
+    await asyncio.wait({reader}, timeout=600)
+    await cancelled(reader)
 
     assert [line.text for line in found if not line.notice] == ["at 2.0", "at 3.0"]
     assert ["follow" in query for query in waiting.asked] == [False]

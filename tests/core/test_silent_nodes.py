@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from api_server_stand_in import SILENT, StandInApiServer, stand_in_api_server
+from api_server_stand_in import SILENT, STALLED, StandInApiServer, stand_in_api_server
 from fakes import ListSink, ScriptedBackend
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.history import Termination
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -27,6 +28,7 @@ from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.rank0_log import last_lines, last_lines_of_run, with_last_lines
 from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.shared import cancelled
 from rows import each_row
 from scripted_node import JOB, REPLICA, ScriptedNode, ScriptedRun, at
 
@@ -168,12 +170,25 @@ async def test_a_silent_node_does_not_keep_the_stream_that_another_job_waits_for
         silent = asyncio.create_task(_first_line(backend, SILENT_NAMESPACE))
         while not server.requests:  # noqa: ASYNC110 - the stand-in has no event for it
             await asyncio.sleep(0.1)
-        async with asyncio.timeout(60):
-            line = await _first_line(backend, HEALTHY)
-        silent.cancel()
-        await asyncio.gather(silent, return_exceptions=True)
+        healthy = asyncio.create_task(_first_line(backend, HEALTHY))
+        await asyncio.wait({healthy}, timeout=60)
+        found = healthy.result() if healthy.done() else None
+        await cancelled(silent, healthy)
 
-    assert line == "a line"
+    assert found == "a line"
+
+
+@each_row("step", [SILENT, STALLED])
+async def test_a_one_off_read_of_a_silent_node_is_an_error_within_minutes(step: int) -> None:
+    """Whether it sends nothing at all or stops after the headers."""
+    async with served() as (server, backend):
+        server.answers = lambda _: step
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        with pytest.raises(ClusterUnavailable):
+            [line async for line in backend.logs(ref_in(SILENT_NAMESPACE), REPLICA, follow=False)]
+
+    assert clock() - began < 180
 
 
 async def _first_line(backend: ServedBackend, namespace: str) -> str:
