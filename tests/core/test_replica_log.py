@@ -214,22 +214,6 @@ async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
     assert await texts(node) == ["at 2.0", "at 3.0", again(9, 2), "at 9.0", "at 9.5"]
 
 
-async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one_before() -> None:
-    """Its own lines are found again in each of them; those of the previous run were reported while it lasted."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
-
-    def go_on(node: ScriptedNode) -> None:
-        node.runs.append(run(9.0, began=9, ended=False))
-        node.forgets = True
-
-    def end(node: ScriptedNode) -> None:
-        node.runs[-1].ended = True
-
-    node.then = [go_on, end]
-
-    assert await texts(node) == ["at 2.0", "at 3.0", again(9, 2), "at 9.0"]
-
-
 async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
     """The lines were its own, although the next run began within the same second."""
     first = run(3.1, 3.2, began=3, ended=False)

@@ -175,7 +175,7 @@ class ReplicaLog:
     async def _rest(self, run: Run, *, tries: int = _TRIES) -> AsyncGenerator[LogLine, None]:
         """Yield the existing lines after the last one read; of an ended run also a last line without a line end.
 
-        Answers that there is no log are doubted, too: a gateway may have sent them.
+        An answer that there is no log is doubted, too: a gateway may have sent it.
 
         Raises:
             _Lost: the node no longer has the log.
