@@ -296,6 +296,30 @@ def test_the_program_becomes_the_training_in_the_folder(folder: Path, tmp_path: 
     assert (missing.returncode, missing.stderr) == (127, 'exec: "no-such-program": No such file or directory\n')
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
+def test_a_program_that_somebody_else_puts_into_the_jobs_secret_is_not_run(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    """The job names its Secret before the Secret exists, so another account may create it first."""
+    job, volume, target = job_of(folder, kind=kind), tmp_path / "volume", tmp_path / "pod"
+    program = delivered(job, volume)
+    (pod,) = pods(render(job))
+    container = next(iter(pod.get("initContainers") or pod["containers"]))
+    paths = {"/etc/ptjob-code": str(volume), "/ptjob-code": str(target), "python": sys.executable}
+    command = [sys.executable, *container["command"][1:]]
+    for path, here in paths.items():
+        command = [here + word.removeprefix(path) if word.startswith(path) else word for word in command]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+    assert (target / "net" / "__init__.py").exists()
+    program.write_text("open('planted', 'w')")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert not (tmp_path / "planted").exists()
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{unpack_code.FAILED}somebody else has created the Secret")
+
+
 @pytest.mark.parametrize(("digest", "words"), [("0" * 64, "another version of the code"), (None, "Not a directory")])
 def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: str | None, words: str) -> None:
     program = delivered(job := job_of(folder), tmp_path / "volume")

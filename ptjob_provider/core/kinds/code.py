@@ -16,6 +16,7 @@ import inspect
 import json
 import posixpath
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider import __version__
@@ -51,6 +52,16 @@ _MAX_IN_SECRETS = (MAX_TRAVELS + 2) // 3 * 4
 
 ON_CLAIM = ".ptjob/code"
 """Folder on a claim for archives that are too large for Secrets."""
+
+_VERIFIED = (
+    "import hashlib,sys;_,__file__,digest,*words=sys.argv;text=open(__file__,'rb').read();"
+    "sys.argv=[__file__,*words];hashlib.sha256(text).hexdigest()==digest or sys.exit("
+    f"'{unpack_code.FAILED}somebody else has created the Secret of the job, and the program in it was not run');"
+    "exec(compile(text,__file__,'exec'))"
+)
+"""Program that runs a program of the job's Secret if it has this digest.
+
+The job names its Secret before the Secret exists, because the job owns it: whoever may create Secrets can be faster."""
 
 _PYTHON = re.compile(r"(?:/\S*/)?python[\d.]*")
 
@@ -159,7 +170,8 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
         )
     folder = training.get("workingDir") or FOLDER
     python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
-    unpack = [python, "-I", f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", code.digest, folder]
+    program = f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}"
+    unpack = [python, "-I", "-c", _VERIFIED, program, sha256(_program().encode()).hexdigest(), code.digest, folder]
     target, source = (
         {"name": _FOLDER_VOLUME, "mountPath": folder},
         {"name": _ARCHIVE_VOLUME, "mountPath": _ARCHIVE_PATH},
@@ -204,7 +216,11 @@ def archive_of(code: CodeSource | None) -> dict[str, str]:
     if not isinstance(code, PackedCode):
         return {}
     archive = {unpack_code.ARCHIVE: code.archive} if code.archive else {}
-    return {**archive, unpack_code.PROGRAM: inspect.getsource(unpack_code)}
+    return {**archive, unpack_code.PROGRAM: _program()}
+
+
+def _program() -> str:
+    return inspect.getsource(unpack_code)
 
 
 def annotation(code: CodeSource | None) -> dict[str, str]:
@@ -325,7 +341,7 @@ def hidden(
 
 
 def secret_name(job: str, intent: str = "") -> str:
-    """Return the name of a job's Secret; an intent makes the name unguessable."""
+    """Return the name of a job's Secret; an intent makes the name unguessable before the job exists."""
     return f"{job}-code-{intent}" if intent else f"{job}-code"
 
 

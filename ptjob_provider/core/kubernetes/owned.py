@@ -29,8 +29,8 @@ _ARENA_TIMEOUT = 5.0
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
     """Create the job's Secret if missing; a large one is split into several Secrets.
 
-    The kubelet does not start the job's containers before the Secret exists. An existing Secret of the name is the
-    job's own, because nobody can guess the name.
+    The kubelet does not start the job's containers before the Secret exists. An existing Secret of the name is an
+    earlier try's, or of somebody who has read the name in the job: of its content, only code of the job's digests runs.
 
     Raises:
         PermissionDenied: the Secret may not be created.
