@@ -23,6 +23,7 @@ from ptjob_provider.core.spec.code import PackedCode
 from recorded import OWNER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import IO
 
@@ -52,6 +53,11 @@ def archive_of(job: TrainingJob) -> IO[bytes]:
     assert isinstance(job.code, PackedCode)
     assert job.code.tar is not None
     return job.code.tar
+
+
+def name_of(job: TrainingJob) -> str:
+    assert isinstance(job.code, PackedCode)
+    return f"{job.code.digest}.tar.gz"
 
 
 async def submit(server: StandInApiServer, job: TrainingJob) -> None:
@@ -110,14 +116,28 @@ async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path
 
 
 async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file named after its content is complete."""
+    """A file with the content that its name says is complete."""
     job = job_of(folder)  # keeps the archive open
-    archive = archive_of(job)
+    archive, name = archive_of(job), name_of(job)
 
-    await ensure_archive(LocalFiles(tmp_path), "1.tar.gz", archive)
+    await ensure_archive(LocalFiles(tmp_path), name, archive)
 
     archive.seek(0)
     (sent,) = (tmp_path / ".ptjob" / "code").iterdir()
-    assert (sent.name, gzip.decompress(sent.read_bytes())) == ("1.tar.gz", archive.read())
+    assert (sent.name, gzip.decompress(sent.read_bytes())) == (name, archive.read())
     monkeypatch.delattr(LocalFiles, "unpack")
-    await ensure_archive(LocalFiles(tmp_path), "1.tar.gz", archive)
+    await ensure_archive(LocalFiles(tmp_path), name, archive)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda _: gzip.compress(b"other"), lambda _: b"none"])
+async def test_a_damaged_archive_is_replaced(folder: Path, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """Its name alone proves nothing: every later job would fail to unpack it."""
+    job = job_of(folder)
+    sent = tmp_path / ".ptjob" / "code" / name_of(job)
+    await ensure_archive(LocalFiles(tmp_path), name_of(job), archive_of(job))
+    data = sent.read_bytes()
+    sent.write_bytes(damage(data))
+
+    await ensure_archive(LocalFiles(tmp_path), name_of(job), archive_of(job))
+
+    assert sent.read_bytes() == data

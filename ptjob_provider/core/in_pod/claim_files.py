@@ -1,4 +1,4 @@
-"""List, pack and unpack the files on a claim; the same program for every back-end.
+"""List, pack, unpack and verify the files on a claim; the same program for every back-end.
 
 This file needs only the standard library, because a cluster runs it with the Python of any image, 3.7 or newer. Files
 are copied as tar archives on a stream; extraction cannot leave the claim.
@@ -6,10 +6,13 @@ are copied as tar archives on a stream; extraction cannot leave the claim.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import sys
 import tarfile
 import uuid
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +20,7 @@ _PIECE = 1024 * 1024
 
 
 def main(arguments: list[str]) -> None:
-    """List, pack or unpack files, with standard input and output; the arguments are action, claim root, path and name.
+    """List, verify, pack or unpack files, with standard input and output; arguments: action, claim root, path and name.
 
     Raises:
         SystemExit: the action failed; has the reason.
@@ -26,6 +29,8 @@ def main(arguments: list[str]) -> None:
     place = below(root, path)
     if verb == "list":
         sys.stdout.write(json.dumps(listed(place)))
+    elif verb == "digest":
+        sys.stdout.write(digest(place))
     elif verb == "pack":
         pack(place, sys.stdout.buffer)
     else:
@@ -53,6 +58,22 @@ def listed(place: Path) -> list[dict[str, Any]]:
     """
     _check_there(place)
     return [_entry(each) for each in sorted(place.iterdir())] if place.is_dir() else [_entry(place)]
+
+
+def digest(place: Path) -> str:
+    """Return the SHA-256 of the content of a file that gzip has compressed.
+
+    Raises:
+        SystemExit: the file does not exist, or is damaged.
+    """
+    content = hashlib.sha256()
+    try:
+        with gzip.open(str(place)) as file:
+            for piece in iter(lambda: file.read(_PIECE), b""):
+                content.update(piece)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SystemExit(f"{place.name} cannot be read: {error}") from None
+    return content.hexdigest()
 
 
 def pack(place: Path, stream: IO[bytes]) -> None:

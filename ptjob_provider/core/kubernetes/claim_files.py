@@ -103,10 +103,17 @@ class ClaimPod:
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
         """Return a folder's entries; see `ClaimFiles.listed`."""
-        pieces: list[bytes] = []
-        await self._run(path, ["list", _ROOT, path], output=pieces.append)
-        entries: list[dict[str, Any]] = json.loads(b"".join(pieces))
+        entries: list[dict[str, Any]] = json.loads(await self._answer("list", path))
         return entries
+
+    async def digest(self, path: str) -> str:
+        """Return the digest of a compressed file's content; see `ClaimFiles.digest`."""
+        return (await self._answer("digest", path)).decode()
+
+    async def _answer(self, verb: str, path: str) -> bytes:
+        pieces: list[bytes] = []
+        await self._run(path, [verb, _ROOT, path], output=pieces.append)
+        return b"".join(pieces)
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write files of the claim as an archive to the stream; see `ClaimFiles.pack`."""

@@ -1,7 +1,7 @@
 """Copy a code folder that is too large for Secrets to a claim that the job mounts; the file's name is a content hash.
 
 Copies like `ptjob data cp`, through a pod with rank 0's user and node selection. An archive that exists on the claim is
-not sent again. Archives are never deleted.
+not sent again if its content has the hash; a damaged one is replaced. Archives are never deleted.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
 
 
 async def ensure_archive(files: ClaimFiles, name: str, archive: IO[bytes]) -> None:
-    """Send the archive, compressed, unless the claim has it; a partial copy never has this name.
+    """Send the archive, compressed, unless the claim has it undamaged; a partial copy never has this name.
 
     Args:
         files: the files on the claim.
-        name: file name of the archive.
+        name: file name of the archive: its digest, with a suffix.
         archive: the archive.
     """
-    with suppress(InvalidSpec):  # the claim does not have the file
-        await files.listed(f"{ON_CLAIM}/{name}")
-        return
+    with suppress(InvalidSpec):  # the claim does not have the file, or it is damaged
+        if await files.digest(f"{ON_CLAIM}/{name}") == name.partition(".")[0]:
+            return
     with tempfile.TemporaryFile() as stream:
         await asyncio.to_thread(_compress, archive, name, stream)
         await files.unpack(stream, ON_CLAIM, name)
