@@ -254,13 +254,6 @@ class ClaimFiles(Protocol):
             InvalidSpec: the path does not exist, or leaves the claim.
         """
 
-    async def digest(self, path: str) -> str:
-        """Return the SHA-256 of the content of a file that gzip has compressed.
-
-        Raises:
-            InvalidSpec: the file does not exist, is damaged, or leaves the claim.
-        """
-
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write a file or a folder to the stream, as a tar archive.
 

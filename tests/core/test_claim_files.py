@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import subprocess
@@ -53,6 +55,17 @@ def test_a_folder_and_a_file_are_listed(root: Path) -> None:
 
     assert [(each["name"], each["bytes"]) for each in found] == [("model.pt", 10), ("runs/", None)]
     assert [each["name"] for each in claim_files.listed(claim_files.below(root, "/model.pt"))] == ["model.pt"]
+
+
+def test_a_compressed_file_is_verified_by_its_content(root: Path) -> None:
+    """Two compressions of one content may differ."""
+    digests = set()
+    for level in (1, 9):
+        (root / "code.tar.gz").write_bytes(gzip.compress(b"code" * 99, level))
+        digests.add(json.loads(program(root, "digest", "code.tar.gz")))
+        assert claim_files.digest(root / "code.tar.gz") in digests
+
+    assert digests == {hashlib.sha256(b"code" * 99).hexdigest()}
 
 
 def test_what_is_packed_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path: Path) -> None:

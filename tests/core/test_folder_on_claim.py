@@ -5,15 +5,20 @@ The copy itself is tested in tests/contract/test_folder.py.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import json
 import os
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
+from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.folder_on_claim import ensure_archive
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from api_server_stand_in import StandInApiServer
+    from ptjob_provider.core.kubernetes.claim_files import ClaimPod
 
 ALLOWED, REFUSED = (201, {"status": {"allowed": True}}), (201, {"status": {"allowed": False}})
 NOISE = 16_100_000
@@ -58,6 +64,21 @@ def archive_of(job: TrainingJob) -> IO[bytes]:
 def name_of(job: TrainingJob) -> str:
     assert isinstance(job.code, PackedCode)
     return f"{job.code.digest}.tar.gz"
+
+
+class FilesStandIn(LocalFiles):
+    """Stands in for the files that a pod mounts; verifies one by the program that runs in the pod."""
+
+    async def digest(self, path: str) -> str:
+        command = [sys.executable, claim_files.__file__, "digest", str(self._root), path]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InvalidSpec.of("path", path, done.stderr.splitlines()[-1])
+        return str(json.loads(done.stdout))
+
+
+def sent_to(place: Path) -> ClaimPod:
+    return cast("ClaimPod", FilesStandIn(place))
 
 
 async def submit(server: StandInApiServer, job: TrainingJob) -> None:
@@ -120,13 +141,13 @@ async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch
     job = job_of(folder)  # keeps the archive open
     archive, name = archive_of(job), name_of(job)
 
-    await ensure_archive(LocalFiles(tmp_path), name, archive)
+    await ensure_archive(sent_to(tmp_path), name, archive)
 
     archive.seek(0)
     (sent,) = (tmp_path / ".ptjob" / "code").iterdir()
     assert (sent.name, gzip.decompress(sent.read_bytes())) == (name, archive.read())
     monkeypatch.delattr(LocalFiles, "unpack")
-    await ensure_archive(LocalFiles(tmp_path), name, archive)
+    await ensure_archive(sent_to(tmp_path), name, archive)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda _: gzip.compress(b"other"), lambda _: b"none"])
@@ -134,10 +155,10 @@ async def test_a_damaged_archive_is_replaced(folder: Path, tmp_path: Path, damag
     """Its name alone proves nothing: every later job would fail to unpack it."""
     job = job_of(folder)
     sent = tmp_path / ".ptjob" / "code" / name_of(job)
-    await ensure_archive(LocalFiles(tmp_path), name_of(job), archive_of(job))
+    await ensure_archive(sent_to(tmp_path), name_of(job), archive_of(job))
     data = sent.read_bytes()
     sent.write_bytes(damage(data))
 
-    await ensure_archive(LocalFiles(tmp_path), name_of(job), archive_of(job))
+    await ensure_archive(sent_to(tmp_path), name_of(job), archive_of(job))
 
     assert sent.read_bytes() == data

@@ -12,7 +12,6 @@ import json
 import sys
 import tarfile
 import uuid
-import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,10 +26,8 @@ def main(arguments: list[str]) -> None:
     """
     verb, root, path = arguments[0], Path(arguments[1]), arguments[2]
     place = below(root, path)
-    if verb == "list":
-        sys.stdout.write(json.dumps(listed(place)))
-    elif verb == "digest":
-        sys.stdout.write(digest(place))
+    if verb in {"list", "digest"}:
+        sys.stdout.write(json.dumps((listed if verb == "list" else digest)(place)))
     elif verb == "pack":
         pack(place, sys.stdout.buffer)
     else:
@@ -64,15 +61,12 @@ def digest(place: Path) -> str:
     """Return the SHA-256 of the content of a file that gzip has compressed.
 
     Raises:
-        SystemExit: the file does not exist, or is damaged.
+        OSError, EOFError, zlib.error: the file does not exist, or is damaged.
     """
     content = hashlib.sha256()
-    try:
-        with gzip.open(str(place)) as file:
-            for piece in iter(lambda: file.read(_PIECE), b""):
-                content.update(piece)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SystemExit(f"{place.name} cannot be read: {error}") from None
+    with gzip.open(str(place)) as file:
+        for piece in iter(lambda: file.read(_PIECE), b""):
+            content.update(piece)
     return content.hexdigest()
 
 

@@ -170,8 +170,8 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
         )
     folder = training.get("workingDir") or FOLDER
     python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
-    program = f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}"
-    unpack = [python, "-I", "-c", _VERIFIED, program, sha256(_program().encode()).hexdigest(), code.digest, folder]
+    program = sha256(archive_of(code)[unpack_code.PROGRAM].encode()).hexdigest()
+    unpack = [python, "-I", "-c", _VERIFIED, f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", program, code.digest, folder]
     target, source = (
         {"name": _FOLDER_VOLUME, "mountPath": folder},
         {"name": _ARCHIVE_VOLUME, "mountPath": _ARCHIVE_PATH},
@@ -216,11 +216,7 @@ def archive_of(code: CodeSource | None) -> dict[str, str]:
     if not isinstance(code, PackedCode):
         return {}
     archive = {unpack_code.ARCHIVE: code.archive} if code.archive else {}
-    return {**archive, unpack_code.PROGRAM: _program()}
-
-
-def _program() -> str:
-    return inspect.getsource(unpack_code)
+    return {**archive, unpack_code.PROGRAM: inspect.getsource(unpack_code)}
 
 
 def annotation(code: CodeSource | None) -> dict[str, str]:

@@ -103,17 +103,21 @@ class ClaimPod:
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
         """Return a folder's entries; see `ClaimFiles.listed`."""
-        entries: list[dict[str, Any]] = json.loads(await self._answer("list", path))
+        entries: list[dict[str, Any]] = await self._answer("list", path)
         return entries
 
     async def digest(self, path: str) -> str:
-        """Return the digest of a compressed file's content; see `ClaimFiles.digest`."""
-        return (await self._answer("digest", path)).decode()
+        """Return the SHA-256 of the content of a file that gzip has compressed.
 
-    async def _answer(self, verb: str, path: str) -> bytes:
+        Raises:
+            InvalidSpec: the file does not exist, is damaged, or leaves the claim.
+        """
+        return str(await self._answer("digest", path))
+
+    async def _answer(self, verb: str, path: str) -> Any:
         pieces: list[bytes] = []
         await self._run(path, [verb, _ROOT, path], output=pieces.append)
-        return b"".join(pieces)
+        return json.loads(b"".join(pieces))
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write files of the claim as an archive to the stream; see `ClaimFiles.pack`."""

@@ -29,7 +29,7 @@ from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.inspector import ClaimFiles
+    from ptjob_provider.core.kubernetes.claim_files import ClaimPod
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
 
@@ -75,7 +75,7 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
     )
 
 
-async def ensure_archive(files: ClaimFiles, name: str, archive: IO[bytes]) -> None:
+async def ensure_archive(files: ClaimPod, name: str, archive: IO[bytes]) -> None:
     """Send the archive, compressed, unless the claim has it undamaged; a partial copy never has this name.
 
     Args:

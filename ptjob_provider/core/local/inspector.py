@@ -193,11 +193,6 @@ class LocalFiles:
         with _as_invalid(path):
             return await asyncio.to_thread(lambda: claim_files.listed(claim_files.below(self._root, path)))
 
-    async def digest(self, path: str) -> str:
-        """Return the digest of a compressed file's content; see `ClaimFiles.digest`."""
-        with _as_invalid(path):
-            return await asyncio.to_thread(lambda: claim_files.digest(claim_files.below(self._root, path)))
-
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write an archive; see `ClaimFiles.pack`."""
         with _as_invalid(path):
