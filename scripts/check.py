@@ -131,6 +131,7 @@ CHANGED = {
 """Parts of the paths that each group covers; see `group_of_change`."""
 
 PURE = (
+    "core/containment",
     "core/diagnosis",
     "core/errors",
     "core/history",

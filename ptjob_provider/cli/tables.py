@@ -13,7 +13,7 @@ import click
 from ptjob_provider.cli.output import emit_rows, printable, say
 from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.status import JobPhase, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -131,7 +131,7 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
 
     `-`: it has not run, or that is unknown; or it is suspended, and starts anew when it is resumed.
     """
-    started, running, finished = (_instant(row[f"{what}_at"]) for what in ("started", "running", "finished"))
+    started, running, finished = (parse_instant(row[f"{what}_at"]) for what in ("started", "running", "finished"))
     if row["phase"] == JobPhase.SUSPENDED:
         return "-"
     if running is not None:
@@ -198,7 +198,7 @@ def _progress(reported: Mapping[str, Any]) -> str:
         *([f"about {duration(timedelta(seconds=seconds))} left"] if seconds is not None else []),
         *(f"{metric['name']} {metric['value']}" for metric in reported.get("metrics") or ()),
     ]
-    return f"{', '.join(parts)} ({_time(_instant(reported.get('lastUpdatedTime')))})" if parts else ""
+    return f"{', '.join(parts)} ({_time(parse_instant(reported.get('lastUpdatedTime')))})" if parts else ""
 
 
 def _times(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, str | Styled]:
@@ -447,13 +447,9 @@ def _phase(phase: str) -> Styled:
 
 
 def _age(text: str | None, now: datetime) -> str:
-    instant = _instant(text or None)
+    instant = parse_instant(text)
     return duration(now - instant) if instant else ""
 
 
 def _time(instant: datetime | None) -> str:
     return instant.isoformat(sep=" ", timespec="seconds") if instant else ""
-
-
-def _instant(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

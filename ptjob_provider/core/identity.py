@@ -11,14 +11,15 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.versions import Record
+from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.versions import Record, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 Manifest = dict[str, Any]
 """A Kubernetes object as the API server has it: camelCase keys, JSON values."""
@@ -206,25 +207,15 @@ def annotation_of(obj: Mapping[str, Any], name: str) -> str:
 
 def owner_in(obj: Mapping[str, Any]) -> Owner:
     """Return the owner that an object's annotation names; an owner without ids if there is none or it is unreadable."""
-    meta = obj["metadata"]
-    text = annotation_of(obj, OWNER_ANNOTATION)
-    try:
-        claimed = json.loads(text) if text else {}
-        ids = dict(claimed.get("ids") or {})
-        instance = str(claimed.get("instance") or "")
-    except (ValueError, TypeError, AttributeError):
-        ids, instance = {}, ""
-    tries = {key: value for key, value in (meta.get("labels") or {}).items() if key == "try_number"}
-    return Owner(instance=instance, ids=ids, labels=tries)
+    claimed = read_object(annotation_of(obj, OWNER_ANNOTATION))
+    ids = claimed["ids"] if isinstance(claimed.get("ids"), dict) else {}
+    tries = {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if key == "try_number"}
+    return Owner(instance=str(claimed.get("instance") or ""), ids={**ids}, labels=tries)
 
 
 def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
     """Return the time at which the last try gave up following a job; None if no try did."""
-    try:
-        instant = datetime.fromisoformat(annotation_of(obj, UNFOLLOWED_ANNOTATION))
-    except ValueError:
-        return None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return parse_instant(annotation_of(obj, UNFOLLOWED_ANNOTATION))
 
 
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:

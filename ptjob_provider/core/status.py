@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -58,8 +58,27 @@ class JobStatus:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None for None and ""."""
-    return datetime.fromisoformat(text) if text else None
+    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None for None and "".
+
+    Also None for what a CRD's `format: date-time` admits and Python has no datetime for, such as the year 0.
+    """
+    try:
+        instant = datetime.fromisoformat(text.upper()) if text else None
+    except ValueError:
+        return None
+    return instant.replace(tzinfo=instant.tzinfo or UTC) if instant else None
+
+
+def later(instant: datetime, seconds: float) -> datetime | None:
+    """Return the instant this many seconds later, or earlier for a negative number; None outside the years 1 to 9998.
+
+    A CRD admits a deadline of 292 billion years. Whoever adds some minutes to the result stays within a datetime.
+    """
+    try:
+        result = instant + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+    return result if result.year < MAXYEAR else None
 
 
 def _text(instant: datetime | None) -> str | None:

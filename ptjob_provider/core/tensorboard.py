@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, annotation_of
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import known_fields, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +38,8 @@ class TensorBoardPlan:
     def of(cls, job: Mapping[str, Any]) -> Self | None:
         """Return the plan that is annotated on a job; None if the annotation is missing or unreadable."""
         try:
-            return cls(**known_fields(cls, json.loads(annotation_of(job, TENSORBOARD_ANNOTATION))))
-        except (ValueError, TypeError, AttributeError):
+            return cls(**known_fields(cls, read_object(annotation_of(job, TENSORBOARD_ANNOTATION))))
+        except TypeError:
             return None
 
     @property

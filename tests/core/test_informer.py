@@ -311,3 +311,36 @@ async def test_a_pod_that_went_before_its_job_was_followed_again_is_not_told_wit
             seen.append(await until(watch, lambda seen: bool(seen.job) and "later" in seen.job))
 
     assert [each["metadata"].get("name") for one in seen for each in one.pods] == []
+
+
+async def test_a_replica_without_a_template_disturbs_no_other_job(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """The CRD admits it, and such a job has a state like every other."""
+    odd = job("odd", "Running")
+    del odd["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    refs = [ref_of(job("digits")), ref_of(odd)]
+    server.put("pytorchjobs", odd)
+
+    for ref in refs:
+        async with aclosing(backend.watch(ref)) as watch:
+            await until(watch, lambda seen: phase(seen) is JobPhase.RUNNING)
+
+
+async def test_an_object_that_cannot_be_read_fails_only_the_followers_of_its_job(
+    server: StandInCluster, backend: KubernetesBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No server sends such labels today; the log has the traceback."""
+    odd = {**job("odd", "Running")}
+    server.put("pytorchjobs", odd)
+    async with aclosing(backend.watch(ref_of(job("digits")))) as one, aclosing(backend.watch(ref_of(odd))) as two:
+        await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
+        await until(two, lambda seen: phase(seen) is JobPhase.RUNNING)
+
+        server.put("pytorchjobs", {**odd, "metadata": {**odd["metadata"], "labels": ["odd"]}})
+        with pytest.raises(ClusterError, match="an object of the job cannot be read: AttributeError"):
+            await until(two, lambda _: False)
+        server.put("pytorchjobs", job("digits", "Succeeded"))
+
+        await until(one, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
+    assert "Traceback" in caplog.text

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.code.arguments import plain_arguments
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import run_function
+from ptjob_provider.core.versions import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,12 +126,8 @@ def return_value_in(message: str) -> str:
 
     A failed container's message may be a return value, too: rank 0 may return before another rank of its pod fails.
     """
-    try:
-        value = json.loads(message)
-    except ValueError:
-        return ""
-    key = run_function.KEY
-    return json.dumps(value[key]) if isinstance(value, dict) and value.keys() == {key} else ""
+    value, key = read_object(message), run_function.KEY
+    return json.dumps(value[key]) if value.keys() == {key} else ""
 
 
 def is_truncated(message: str) -> bool:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, annotation_of
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import MALFORMED, known_fields, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -424,15 +424,15 @@ class Diagnosis:
     def stored_in(cls, job: Mapping[str, Any]) -> Self | None:
         """Return the diagnosis that is annotated on a job; None if the annotation is missing or unreadable."""
         try:
-            return cls.from_dict(json.loads(annotation_of(job, DIAGNOSIS_ANNOTATION)))
-        except (ValueError, TypeError, KeyError):
+            return cls.from_dict(read_object(annotation_of(job, DIAGNOSIS_ANNOTATION)))
+        except MALFORMED:
             return None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild a diagnosis from `to_dict`'s value; a cause that only another version knows becomes UNKNOWN."""
         cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
-        lists = {name: tuple(fields.get(name, ())) for name in _LISTS}
+        lists = {name: tuple(map(str, fields.get(name, ()))) for name in _LISTS}
         return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
 
 

@@ -12,6 +12,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis import last_lines
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, passes_by_itself
 from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, unmarked
@@ -217,7 +218,7 @@ _PASSING = re.compile(
 )
 _NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
 _LAUNCHER = re.compile(r"^(?:[\w.]+\.)?CalledProcessError: Command '\['[^']*python[\d.]*', (?!'-m', 'pip')")
-_SIZE = r"([\d.]+) ([KMG])iB"
+_SIZE = r"(\d+(?:\.\d+)?) ([KMG])iB"
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capac\w+ of {_SIZE}|{_SIZE} total capacity")
 _HELD = re.compile(rf"this process has {_SIZE}|{_SIZE} already allocated|allocated memory {_SIZE} is allocated")
@@ -348,6 +349,7 @@ class Classification:
         return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
 
 
+@contained(lambda why, *_: Classification(cause=Cause.UNKNOWN, did="ended", detail=f"its end cannot be read: {why}"))
 def classify(end: Termination, lines: Sequence[str]) -> Classification:
     """Classify one container's end; `lines` are the last lines of its log."""
     known = disrupted(end.disruption) if end.disruption else _by_kubelets_reason(end)

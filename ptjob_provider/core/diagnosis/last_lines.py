@@ -6,12 +6,12 @@ The input is usually 2 KiB or 80 lines (the kubelet's FallbackToLogsOnError), so
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.in_pod import run_function
+from ptjob_provider.core.versions import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,13 +203,9 @@ def _named(lines: Sequence[str]) -> Iterator[str]:
 def _from_error_file(lines: Sequence[str]) -> Iterator[str]:
     """Yield the exception in torch's error file, which some images use as termination log."""
     text = "\n".join(lines)
-    if not text.startswith("{"):
-        return
-    try:
-        message = json.loads(text)["message"]
-    except (ValueError, KeyError, TypeError):
-        return
-    yield str(message.get("message", "")) if isinstance(message, dict) else str(message)
+    message = read_object(text).get("message") if text.startswith("{") else None
+    if message is not None:
+        yield str(message.get("message", "")) if isinstance(message, dict) else str(message)
 
 
 def _number(text: str) -> int | None:

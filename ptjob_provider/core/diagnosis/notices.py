@@ -7,6 +7,7 @@ from datetime import timedelta
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import first_few
 from ptjob_provider.core.diagnosis.classify import STOPS, classify, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
@@ -70,6 +71,7 @@ class WaitingNotice:
         return self.reason.rstrip(".") + outlook
 
 
+@contained(lambda why, *_: f"why it waits cannot be read: {why}")
 def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
     """Return why the job waits, in one line; "" if every replica runs or has run."""
     if status.phase.is_terminal:
@@ -101,7 +103,7 @@ def _stranded(history: PodHistory, rank0: str) -> str:
     over = [end.ended_at for end in trained if end.replica == rank0 and not end.failed]
     if not over or rank0 not in history.finished:
         return ""
-    late = {end.replica for end in trained if end.failed and end.ended_at + _CLOCKS >= over[-1]} & {*history.running}
+    late = {end.replica for end in trained if end.failed and over[-1] - end.ended_at <= _CLOCKS} & {*history.running}
     if not late:
         return ""
     first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import (
     CAUSES,
     RESUMES,
@@ -17,7 +18,7 @@ from ptjob_provider.core.diagnosis.causes import (
     named,
 )
 from ptjob_provider.core.diagnosis.classify import STOPS, Classification, classify, disrupted, signal_of
-from ptjob_provider.core.diagnosis.last_lines import clip, lines_of, without_agent_lines
+from ptjob_provider.core.diagnosis.last_lines import clip, lines_of, python_errors, without_agent_lines
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, not_started
 from ptjob_provider.core.history import ContainerKind, Termination
 
@@ -76,6 +77,7 @@ class Candidate:
         return self.end.stopped and self.classified.cause not in _OWN_REASONS
 
 
+@contained(lambda why, *_: Diagnosis.unknown(f"the cause of its failure cannot be read: {why}"))
 def diagnose(
     history: PodHistory,
     status: JobStatus,
@@ -235,9 +237,8 @@ def _latest(causes: Sequence[Candidate]) -> Candidate:
     last = causes[-1].end
     near = [each for each in causes if last.ended_at - each.end.ended_at <= PROPAGATION]
     newest = {(each.end.replica, each.end.container): each for each in near}
-    together = [
-        each for each in near if each in newest.values() and each.end.ended_at >= (last.started_at or last.ended_at)
-    ]
+    since = min(last.started_at or last.ended_at, last.ended_at)  # a node's clock may have been set back meanwhile
+    together = [each for each in near if each in newest.values() and each.end.ended_at >= since]
     return next((each for each in [*together, *reversed(near)] if not each.classified.is_vague), together[0])
 
 
@@ -310,9 +311,17 @@ def not_stopped(why: Diagnosis, *, seconds: float) -> Diagnosis:
     return replace(why, summary=f"{text}; {why.summary}", resolution=advice)
 
 
-def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> Diagnosis:
-    """Diagnose a job that succeeded without its declared outputs; `replica` is rank 0, which writes the outputs."""
+def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "", log: Sequence[str] = ()) -> Diagnosis:
+    """Diagnose a job that succeeded without its declared outputs.
+
+    Args:
+        problems: the problems of the outputs.
+        replica: rank 0, which writes the outputs.
+        log: its last lines. An exception in one of its threads does not end a program.
+    """
     defects = "; ".join(problem.summary for problem in problems)
+    if errors := python_errors(log):
+        defects = f"{defects}; its log has a traceback that ends with {errors[-1]}"
     advice = "; ".join(dict.fromkeys(problem.resolution for problem in problems))
     summary = f"{named(replica, {replica: 0}) if replica else 'it'} ran to its end, but {defects}"
     return Diagnosis.of(
@@ -420,6 +429,7 @@ def _summary(history: PodHistory, root: Candidate, ranks: Mapping[str, int], lim
     return f"{who} {classified.text(f'{again}{reached}')}"
 
 
+@contained(lambda why, *args: Diagnosis.of(args[2], f"{args[3]}; how it was before cannot be read: {why}"))
 def _after(history: PodHistory, ranks: Mapping[str, int], cause: Cause, what: str) -> Diagnosis:
     """Build the diagnosis of a job that was ended as a whole, with the replica that had failed by itself before."""
     root = root_of(history, [each for each in candidates_of(history) if not each.is_consequence], ranks)
@@ -431,6 +441,7 @@ def _after(history: PodHistory, ranks: Mapping[str, int], cause: Cause, what: st
     )
 
 
+@contained(lambda *_: [])
 def failed_replicas(history: PodHistory, *, ranks: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return [{replica, rank, exit_code, cause, message}] of the replicas whose last run failed, by rank.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, diagnose, failed_replicas, root_of
@@ -36,6 +37,7 @@ _HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, Wai
 _SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
 
 
+@contained(lambda *_: _NOT_HERE)
 def in_brief(
     job: str, history: PodHistory, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]
 ) -> str:

@@ -17,15 +17,15 @@ Times are measured by the clock of this process, from the first observation of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis, named
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, describe, root_of
 from ptjob_provider.core.diagnosis.startup_failure import not_placed, not_started
 from ptjob_provider.core.history import WaitKind
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.status import JobPhase, later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,6 +65,7 @@ class Clock:
     name: str
 
 
+@contained(lambda *_: None)
 def ending(
     history: PodHistory,
     status: JobStatus,
@@ -107,8 +108,8 @@ def clocks(history: PodHistory, limits: Limits) -> Iterator[Clock]:
 
 
 def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]:
-    if seconds is not None:
-        yield Clock(ends_at=since + timedelta(seconds=seconds), seconds=seconds, name=name)
+    if seconds is not None and (ends_at := later(since, seconds)) is not None:
+        yield Clock(ends_at=ends_at, seconds=seconds, name=name)
 
 
 def _broken(history: PodHistory, ranks: Mapping[str, int]) -> Diagnosis | None:

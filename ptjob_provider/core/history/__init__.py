@@ -7,7 +7,7 @@ history, and the job's object stores it as an annotation.
 from __future__ import annotations
 
 from ptjob_provider.core.history.codec import from_text, stored_in, to_text
-from ptjob_provider.core.history.observe import observe, with_reported
+from ptjob_provider.core.history.observe import observe, with_notice, with_reported
 from ptjob_provider.core.history.pod_history import (
     EARLIEST,
     WORKLOAD,

@@ -17,7 +17,8 @@ from ptjob_provider.core.history.pod_history import (
     WaitKind,
 )
 from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.versions import MALFORMED, known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ def from_text(text: str) -> PodHistory:
     """Parse the text of `to_text`, ignoring unknown fields; an unreadable text gives an empty history."""
     try:
         return _read(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except MALFORMED:
         return PodHistory()  # somebody has edited the text: the history is lost, the job continues
 
 
@@ -157,7 +158,7 @@ _PARTS: Mapping[str, type[Any]] = {
 
 def _read(plain: Mapping[str, Any]) -> PodHistory:
     parts = {
-        name: tuple(_value(_PARTS[name], item) if name in _PARTS else item for item in items)
+        name: tuple(_value(_PARTS[name], item) if name in _PARTS else str(item) for item in items)
         for name, items in plain.items()
         if isinstance(items, list)
     }
@@ -170,7 +171,11 @@ def _value(cls: type[_T], plain: Mapping[str, Any]) -> _T:
 
 def _field(cls: type[Any], name: str, item: Any) -> object:
     if name.endswith("_at") or name in {"since", "queued_since"}:
-        return datetime.fromisoformat(item)
+        if (instant := parse_instant(item)) is None:
+            raise ValueError(item)
+        return instant
+    if name == "returned":
+        json.loads(item)
     if name == "kind":
         return (WaitKind if cls is Waiting else ContainerKind)(item)
     return item

@@ -101,6 +101,11 @@ def observe(
     return bounded(_with_clocks(history, present, now=now, replicas=replicas))
 
 
+def with_notice(history: PodHistory, notice: str) -> PodHistory:
+    """Return the history with the notice, which is reported once."""
+    return replace(history, notices=tuple(dict.fromkeys([*history.notices, notice]))[:_MAX_NOTICES])
+
+
 def _created(pod: Pod) -> str:
     return pod.manifest["metadata"].get("creationTimestamp") or ""
 
@@ -186,8 +191,8 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
     for revision in fetched:
         revisions[revision] = min(pod.name, revisions.get(revision, pod.name))
     entries = tuple(sorted(f"{name} {revision}" for revision, name in revisions.items())[:_MAX_REVISIONS])
-    differ = [_DIFFER] if len(entries) > 1 and _DIFFER not in history.notices else []
-    return replace(history, revisions=entries, notices=(*history.notices, *differ))
+    history = replace(history, revisions=entries)
+    return with_notice(history, _DIFFER) if len(entries) > 1 else history
 
 
 def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
@@ -195,8 +200,7 @@ def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
     ended = (pod.training.state("terminated") if pod.training else None) or {}
     message = _encodable(ended.get("message"))
     history = replace(history, returned=return_value_in(message) or history.returned)
-    is_cut = is_truncated(message) and _CUT not in history.notices
-    return replace(history, notices=(*history.notices, _CUT)) if is_cut else history
+    return with_notice(history, _CUT) if is_truncated(message) else history
 
 
 def _explains_failure(pod: Pod) -> bool:

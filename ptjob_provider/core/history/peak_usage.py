@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.identity import USAGE_ANNOTATION, annotation_of
-from ptjob_provider.core.versions import Record, known_fields
+from ptjob_provider.core.versions import MALFORMED, Record, known_fields, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,8 +97,8 @@ def stored_in(job: Manifest) -> dict[str, PeakUsage]:
     """Return the usage that is annotated on a job; {} if the annotation is missing or unreadable."""
     text = annotation_of(job, USAGE_ANNOTATION)
     try:
-        return {str(name): PeakUsage(**known_fields(PeakUsage, fields)) for name, fields in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
+        return {name: PeakUsage(**known_fields(PeakUsage, fields)) for name, fields in read_object(text).items()}
+    except MALFORMED:
         return {}
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.history.pod_history import EARLIEST, ContainerKind, Wait, WaitKind
-from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.status import later, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,7 +105,7 @@ class Pod:
         """Return when its deletion was requested: deletionTimestamp minus the grace period, if not yet set to 0."""
         leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
         grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
-        return leaves_at - timedelta(seconds=grace) if leaves_at else None
+        return (later(leaves_at, -grace) or leaves_at) if leaves_at else None
 
     @property
     def is_over(self) -> bool:

@@ -191,7 +191,7 @@ def revision_in(message: str) -> str:
     """Return the revision in the report of a run; "" if the text is no report or has none."""
     try:
         return str(json.loads(message)["git_revision"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import history
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import pod_template, queue
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, Rendered, Replica, Runtime
 from ptjob_provider.core.kinds.pytorchjob import PyTorchJob
 from ptjob_provider.core.kinds.pytorchtrainingjob import PyTorchTrainingJob
 from ptjob_provider.core.kinds.trainjob import TrainJob
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.spec.parsers import MAX_PODS
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import PodHistory
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.spec import TrainingJob
-    from ptjob_provider.core.status import JobStatus
 
 PYTORCHJOB, TRAINJOB, PYTORCHTRAININGJOB = PyTorchJob(), TrainJob(), PyTorchTrainingJob()
 
@@ -58,6 +59,7 @@ def in_order(preferred: str | None) -> tuple[str, ...]:
     return tuple(sorted(KINDS, key=lambda kind: kind != preferred))
 
 
+@contained(lambda why, _: JobStatus(phase=JobPhase.RUNNING, message=f"its status cannot be read: {why}"))
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object."""
     spec = job.get("spec") or {}
@@ -79,11 +81,13 @@ def observed_status(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
     return replace(status, phase=JobPhase.RUNNING, reason="", message="")
 
 
+@contained(lambda _why, _job: ())
 def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all replicas of the job, rank 0 first."""
     return kind_of(job).replicas(job)
 
 
+@contained(lambda why, record, *_: history.with_notice(record, f"its pods cannot be read: {why}"))
 def observe(
     record: PodHistory,
     job: Mapping[str, Any],
@@ -107,6 +111,10 @@ def observe(
         replicas=replicas,
     )
     ended = kind.read_status(job).finished_at or now
+    if replicas >= MAX_PODS:
+        observed = history.with_notice(
+            observed, f"it asks for {MAX_PODS:,} pods or more; further ones are ignored here"
+        )
     if any(wait.kind is history.WaitKind.REFUSED for wait in observed.waiting):
         observed = queue.judged(observed, kind.replicas(job))
     observed = replace(observed, first_running_at=observed.first_running_at or kind.running_since(job))

@@ -38,6 +38,7 @@ from ptjob_provider.core.outputs.contract import (
     resolve,
 )
 from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.parsers import MAX_PODS
 from ptjob_provider.core.spec.pods import namespace as check_namespace
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -99,14 +100,24 @@ class PodOwner:
 
 
 def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Replica]:
-    """Yield the replicas of a job from its roles and their specifications, rank 0's first."""
-    ranks = itertools.count()
+    """Yield the replicas of a job by its roles and their specifications, rank 0's first; at most MAX_PODS.
+
+    The CRDs admit two billion, which would take the memory of whoever watches the namespace.
+    """
+    ranks = iter(range(MAX_PODS))
     for role, spec in roles:
-        template = spec["template"]
+        template = template_in(spec)
         gpus = pod_template.count_gpus(template)
-        for index in range(pod_template.count(spec)):
+        for index, rank in zip(range(pod_template.count(spec)), ranks, strict=False):
             replica = f"{name}-{role}-{index}"
-            yield Replica(name=replica, role=role, index=index, rank=next(ranks), gpus=gpus, template=template)
+            yield Replica(name=replica, role=role, index=index, rank=rank, gpus=gpus, template=template)
+
+
+def template_in(role: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a role's pod template; one with an unnamed container if it has none, which the CRDs admit."""
+    template = role.get("template") or {}
+    pod = template.get("spec") or {}
+    return template if pod.get("containers") else {**template, "spec": {**pod, "containers": [{}]}}
 
 
 def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
@@ -348,7 +359,7 @@ class Kind(ABC):
 
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
         """Return the template of rank 0's pod, as far as the job's object defines it."""
-        return next(iter(self.templates(manifest)))
+        return next(iter(self.templates(manifest)), template_in({}))
 
     @abstractmethod
     def priority(self, manifest: Mapping[str, Any], /) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
@@ -20,6 +19,7 @@ from ptjob_provider.core.kinds.kind import (
     check_env,
     numbered,
     rendered,
+    template_in,
     with_code,
     with_name,
     without_server_fields,
@@ -36,7 +36,7 @@ from ptjob_provider.core.kinds.pod_template import (
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.spec.parsers import MAX_PODS, unknown_field
 from ptjob_provider.core.spec.pods import check_within, quantity
-from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.status import JobPhase, JobStatus, later, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,7 +139,7 @@ class PyTorchJob(Kind):
         status = self.read_status(job)
         if seconds is None or status.started_at is None or status.phase.is_terminal:
             return None
-        return status.started_at + timedelta(seconds=seconds)
+        return later(status.started_at, seconds)
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
@@ -180,7 +180,7 @@ class PyTorchJob(Kind):
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield the template of every role, rank 0's first."""
-        yield from (spec["template"] for spec in _roles(manifest).values())
+        yield from map(template_in, _roles(manifest).values())
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the object of one attempt.

@@ -18,6 +18,7 @@ from ptjob_provider.core.kinds.kind import (
     numbered,
     owner_in,
     rendered,
+    template_in,
     with_code,
     with_name,
     without_server_fields,
@@ -166,7 +167,7 @@ class PyTorchTrainingJob(Kind):
         status = job.get("status") or {}
         tasks = status.get("tasks") or ()
         pods = list(_replicas(job, tasks, {each.name for each in self.replicas(job)}))
-        trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
+        trainers = {str(spec.get("type") or "worker"): trainer_of(template_in(spec)) for spec in replica_specs(job)}
         counted = sum(int(task.get("restartCount") or 0) for task in tasks)
         return Reported(
             pods={str(pod["name"]): replica for _, replica, pod in pods},
@@ -182,7 +183,7 @@ class PyTorchTrainingJob(Kind):
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield the template of every role, rank 0's first."""
-        yield from (spec["template"] for spec in replica_specs(manifest))
+        yield from map(template_in, replica_specs(manifest))
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the PyTorchTrainingJob of one attempt.

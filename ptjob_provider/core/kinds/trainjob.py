@@ -18,6 +18,7 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -27,9 +28,9 @@ from ptjob_provider.core.kinds.kind import (
     Kind,
     PodOwner,
     Pods,
-    Replica,
     Runtime,
     check_env,
+    numbered,
     rendered,
     with_name,
     without_server_fields,
@@ -38,7 +39,6 @@ from ptjob_provider.core.kinds.pod_template import (
     POD_SHAPE,
     check_labels,
     check_shape,
-    count_gpus,
     laid_over,
     requested_template,
     without_none,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kinds.kind import Attempt, Rendered
+    from ptjob_provider.core.kinds.kind import Attempt, Rendered, Replica
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.code import CodeSource
 
@@ -188,13 +188,10 @@ class TrainJob(Kind):
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all nodes of the job; one if the job leaves their number to the runtime."""
-        name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
-        template = template_of(manifest["spec"])
-        gpus = count_gpus(template)
-        return tuple(
-            Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus, template=template)
-            for index in range(int(trainer.get("numNodes") or 1))
-        )
+        trainer = manifest["spec"].get("trainer") or {}
+        nodes = {"replicas": trainer.get("numNodes") or 1, "template": template_of(manifest["spec"])}
+        replicas = numbered(manifest["metadata"]["name"], [(f"{STEP}-0", nodes)])
+        return tuple(replace(each, role=STEP) for each in replicas)
 
     def suspended(self, *, suspend: bool) -> Manifest:
         """Return the patch that suspends or resumes the job."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _exceeded(job: Manifest, status: Status, pods: Sequence[Manifest], now: date
     if _past_backoff_limit(policy, pods):
         return f"Job {name} has failed because it has reached the specified backoff limit"
     deadline, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
-    if deadline is not None and started and now - datetime.fromisoformat(started) >= timedelta(seconds=deadline):
+    if deadline is not None and started and (now - datetime.fromisoformat(started)).total_seconds() >= deadline:
         return f"Job {name} has failed because it was active longer than specified deadline"
     return ""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.identity import is_object_name
-from ptjob_provider.core.versions import Record, known_fields
+from ptjob_provider.core.versions import MALFORMED, Record, known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +141,7 @@ class OutputReport(Record):
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Parse the report of `probe_outputs`, or rebuild the report from `to_dict`'s result."""
         known = known_fields(cls, fields)
-        return cls(**{name: value and OutputFacts.from_dict(value) for name, value in known.items()})
+        return cls(**{name: OutputFacts.from_dict(value) if value else None for name, value in known.items()})
 
 
 def report_text(report: OutputReport) -> str:
@@ -158,7 +158,7 @@ def read_report(text: str) -> OutputReport | None:
     """Parse the text that `report_text` wrote; None if the text is invalid."""
     try:
         return OutputReport.from_dict(json.loads(text))
-    except (ValueError, TypeError, AttributeError):
+    except MALFORMED:
         return None
 
 

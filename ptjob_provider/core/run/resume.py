@@ -105,7 +105,7 @@ class AttemptResult:
                 first_started_at=fields["first_started_at"],
                 conclusion=JobOutcome.from_dict(fields["conclusion"]),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

@@ -57,7 +57,7 @@ from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.tensorboard import url_of
-from ptjob_provider.core.versions import known_fields
+from ptjob_provider.core.versions import MALFORMED, known_fields, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -102,8 +102,8 @@ class Submission:
 
     @property
     def rank0(self) -> str:
-        """Return the name of rank 0's pod, whose log is the job's log."""
-        return min(self.ranks, key=lambda name: self.ranks[name])
+        """Return the name of rank 0's pod, whose log is the job's log; "" for a job that requests no pods."""
+        return min(self.ranks, key=lambda name: self.ranks[name], default="")
 
     @classmethod
     def of(cls, job: Mapping[str, Any], *, adopted: bool = True, spec_hash: str = "", since: str | None = None) -> Self:
@@ -116,7 +116,6 @@ class Submission:
             since: creation time of the first attempt; None: this job's creation time.
         """
         meta = job["metadata"]
-        declared, code_revision = annotation_of(job, OUTPUTS_ANNOTATION), annotation_of(job, CODE_ANNOTATION)
         replicas = kinds.replicas(job)
         return cls(
             ref=JobRef.of(job),
@@ -125,11 +124,11 @@ class Submission:
             spec_changed=bool(spec_hash) and annotation_of(job, SPEC_HASH_ANNOTATION) != spec_hash,
             ranks={replica.name: replica.rank for replica in replicas},
             gpus_of={replica.name: replica.gpus for replica in replicas},
-            outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
+            outputs=_outputs_in(job),
             first_started_at=since or meta["creationTimestamp"],
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
-            code_revision=json.loads(code_revision) if code_revision else None,
+            code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
         )
 
     def resized(self, job: Mapping[str, Any]) -> Self:
@@ -151,6 +150,14 @@ class Submission:
         values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
         return cls(ref=ref, outputs=outputs, **values)
+
+
+def _outputs_in(job: Mapping[str, Any]) -> ResolvedOutputs:
+    try:
+        return ResolvedOutputs.from_dict(json.loads(annotation_of(job, OUTPUTS_ANNOTATION) or "{}"))
+    except MALFORMED as error:
+        why = f"somebody has changed its annotation {OUTPUTS_ANNOTATION}, so its outputs are unknown; delete the job"
+        raise InvalidSpec(f"{JobRef.of(job)}: {why}") from error
 
 
 async def ensure_submitted(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import CURRENT, View
-from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -30,13 +31,15 @@ from ptjob_provider.core.shared import Notifier, alone_or_all, opened, shared_so
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from typing import Any
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.kubernetes.informer.reflector import Event
+
+logger = logging.getLogger(__name__)
 
 _LINGER = 10.0
 """Seconds for which an informer without subscribers stays open: the next trigger or log reader may need it."""
@@ -235,14 +238,24 @@ class JobInformer:
         """Run the work in a task; an error fails only the subscribers of this job, and evicts its cache."""
 
         async def run() -> None:
-            try:
+            with self._contained(cache.ref.uid):
                 await work
-            except PTJobError as error:
-                self._caches.pop(cache.ref.uid, None)
-                self._drop_pollers(cache)
-                cache.notifier.fail(error)
 
         self._tasks.create_task(run())
+
+    @contextlib.contextmanager
+    def _contained(self, uid: str) -> Iterator[None]:
+        """Handle an object of one job: an error fails only the subscribers of this job, and evicts its cache."""
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+            if not isinstance(raised, PTJobError):
+                logger.exception("an object of the job with the uid %s cannot be read", uid)
+                error = ClusterError(f"an object of the job cannot be read: {raised!r}; the traceback is in the log")
+            if (cache := self._caches.pop(uid, None)) is not None:
+                self._drop_pollers(cache)
+                cache.notifier.fail(error)
 
     def _update_pollers(self, cache: JobCache) -> None:
         """Register the job for events and usage samples, as far as its current state needs them."""
@@ -288,7 +301,8 @@ class JobInformer:
                 self._handle_refusal("jobs", event)
                 match event:
                     case Applied(job):
-                        self._take_job(job)
+                        with self._contained(job["metadata"]["uid"]):
+                            self._take_job(job)
                     case Deleted(job):
                         self._lose_job(job["metadata"]["uid"], is_certain=bool(self._scope.name))
                     case Restored():
@@ -391,10 +405,12 @@ class JobInformer:
                 self._handle_refusal("pods", event)
                 match event:
                     case Applied(pod):
-                        self._take_pod(pod)
+                        with self._contained(self._owners.uid_of(pod)):
+                            self._take_pod(pod)
                     case Deleted(pod):
-                        self._owners.drop(pod)
-                        self._lose_pod(self._owners.uid_of(pod), pod["metadata"]["uid"], _stripped(pod))
+                        with self._contained(self._owners.uid_of(pod)):
+                            self._owners.drop(pod)
+                            self._lose_pod(self._owners.uid_of(pod), pod["metadata"]["uid"], _stripped(pod))
                     case Restored():
                         for cache in self._caches.values():
                             cache.forget_versions()
