@@ -397,3 +397,14 @@ class TestReport:
             "Write it; a retry would fail the same way."
         )
         assert nameless.summary == "it ran to its end, but no model"
+
+    def test_missing_outputs_of_a_program_whose_thread_failed_name_the_exception(self) -> None:
+        """The program ends with 0, although the thread that was to write the model has failed."""
+        log = ["Exception in thread Thread-1:", "Traceback (most recent call last):", '  File "t.py", line 3, in save']
+        problem = OutputProblem(summary="no model", resolution="Write it")
+
+        found = outputs_failed([problem], replica=MASTER, log=[*log, "OSError: disk full", "done"])
+
+        assert found.summary == (
+            f"{MASTER} (rank 0) ran to its end, but no model; its log has a traceback that ends with OSError: disk full"
+        )

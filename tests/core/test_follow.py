@@ -760,6 +760,20 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
     assert caught.value.retryable
 
 
+async def test_a_missing_model_is_reported_with_the_traceback_in_the_log() -> None:
+    """A program ends with 0 after an exception in a thread."""
+    backend = showing(Observation(job=job("Succeeded")))
+    backend.report = OutputReport(model=OutputFacts(exists=False))
+    backend.lines = written(
+        "Traceback (most recent call last):", '  File "t.py", line 3, in save', "OSError: disk full"
+    )
+
+    conclusion = await follow(backend, submission(model=True), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert "its log has a traceback that ends with OSError: disk full" in conclusion.diagnosis.summary
+
+
 async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
     """A gate downstream would find nothing; the message says why."""
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()

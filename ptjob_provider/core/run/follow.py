@@ -452,9 +452,8 @@ class _Follower:
         not_before = parse_instant(self.submission.first_started_at) or self.clock()
         defects = problems(report, self.submission.outputs, not_before=not_before) if report else ()
         if defects:
-            return self._failure(
-                Outcome.FAILED, diagnoses.outputs_failed(defects, replica=self.submission.rank0), report
-            )
+            why = diagnoses.outputs_failed(defects, replica=self.submission.rank0, log=self.log.tail)
+            return self._failure(Outcome.FAILED, why, report)
         for note in notes(report, self.submission.outputs) if report else ():
             self.sink.notice(f"{self.ref}: {note}")
         result = self._result(status, report, None)
