@@ -11,15 +11,14 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.versions import Record, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
 Manifest = dict[str, Any]
 """A Kubernetes object as the API server has it: camelCase keys, JSON values."""
@@ -215,7 +214,11 @@ def owner_in(obj: Mapping[str, Any]) -> Owner:
 
 def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
     """Return the time at which the last try gave up following a job; None if no try did."""
-    return parse_instant(annotation_of(obj, UNFOLLOWED_ANNOTATION))
+    try:
+        instant = datetime.fromisoformat(annotation_of(obj, UNFOLLOWED_ANNOTATION))
+    except ValueError:
+        return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
