@@ -361,7 +361,8 @@ class _Follower:
 
     async def _keep_record(self) -> None:
         if not self.hands_off:
-            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.counted)})
+            record = self.known.counted(self.clock(), self.backend.view(self.ref))
+            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(record)})
 
     async def _keep_wait(self) -> None:
         """Store the history for `ptjob list` when a pending job waits for other reasons than the stored ones."""

@@ -91,10 +91,10 @@ class JobProgress:
         """Return the pod history; an empty one before the first observation."""
         return self.record or history.PodHistory()
 
-    @property
-    def counted(self) -> history.PodHistory:
+    def counted(self, now: datetime, view: View) -> history.PodHistory:
         """Return the pod history for a later follower: with the instant up to which its waits were counted."""
-        return replace(self.pods, counted_at=self._kept[0] if self._kept else None)
+        until = self.keep_time(now, view)
+        return replace(self.pods, counted_at=None if until == history.EARLIEST else until)
 
     def keep_time(self, now: datetime, view: View) -> datetime:
         """Move the starts of all waits forward by the time in which nobody knew whether they lasted.
