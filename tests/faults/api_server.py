@@ -100,6 +100,10 @@ class ApiServer:
             answer.raise_for_status()
             return JobRef.of(await answer.json())
 
+    async def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        async with self._asked("POST", f"/api/v1/namespaces/{self.namespace}/secrets", body=manifest) as answer:
+            answer.raise_for_status()
+
     async def annotate_job(self, name: str, text: str) -> None:
         """Annotate a job, so that its watchers get an event."""
         change = {"metadata": {"annotations": {ANNOTATION: text}}}

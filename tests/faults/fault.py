@@ -139,3 +139,24 @@ class Revocation:
     begins_after: float
     seconds: float
     resets: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blindness:
+    """Period in which watches are opened in vain while all other requests pass.
+
+    All connections are reset when it begins.
+
+    Attributes:
+        begins_after: seconds from the job's creation until it begins.
+        seconds: length of the period.
+        resources: plurals of the resources that cannot be watched.
+        code: status code of the refusals; 0: the watch is opened, and nothing arrives.
+        retry_after: value of the refusal's Retry-After header, in seconds.
+    """
+
+    begins_after: float
+    seconds: float
+    resources: tuple[str, ...]
+    code: int = 0
+    retry_after: int | None = None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEADLINE = 14.0
 """Seconds after which a job that hangs must be stopped."""
 
+START_TIMEOUT = 45.0
+"""Seconds after which a job that does not start is given up; the kubelet looks again for a missing Secret in half."""
+
 NEIGHBOUR = "neighbour"
 OTHER_INSTANCE = "faults-of-another"
 
@@ -43,6 +46,7 @@ _ENDS = {
     Story.IS_DELETED: "sleep 600",
     Story.HANGS: "sleep 600",
     Story.LOSES_A_WORKER: "sleep 600",
+    Story.STARTS_UNSEEN: "sleep 45; exit 0",
 }
 _OUTCOMES = {
     Story.SUCCEEDS: Outcome.SUCCEEDED,
@@ -51,6 +55,7 @@ _OUTCOMES = {
     Story.IS_DELETED: Outcome.DELETED,
     Story.HANGS: Outcome.TIMED_OUT,
     Story.LOSES_A_WORKER: Outcome.FAILED,
+    Story.STARTS_UNSEEN: Outcome.SUCCEEDED,
 }
 _FAILING_REPLICA = {Story.FAILS: "master-0", Story.LOSES_A_WORKER: "worker-0"}
 
@@ -81,7 +86,7 @@ class Expected:
             outcome=_OUTCOMES[schedule.story],
             lines=tuple(f"run {run} line {number}" for run in range(runs) for number in range(schedule.lines)),
             second_run=schedule.lines,
-            whole=schedule.story in {Story.SUCCEEDS, Story.FAILS, Story.RESTARTS},
+            whole=schedule.story in {Story.SUCCEEDS, Story.FAILS, Story.RESTARTS, Story.STARTS_UNSEEN},
             failing_replica=_FAILING_REPLICA.get(schedule.story, ""),
         )
 
@@ -120,9 +125,19 @@ def job(schedule: Schedule, namespace: str) -> TrainingJob:
         command=["sh", "-c", script],
         workers=2 if has_worker else 1,
         worker={"command": ["sh", "-c", "sleep 1; exit 3"]} if has_worker else None,
+        env=[_from_secret(schedule)] if schedule.story is Story.STARTS_UNSEEN else None,
         restart_policy="OnFailure" if schedule.story is Story.RESTARTS else "Never",
         termination_grace_period_seconds=1,
         shared_memory="16Mi",
         cpu="50m",
         memory="64Mi",
     )
+
+
+def _from_secret(schedule: Schedule) -> Manifest:
+    return {"name": "LATER", "valueFrom": {"secretKeyRef": {"name": stem(schedule), "key": "key"}}}
+
+
+def secret(schedule: Schedule) -> Manifest:
+    """Return the Secret without which the job does not start."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": stem(schedule)}, "stringData": {"key": "1"}}

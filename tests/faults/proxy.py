@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from faults.api_server import ApiServer
-    from faults.fault import Lag, Refusals, Restore
+    from faults.fault import Blindness, Lag, Refusals, Restore
 
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
@@ -79,6 +79,7 @@ class FaultProxy:
         self._reserved = _bound()
         self._one_outage = asyncio.Lock()
         self._refusals: list[Refusals] = []
+        self._blindness: Blindness | None = None
         self._history = History()
 
     @contextlib.asynccontextmanager
@@ -130,6 +131,14 @@ class FaultProxy:
         await asyncio.sleep(refusals.seconds)
         self._refusals.remove(refusals)
 
+    async def blind(self, blindness: Blindness) -> None:
+        """Open no watch of these resources, from now until the blindness ends."""
+        self._blindness = blindness
+        self.reset_all()
+        await asyncio.sleep(blindness.seconds)
+        self._blindness = None
+        self.reset_all()
+
     async def fall_behind(self, lag: Lag) -> None:
         """Act as a server with a stale cache, from now on; return when the cache has caught up."""
         self._history = behind = Behind(self._server, forgets=lag.forgets)
@@ -168,6 +177,12 @@ class FaultProxy:
             return _lost(request)
         if is_refused:
             return self._said(number, _refused(request, self._refusals[-1]))
+        if (
+            self._blindness is not None
+            and traffic is Traffic.WATCH
+            and _resource(request.path) in (self._blindness.resources)
+        ):
+            return self._said(number, await _unwatched(request, self._blindness))
         passing = _Passing(self._server, request, fault, await request.read(), self._history)
         try:
             return self._said(number, await (passing.answer() if traffic is Traffic.REQUEST else passing.stream()))
@@ -378,6 +393,17 @@ def _resource(path: str) -> str:
 
 def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: upstream.headers[name] for name in ("Content-Type", "Retry-After") if name in upstream.headers}
+
+
+async def _unwatched(request: web.BaseRequest, blindness: Blindness) -> web.StreamResponse:
+    """Refuse a watch, or open it and send nothing."""
+    if blindness.code:
+        return answers.refusal(blindness.code, _resource(request.path), retry_after=blindness.retry_after)
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    await _for_ever()
+    return response
 
 
 def _refused(request: web.BaseRequest, refusals: Refusals) -> web.Response:

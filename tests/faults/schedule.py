@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Revocation, Traffic
+from faults.fault import Blindness, Fault, Harm, Lag, Outage, Refusals, Restore, Revocation, Traffic
 
 
 class Story(StrEnum):
@@ -24,6 +24,8 @@ class Story(StrEnum):
     """Never ends; is stopped at its deadline."""
     LOSES_A_WORKER = "loses a worker"
     """The worker fails, and rank 0 would run forever."""
+    STARTS_UNSEEN = "starts unseen"
+    """Waits for a Secret, starts while its pods cannot be watched, and trains until its start timeout has passed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class Schedule:
         restore: moment at which the versions that clients hold become too large.
         revocation: period in which the account has no rights.
         other_after: seconds after the job's creation when the same task of another installation submits its job.
+        blindness: period in which the job or its pods cannot be watched; only for a job that starts unseen.
     """
 
     seed: int
@@ -78,12 +81,13 @@ class Schedule:
     restore: Restore | None = None
     revocation: Revocation | None = None
     other_after: float | None = None
+    blindness: Blindness | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Schedule:
         """Return the schedule of this seed."""
         dice = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
-        story = dice.choices([*Story], weights=(6, 4, 4, 3, 2, 1))[0]
+        story = dice.choices(_STORIES, weights=(6, 4, 4, 3, 2, 1))[0]
         bursts = dice.randint(8, 25)
         burst = dice.choice((1, 1, 3, 10))
         may_resubmit = story not in {Story.IS_DELETED, Story.HANGS}  # a task whose job is gone starts another one
@@ -98,7 +102,20 @@ class Schedule:
             submit_stops=tuple(_spread(dice, 0.02, 1.5) for _ in range(dice.choices((0, 1, 2), weights=(4, 2, 1))[0])),
             stops=tuple(_stop(dice, may_resubmit=may_resubmit) for _ in range(dice.randint(0, 3))),
         )
-        return replace(found, **_of_server(dice))
+        found = replace(found, **_of_server(dice))
+        return _unseen(found, dice) if dice.random() < 1 / 15 else found
+
+
+_STORIES = [story for story in Story if story is not Story.STARTS_UNSEEN]
+
+
+def _unseen(schedule: Schedule, dice: random.Random) -> Schedule:
+    """Return the schedule with a job that starts while it cannot be watched, and without other faults of the server."""
+    code, retry_after = dice.choice(((403, None), (503, 7200), (0, None)))
+    resources = dice.choice((("pods",), ("pods",), ("pods", "pytorchjobs")))
+    blindness = Blindness(begins_after=6.0, seconds=60.0, resources=resources, code=code, retry_after=retry_after)
+    others: dict[str, Any] = {"outages": (), "refusals": (), "lag": None, "restore": None, "revocation": None}
+    return replace(schedule, story=Story.STARTS_UNSEEN, blindness=blindness, faults=(), **others)
 
 
 _REACHED = {Traffic.REQUEST: 12, Traffic.WATCH: 6, Traffic.LOG: 4}

@@ -15,6 +15,7 @@ from faults.evidence import Evidence, Life, described
 from faults.other import OtherInstallation
 from faults.proxy import FaultProxy
 from faults.schedule import Schedule, Story
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import KubernetesBackend
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from faults.api_server import ApiServer, Servers, Witness
-    from faults.fault import Lag, Restore, Revocation
+    from faults.fault import Blindness, Lag, Restore, Revocation
     from faults.schedule import Stop
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
@@ -111,7 +112,14 @@ class Trial:
         """Follow until the job's end or the stop; return None if the follower was stopped or failed."""
         life = self._lives[-1]
         following = asyncio.create_task(
-            follow(self._backend, submission, sink=life, cursor=life.began_with, deadline=self._deadline(submission))
+            follow(
+                self._backend,
+                submission,
+                sink=life,
+                cursor=life.began_with,
+                deadline=self._deadline(submission),
+                limits=Limits(start_timeout=program.START_TIMEOUT) if self._schedule.blindness else None,
+            )
         )
         done, _ = await asyncio.wait({following}, timeout=stop.seconds if stop else None)
         if not done:
@@ -150,6 +158,7 @@ class Trial:
             (schedule.lag, self._lag),
             (schedule.restore, self._restore),
             (schedule.revocation, self._revoke),
+            (schedule.blindness, self._blind),
         ]
         works = [
             *(proxy.go_down(outage) for outage in schedule.outages),
@@ -172,6 +181,13 @@ class Trial:
 
     async def _restore(self, restore: Restore) -> None:
         await self._proxy.be_restored(restore, await self._server.version())
+
+    async def _blind(self, blindness: Blindness) -> None:
+        """Let the job start while it cannot be watched."""
+        blind = asyncio.ensure_future(self._proxy.blind(blindness))
+        await asyncio.sleep(1)
+        await self._administrator.create_secret(program.secret(self._schedule))
+        await blind
 
     async def _revoke(self, revocation: Revocation) -> None:
         await self._administrator.revoke(self._user)
