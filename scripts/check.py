@@ -153,6 +153,7 @@ PURE = (
     "core/kubernetes/usage",
     "core/logs",
     "core/manifest",
+    "core/outgoing",
     "core/outputs/contract",
     "core/outputs/handover",
     "core/outputs/result",

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 
+from ptjob_provider.core.outgoing import outgoing
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -50,7 +52,7 @@ def model_extra(
         "metrics": dict(metrics),
         **{name: value for name, value in known.items() if value},
     }
-    return _bounded(extra)
+    return _bounded(outgoing(extra))
 
 
 def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log: Any) -> None:

@@ -18,11 +18,12 @@ from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobFailed, PTJobError
 from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.outcome import JobOutcome, success_text
 from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
@@ -58,9 +59,12 @@ class JobEvent:
     cursor: LogCursor | None = None
     knows_place: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields; known secrets are masked, because Airflow's database stores the event."""
-        return {
+    def to_dict(self, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+        """Return JSON-safe fields; known secrets are masked, because Airflow's database stores the event.
+
+        `tell` takes a sentence about values that had to be replaced, see `outgoing`.
+        """
+        fields = {
             "submission": self.submission.to_dict(),
             "conclusion": with_texts_masked(self.conclusion.to_dict()) if self.conclusion else None,
             "error": masked(self.error),
@@ -68,6 +72,7 @@ class JobEvent:
             "cursor": self.cursor.to_dict() if self.cursor else None,
             "knows_place": self.knows_place,
         }
+        return dict(outgoing(fields, tell))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any] | None) -> Self:
@@ -228,6 +233,6 @@ def _push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
     """Push XComs; a refusal by Airflow does not change how the try ends."""
     try:
         for key, value in xcoms.items():
-            ti.xcom_push(key=key, value=value)
+            ti.xcom_push(key=key, value=outgoing(value, log.warning))
     except (AirflowRuntimeError, OSError) as error:
         log.warning("the result could not be pushed as XComs: %s", error)

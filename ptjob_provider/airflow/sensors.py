@@ -30,6 +30,7 @@ from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobFailed, JobNotFound
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.lookup import find_job
@@ -224,13 +225,14 @@ class PyTorchJobSensor(BaseSensorOperator):
             )
             snapshot = asyncio.run(reading)
         if snapshot is None or snapshot.submission.ref != submission.ref:
-            result = dict(conclusion.result or {})
+            result = conclusion.result or {}
         elif snapshot.diagnosis is not None:
             raise SensedFailure(submission.ref, snapshot.diagnosis)
         else:
             result = with_texts_masked(snapshot.to_dict())
-        log_success(self.log, submission.ref, result)
-        return result
+        left = dict(outgoing(result, self.log.warning))
+        log_success(self.log, submission.ref, left)
+        return left
 
     async def _observe(self, connection: ResolvedConnection, ref: JobRef) -> Snapshot:
         """Return the job with its outputs: as recorded by its own task, else as they are now.
@@ -249,7 +251,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _defer(self, context: Any, submission: Submission, args: ConnectionArgs) -> NoReturn:
         trigger = PyTorchJobTrigger(
             **args.to_dict(),
-            submission=submission.to_dict(),
+            submission=outgoing(submission.to_dict()),
             hands_off=True,
             deferred_at=datetime.now(UTC).isoformat(),
         )

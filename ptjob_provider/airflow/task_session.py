@@ -35,6 +35,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Retrying
 from ptjob_provider.core.errors import ClusterError, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import Instance, JobRef, Owner
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.cleanup import (
     delete_if_unfinished,
@@ -342,7 +343,8 @@ class JobExecution:
             self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
 
     def _save_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Store the result of a job that is about to be deleted; return it."""
+        """Return the result as it can leave the process; store it if the job is about to be deleted."""
+        result = outgoing(result, self._log.warning)
         if self._session.on_finish_action.deletes(succeeded=True):
             self._store.save_result(result)
         return result

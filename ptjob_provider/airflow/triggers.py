@@ -114,7 +114,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self._fired = True
         if self._task_log is not None:
             self._task_log.fired()
-        yield TriggerEvent(self._with_cursor(event).to_dict())  # type: ignore[no-untyped-call]
+        yield TriggerEvent(self._with_cursor(event).to_dict(self.log.warning))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the job if Airflow reports that its task no longer waits for it."""

@@ -29,6 +29,7 @@ from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.pods import label_map
 from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
@@ -150,7 +151,7 @@ def get(target: Target, name: str, *, outputs: bool, with_events: bool, output: 
     if output == "name":
         say(snapshot.submission.ref.name)
     elif output:
-        emit({**snapshot.to_dict(), **more}, output)
+        emit({**outgoing(snapshot.to_dict(), notice, bounded=False), **more}, output)
     else:
         _show(snapshot)
         if with_events:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.outgoing import INT64, MAX_DEPTH, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,6 @@ MAX_BYTES = 512 * 1024
 hundredth of this."""
 MAX_VALUES = 50_000
 """Maximum number of values after anchors are expanded."""
-MAX_DEPTH = 60
 
 _LINE = 100_000
 """Line width for PyYAML, large enough to fold no text: folded texts are hard to copy."""
@@ -67,6 +67,7 @@ def load_object(source: object, *, field: str) -> Manifest:
     """Return an object of any kind, read like a manifest; errors begin with the field's name."""
     loaded = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
     plain = _plain(loaded, field, itertools.count())
+    check_texts(field, plain)
     if not isinstance(plain, dict):
         raise InvalidSpec.of(
             field, source, "allowed: a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
@@ -230,9 +231,11 @@ def _plain(value: Any, path: str, count: Iterator[int], depth: int = 0) -> Any:
         return {_key(key, path): _plain(item, f"{path}.{key}", count, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{path}[{index}]", count, depth + 1) for index, item in enumerate(value)]
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+    is_number = math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and -INT64 <= value < INT64
+    if value is None or isinstance(value, str) or is_number:
         return value
-    raise InvalidSpec.of(path, value, "allowed: a text, a whole or finite number, true, false, null, a list or a map")
+    allowed = "allowed: a text, a whole number of 64 bits, a finite number, true, false, null, a list or a map"
+    raise InvalidSpec.of(path, value, allowed)
 
 
 def _key(key: object, path: str) -> str:

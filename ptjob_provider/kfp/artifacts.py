@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
 import shutil
 from dataclasses import dataclass
@@ -141,7 +140,10 @@ def report(result: Mapping[str, Any]) -> str:
         "model": f"{model['uri']}, {model['bytes']:,} bytes, sha256 {model['sha256']}" if model else "none declared",
         "tfevents": f"{tfevents['uri']}, last step {tfevents['last_step']}" if tfevents else "none declared",
     }
-    scalars = {tag: _number(value) for tag, value in (tfevents["scalars"] if tfevents else {}).items()}
+    scalars = {
+        tag: value if isinstance(value, str) else f"{value:.6g}"
+        for tag, value in (tfevents["scalars"] if tfevents else {}).items()
+    }
     return "\n".join(
         [*_table("training", "", facts), "", *(_table("scalar", "last value", scalars) if scalars else ())]
     )
@@ -157,21 +159,11 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\`*_\[\]!~#|])", r"\\\1", html.escape(line, quote=False))
 
 
-def _number(value: float | str) -> str:
-    number = float(value)
-    return f"{number:.6g}" if math.isfinite(number) else str(value)
-
-
-def _passed_on(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result without curves, and without nulls, which kfp cannot pass on (2.17.0)."""
-    kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
-    return {key: _without_nulls(part) for key, part in kept.items()}
-
-
-def _without_nulls(part: Any) -> Any:
-    if isinstance(part, list):
-        return [_without_nulls(each) for each in part]
-    return _passed_on(part) if isinstance(part, dict) else part
+def _passed_on(part: Any) -> Any:
+    """Return a part of the result without curves, and without nulls, which kfp cannot pass on (2.17.0)."""
+    if isinstance(part, dict):
+        return {key: _passed_on(each) for key, each in part.items() if each is not None and key != "curves"}
+    return [_passed_on(each) for each in part] if isinstance(part, list) else part
 
 
 def _copy(source: Path, target: Path) -> None:

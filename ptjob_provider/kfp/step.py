@@ -32,6 +32,7 @@ from ptjob_provider.core.errors import (
     UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
+from ptjob_provider.core.outgoing import EXACT_AS_FLOAT, outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.cleanup import leave_running
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
@@ -207,6 +208,7 @@ class Training:
         """Write the artifacts of a job that succeeded and return the output parameters, see `Session.finish`."""
         model_artifact, local = self.request.model_artifact, self.environment.local
         write = partial(artifacts.write, model_artifact=model_artifact, local=local)
+        conclusion = replace(conclusion, result=outgoing(conclusion.result, self.log.notice, largest=EXACT_AS_FLOAT))
         return await self.session(ResumedAttempts(None)).finish(ref, conclusion, deliver=write)
 
     async def _learn_secrets(self, ref: JobRef) -> None:

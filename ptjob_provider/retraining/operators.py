@@ -31,6 +31,7 @@ from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import AirflowRuntimeError, AirflowSkipException
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.retraining.reservations import (
     LIST_LIMIT,
     Batch,
@@ -219,7 +220,7 @@ class ClaimBatchesOperator(BaseOperator):
             _write(self.manifest, "".join(manifest_lines(handover)))
         elif len(handover.current) > LIST_LIMIT:
             self.log.warning("more than %d batches: name a manifest, the result has no list of all", LIST_LIMIT)
-        return {**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}
+        return dict(outgoing({**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}))
 
 
 def _state(claim: OpenClaim) -> ReservationState:

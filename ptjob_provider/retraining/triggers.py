@@ -28,6 +28,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.pods import claim_name
 from ptjob_provider.retraining import watcher
 from ptjob_provider.retraining.batches import MARKER, MOST_BATCHES, Arrivals, BatchRules, Listing, payloads
@@ -131,7 +132,7 @@ class ArrivalTrigger(BaseEventTrigger):
         elif arrivals.needs_confirmation(look.listing):
             look.then = Then.CONFIRM
         events = payloads(self.address(), portion, together=self.events == "together")
-        return [TriggerEvent(each) for each in events]  # type: ignore[no-untyped-call]
+        return [TriggerEvent(outgoing(each)) for each in events]  # type: ignore[no-untyped-call]
 
     async def _read_arrivals(self) -> Arrivals | None:
         """Return the batches announced before; None if Airflow cannot be read: no batch is announced then."""

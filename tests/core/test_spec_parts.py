@@ -44,7 +44,7 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
         ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
         ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
         ({"pod_template": "\x1b"}, "pod_template: not one sound YAML document; unacceptable character #x001b"),
-        ({"pod_template": "\ud800"}, "pod_template: not one sound YAML document; 'utf-8' codec can't encode"),
+        ({"pod_template": "\ud800"}, "pod_template: NUL or half of a surrogate pair"),
         (
             {"volumes": [{"name": "a"}, {"name": "a"}]},
             "volumes[1].name: 'a' is not allowed; allowed: one volume per name",

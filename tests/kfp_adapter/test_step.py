@@ -86,6 +86,25 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
     assert json.loads(json.dumps(outputs)) == [*outputs]
 
 
+RETURNS = """
+import pathlib
+message = '{"ptjob_return_value": {"seed": 9007199254740993, "nan": NaN, "whole": 9007199254740991}}'
+pathlib.Path("/dev/termination-log").write_text(message)
+"""
+
+
+def test_values_that_kubeflow_pipelines_would_change_are_texts(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its protobuf has only floats, and no JSON has NaN; the notice names the keys."""
+    outputs = local_step.run(RETURNS)
+
+    said = capsys.readouterr().out
+    assert outputs.result["return_value"] == {"seed": "9007199254740993", "nan": "NaN", "whole": 2**53 - 1}
+    assert "return_value.nan (no finite number)" in said
+    assert "return_value.seed (an integer beyond 2^53)" in said
+
+
 def test_a_model_is_copied_where_that_was_asked_for(local_step: LocalStep) -> None:
     """The artifact's path has the bytes, which kfp uploads to the run's store."""
     local_step.run(TRAINS, model=MODEL, model_artifact="copy")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.code.arguments import plain_arguments
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import run_function
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.versions import read_object
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ def job_command(
     return command(text, field=f"function {source.name}", torchrun=torchrun)
 
 
+def runs_function(command: Sequence[Any] | None) -> bool:
+    """Return whether the command is one of `command`'s."""
+    return _START in (command or ())
+
+
 def check_no_command(fields: Mapping[str, Any], names: Iterable[str], *, title: str) -> None:
     """Check that no command is given in addition to a function.
 
@@ -121,13 +127,16 @@ def check_no_command(fields: Mapping[str, Any], names: Iterable[str], *, title: 
             raise InvalidSpec.of(f"{title}: {name}", fields[name], "allowed: none; the function runs")
 
 
-def return_value_in(message: str) -> str:
+def return_value_in(message: str, tell: Callable[[str], None] | None = None) -> str:
     """Return the function's return value as JSON; "" if a termination message is something else, as the end of a log.
 
     A failed container's message may be a return value, too: rank 0 may return before another rank of its pod fails.
+    `tell` takes a sentence about parts that had to be replaced, see `outgoing`.
     """
     value, key = read_object(message), run_function.KEY
-    return json.dumps(value[key]) if value.keys() == {key} else ""
+    if value.keys() != {key}:
+        return ""
+    return json.dumps(outgoing({"return_value": value[key]}, tell)["return_value"])
 
 
 def is_truncated(message: str) -> bool:

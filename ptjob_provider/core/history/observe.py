@@ -31,6 +31,7 @@ from ptjob_provider.core.history.pods import (
     wait_of,
 )
 from ptjob_provider.core.in_pod import sync_code
+from ptjob_provider.core.outgoing import readable
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
@@ -130,18 +131,13 @@ def _is_in(pod: Pod, state: str) -> bool:
 
 
 def _notices(history: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:
-    texts = [_encodable(event.get("message")) for event in events if event.get("reason") == "NotApplied"]
+    texts = [readable(event.get("message")) for event in events if event.get("reason") == "NotApplied"]
     return tuple(dict.fromkeys([*history.notices, *texts]))[:_MAX_NOTICES]
 
 
 def _queue_message(events: Sequence[Manifest]) -> str:
     events_of_queue = (event for event in events if (event.get("involvedObject") or {}).get("kind") == WORKLOAD)
-    return next((_last_bytes(_encodable(event.get("message")), _MESSAGE_BYTES) for event in events_of_queue), "")
-
-
-def _encodable(text: object) -> str:
-    """Return the text without characters that UTF-8 cannot encode, "" for None; programs may write such characters."""
-    return str(text or "").encode("utf-8", "replace").decode("utf-8")
+    return next((_last_bytes(readable(event.get("message")), _MESSAGE_BYTES) for event in events_of_queue), "")
 
 
 # --- ends
@@ -186,7 +182,7 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
     ends = (
         container.state("terminated") or {} for container in pod.containers if container.name == sync_code.CONTAINER
     )
-    fetched = {sync_code.revision_in(_encodable(end.get("message"))) for end in ends} - {""}
+    fetched = {sync_code.revision_in(readable(end.get("message"))) for end in ends} - {""}
     revisions = {revision: name for name, _, revision in (entry.partition(" ") for entry in history.revisions)}
     for revision in fetched:
         revisions[revision] = min(pod.name, revisions.get(revision, pod.name))
@@ -198,9 +194,12 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
 def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:
     """Return the history with the return value of the pod's function; only rank 0 reports a value."""
     ended = (pod.training.state("terminated") if pod.training else None) or {}
-    message = _encodable(ended.get("message"))
-    history = replace(history, returned=return_value_in(message) or history.returned)
-    return with_notice(history, _CUT) if is_truncated(message) else history
+    message = readable(ended.get("message"))
+    told: list[str] = []
+    history = replace(history, returned=return_value_in(message, told.append) or history.returned)
+    for text in [*told, *([_CUT] if is_truncated(message) else [])]:
+        history = with_notice(history, text)
+    return history
 
 
 def _explains_failure(pod: Pod) -> bool:
@@ -226,8 +225,8 @@ def _ends(history: PodHistory, pod: Pod, container: Container) -> Iterator[Termi
 def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
     restarts = history.restarts_of(pod.name, container.name)
     started, finished = ended.get("startedAt") or "", ended.get("finishedAt") or ""
-    message = _encodable(ended.get("message"))
-    run_id = _encodable(ended.get("containerID")).rpartition("/")[2][:12] or f"{started}+{finished}"
+    message = readable(ended.get("message"))
+    run_id = readable(ended.get("containerID")).rpartition("/")[2][:12] or f"{started}+{finished}"
     finished_at = _instant(finished)
     return Termination(
         replica=pod.name,
@@ -239,9 +238,9 @@ def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str
         restart_count=max(count, 0),
         exit_code=ended.get("exitCode"),
         signal=int(ended.get("signal") or 0),
-        reason=_encodable(ended.get("reason")),
+        reason=readable(ended.get("reason")),
         message="" if return_value_in(message) else _last_bytes(message, _MESSAGE_BYTES),
-        disruption=_encodable(pod.disruption),
+        disruption=readable(pod.disruption),
         stopped=_was_stopped(history, pod, finished_at),
         started_at=_instant(started),
         finished_at=finished_at,
@@ -344,7 +343,7 @@ def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
                 replica=pod.name,
                 pod_uid=pod.uid,
                 requested_at=pod.deletion_requested_at,
-                disruption=_encodable(pod.disruption),
+                disruption=readable(pod.disruption),
             )
 
 
@@ -394,7 +393,7 @@ def _timed(history: PodHistory, name: str, uid: str, wait: Wait, *, now: datetim
     A running init container usually waits for another replica; while that replica is blocked, the init container's
     clock stands at 0.
     """
-    message = _last_bytes(_encodable(wait.message), _MESSAGE_BYTES)
+    message = _last_bytes(readable(wait.message), _MESSAGE_BYTES)
     new = Waiting(**{**asdict(wait), "message": message}, replica=name, pod_uid=uid, since=now)
     before = next((earlier for earlier in history.waiting if (earlier.replica, earlier.pod_uid) == (name, uid)), None)
     if before is None or (wait.kind is WaitKind.INIT and blocked):
@@ -500,7 +499,7 @@ def _reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termin
             container=match["container"],
             kind=ContainerKind.TRAINING if match["container"] == training else ContainerKind.SIDECAR,
             exit_code=int(match["code"]),
-            message=_encodable(match["text"]),
+            message=readable(match["text"]),
             finished_at=None if at == EARLIEST else at,
         )
 

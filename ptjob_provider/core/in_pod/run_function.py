@@ -100,15 +100,16 @@ def report(name: str, value: Any, path: str) -> None:
     if value is None or not path:
         return
     try:
-        text = json.dumps({KEY: plain(value)}, ensure_ascii=False, separators=(",", ":")).encode()
-    except TypeError as error:
+        text = json.dumps({KEY: plain(value)}, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, RecursionError) as error:
         raise TypeError(f"{name} returned {error}; {_RETURNABLE}") from None
-    if len(text) > MAX_BYTES:
+    data = text.encode(errors="backslashreplace")  # of half a surrogate pair, this is the escape in JSON as well
+    if len(data) > MAX_BYTES:
         raise ValueError(
-            f"{name} returned {len(text):,} bytes of JSON; allowed: {MAX_BYTES:,}; write it to a claim and return its"
+            f"{name} returned {len(data):,} bytes of JSON; allowed: {MAX_BYTES:,}; write it to a claim and return its"
             " path"
         )
-    Path(path).write_bytes(text)
+    Path(path).write_bytes(data)
 
 
 _RETURNABLE = "allowed: JSON values, dataclasses, and numbers of NumPy and PyTorch; return float(x) or x.tolist()"

@@ -27,6 +27,7 @@ from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
     USAGE_ANNOTATION,
 )
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.outputs.contract import notes, problems, report_text
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run import cleanup
@@ -374,7 +375,7 @@ class _Follower:
     async def _annotate(self, texts: Mapping[str, str]) -> None:
         """Write annotations on the job for later readers; a failure is logged, and following continues."""
         try:
-            await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
+            await self.backend.patch(self.ref, {"metadata": {"annotations": outgoing(texts)}})
         except ClusterError as error:
             why = clip(str(error), _REASON)
             logger.warning("%s: progress notes could not be written to the job (%s); following goes on", self.ref, why)

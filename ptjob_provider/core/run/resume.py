@@ -37,6 +37,7 @@ from ptjob_provider.core.identity import (
     is_owned_by,
     owner_selector,
 )
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.lookup import list_jobs
@@ -92,7 +93,7 @@ class AttemptResult:
         """Serialize the note for an annotation."""
         parts = {"ref": self.ref.to_dict(), "conclusion": self.conclusion.to_dict()}
         fields = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
-        return json.dumps(fields, separators=(",", ":"))
+        return json.dumps(outgoing(fields), separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> Self | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import InvalidSpec, nearest, one_of
 from ptjob_provider.core.manifest import load_object
+from ptjob_provider.core.outgoing import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,6 +208,7 @@ def unknown_field(path: str, name: str, known: Sequence[str]) -> InvalidSpec:
 def _read(declared: Any, value: Any, prefix: str) -> Any:
     if value is None or (is_unset(value) and not (declared.metadata[_KEEPS_NONE] and value == "None")):
         return None
+    check_texts(f"{prefix}{declared.name}", value)
     return declared.metadata[_READER](f"{prefix}{declared.name}", value)
 
 
