@@ -18,6 +18,11 @@ def is_model(value: object) -> bool:
     return hasattr(type(value), "openapi_types") and hasattr(type(value), "attribute_map")
 
 
+def literal(text: str) -> str:
+    """Return the text escaped, because the kubelet replaces `$(NAME)` in arguments and variables."""
+    return text.replace("$", "$$")
+
+
 def to_wire(value: Any) -> Any:
     """Return the value with client objects converted to dicts of the fields that are set; lists and maps are copied.
 

@@ -12,6 +12,7 @@ is only known when the pipeline is compiled:
     ["--note", note]        <ptjob-value value-2>             value-2: say "hi"     say "hi"
     f"{options}"            <ptjob-text value-3>              value-3: {"a": 1.0}   {"a": 1}, as a text
     {"replicas": 3}         3.0                               3.0                   3
+    ["--seed", 2**64]       <ptjob-int 18446744073709551616>  as compiled           18446744073709551616
     ["--lr", 1.0]           <ptjob-float 1.0>                 <ptjob-float 1.0>     1.0
 
 This module is pure and does not import kfp.
@@ -20,8 +21,12 @@ This module is pure and does not import kfp.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.outgoing import EXACT_AS_FLOAT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +38,7 @@ _KINDS = {
     "int": ("Integer", "int"),
     "float": ("Float", "float", "Double"),
 }
+_CONSTANTS = {"int": int, "float": float}
 _MARK = re.compile(r"<ptjob-(int|float|text|value) ([^<>]*)>")
 
 
@@ -55,33 +61,44 @@ def marked(value: Any) -> Any:
         return {key: marked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [marked(item) for item in value]
-    return f"<ptjob-float {value}>" if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and (value.is_integer() or not math.isfinite(value)):
+        return f"<ptjob-float {value}>"
+    return f"<ptjob-int {value}>" if isinstance(value, int) and abs(value) > EXACT_AS_FLOAT else value
 
 
-def unmarked(value: Any, values: Mapping[str, Any] | None = None) -> Any:
+def unmarked(value: Any, values: Mapping[str, Any] | None = None, *, field: str = "a number") -> Any:
     """Return the value that the pipeline's author wrote, from a value with marks.
 
     Args:
         value: the value as the step receives it.
         values: the pipeline values by the names of their inputs.
+        field: the value's name, for errors.
+
+    Raises:
+        InvalidSpec: a whole number is so large that it may have been rounded.
     """
     if isinstance(value, dict):
-        return {_text(unmarked(key, values)): unmarked(item, values) for key, item in value.items()}
+        return {
+            _text(unmarked(key, values)): unmarked(item, values, field=f"{field}.{key}") for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [unmarked(item, values) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return _unmarked_text(value, values or {}) if isinstance(value, str) else value
+        return [unmarked(item, values, field=f"{field}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        if abs(value) > EXACT_AS_FLOAT:
+            allowed = "allowed: less than 2^53; Kubeflow Pipelines may have rounded it: make it a text in the pipeline"
+            raise InvalidSpec.of(field, value, allowed)
+        return value if isinstance(value, bool) else int(value)
+    return _unmarked_text(value, values or {}, field) if isinstance(value, str) else value
 
 
-def _unmarked_text(text: str, values: Mapping[str, Any]) -> Any:
+def _unmarked_text(text: str, values: Mapping[str, Any], field: str) -> Any:
     whole = _MARK.fullmatch(text)
     if whole:
-        return _read(whole, values)
-    return _MARK.sub(lambda match: _text(_read(match, values)), text)
+        return _read(whole, values, field)
+    return _MARK.sub(lambda match: _text(_read(match, values, field)), text)
 
 
-def _read(match: re.Match[str], values: Mapping[str, Any]) -> Any:
+def _read(match: re.Match[str], values: Mapping[str, Any], field: str) -> Any:
     """Return a mark's value; a number gets the type in the mark.
 
     That type may be wrong in a loop: kfp assumes that all its items, and all parts of a map in it, have the type of the
@@ -89,10 +106,14 @@ def _read(match: re.Match[str], values: Mapping[str, Any]) -> Any:
     """
     kind, name = match.groups()
     if name not in values:  # a marked constant, or a text of the author that looks like a mark
-        return float(name) if kind == "float" else match[0]
-    value = values[name] if isinstance(values[name], str) else unmarked(values[name])
-    if kind == "float" and type(value) is int:
-        value = float(value)
+        try:
+            return _CONSTANTS[kind](name)
+        except (KeyError, ValueError):
+            return match[0]
+    value = values[name]
+    if kind == "float" and type(value) in (int, float):
+        return float(value)
+    value = value if isinstance(value, str) else unmarked(value, field=field)
     return _text(value) if kind == "text" else value
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code.program import runs_function
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import stem_of
@@ -16,6 +17,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.spec.limits import given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, is_unset, seconds
+from ptjob_provider.core.wire import literal
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM
 from ptjob_provider.kfp.numbers import PREFIX, unmarked
@@ -99,7 +101,9 @@ class Request:
         ids = {name: _id(name, given.get(name)) for name in IDS}
         marked = {name: value for name, value in given.items() if name.startswith(PREFIX)}
         others = {name: value for name, value in given.items() if name not in {"task_config", *marked}}
-        values = {name: with_ids(unmarked(value, marked), ids) for name, value in others.items()}
+        values = {name: with_ids(unmarked(value, marked, field=name), ids) for name, value in others.items()}
+        if runs_function(values.get("command")):
+            values["args"] = [literal(str(each)) for each in values.get("args") or ()]
         for name, value in values.items():
             check_placeholders(name, value)
         settings = pod_template(given.get("task_config"), copies=values.get("model_artifact") == ModelArtifact.COPY)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kfp import dsl
 
+from core.odd_values import nested
 from kfp_adapter.compiled import compile_pipeline, inputs, request
 from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.errors import InvalidSpec
@@ -43,6 +44,37 @@ def test_a_tensorboard_is_a_switch_or_a_map(tmp_path: Path) -> None:
     ]
 
     assert asked == [TensorBoard(), TensorBoard(logdir="pvc://logs"), None]
+
+
+def test_numbers_arrive_as_they_were_written(tmp_path: Path) -> None:
+    """Kfp compiles every number to a float, which rounds integers from 2^53 on."""
+    numbers = [12345678901234567890, 2**53 + 1, -(2**70), 0.1, 1e300, float("inf")]
+    pipeline = compiled(
+        tmp_path, name="a", image="b", args=["--seed", *numbers], env={"SEED": 2**64, "RATE": float("nan")}
+    )
+
+    job = request(pipeline).job
+
+    assert job.args == ("--seed", *map(str, numbers))
+    assert {each.name: each.value for each in job.env or ()} == {"SEED": str(2**64), "RATE": "nan"}
+
+
+def test_a_number_that_a_pipeline_may_have_rounded_is_refused_by_the_arguments_name(tmp_path: Path) -> None:
+    def pipeline(seed: int = 2**53 + 1) -> None:
+        pytorchjob_op(name="a", image="b", args=["--seed", seed])
+
+    compiled_pipeline = compile_pipeline(pipeline, tmp_path)
+    default = compiled_pipeline["root"]["inputDefinitions"]["parameters"]["seed"]["defaultValue"]
+
+    with pytest.raises(InvalidSpec, match=r"args\[1\]: 9007199254740992"):
+        request(compiled_pipeline, **{"value-1": default})
+
+
+def test_what_cannot_be_compiled_is_refused_by_the_arguments_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"args\[0\]: NUL or half"):
+        compiled(tmp_path, name="a", image="b", args=["a\0"])
+    with pytest.raises(InvalidSpec, match="more than 60 levels deep"):
+        compiled(tmp_path, name="a", image="b", affinity={"nodeAffinity": nested(100)})
 
 
 def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:

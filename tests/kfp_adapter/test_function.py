@@ -24,7 +24,7 @@ from rows import each_row
 
 pytestmark = pytest.mark.filterwarnings("ignore:You may be attemping:RuntimeWarning")
 
-NOTE = 'größer: "a" {{ b }}'
+NOTE = 'größer: "a" {{ b }} $$5 of $(PTJOB_ATTEMPT) $HOME'
 
 
 @dataclass

@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.kfp.numbers import mark_of, marked, unmarked
 from rows import each_row
 
-SAFE = 2**53
 TEXTS = st.text(st.characters(exclude_characters="<>"))
-FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(allow_nan=False)
 VALUES = st.recursive(
-    TEXTS | FLOATS | st.integers(-SAFE, SAFE) | st.booleans(),
+    TEXTS | FLOATS | st.integers() | st.integers(2**53 - 2, 2**53 + 2) | st.booleans(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
 
 
 def arrived(compiled: Any) -> Any:
-    """Return a value as the step receives it: all numbers are floats."""
-    return json.loads(json.dumps(compiled), parse_int=float)
+    """Return a value as the step receives it: all numbers are finite floats."""
+    return json.loads(json.dumps(compiled, allow_nan=False), parse_int=float)
 
 
 @given(VALUES)
@@ -67,6 +68,21 @@ def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value:
 
     assert unmarked([mark], given) == [alone]
     assert unmarked([in_text, f"a {in_text}"], given) == [text, f"a {text}"]
+
+
+@each_row("value", [2**53, -(2**53), 2.0**53, 1e300, 2**64])
+def test_a_pipelines_whole_number_that_may_have_been_rounded_is_refused(value: Any) -> None:
+    """A number that the pipeline declares as a float is one."""
+    for compiled in ([mark_of("value-1", "Integer")], {"n": [mark_of("value-1", "List")]}, [mark_of("value-1", "x")]):
+        with pytest.raises(InvalidSpec, match="less than 2\\^53"):
+            unmarked(compiled, {"value-1": value})
+
+    assert unmarked([mark_of("value-1", "Float")], {"value-1": value}) == [float(value)]
+
+
+@each_row("text", ["<ptjob-int one>", "<ptjob-float >", "<ptjob-value value-1>", "<ptjob-text 1>"])
+def test_a_text_that_looks_like_a_mark_without_a_number_stays(text: str) -> None:
+    assert unmarked(marked([text])) == [text]
 
 
 def test_a_maps_key_is_a_text() -> None:

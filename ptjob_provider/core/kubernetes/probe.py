@@ -27,7 +27,8 @@ from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, placement, python_of
-from ptjob_provider.core.outputs.contract import OutputReport
+from ptjob_provider.core.outputs import contract
+from ptjob_provider.core.wire import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.errors import PTJobError
     from ptjob_provider.core.history.pod_history import Wait
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
+    from ptjob_provider.core.outputs.contract import Mount, OutputReport, ResolvedOutput, ResolvedOutputs
 
 CONTAINER = "probe"
 PROBE_LABEL = f"{PREFIX}/probe-of"
@@ -164,12 +165,7 @@ def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
 
 def _environment(request: Mapping[str, Any]) -> list[Manifest]:
     texts = {"PTJOB_PROBE": inspect.getsource(probe_outputs), "PTJOB_REQUEST": json.dumps(request)}
-    return [{"name": name, "value": _literal(text)} for name, text in texts.items()]
-
-
-def _literal(text: str) -> str:
-    """Return the text escaped, because the kubelet replaces `$(NAME)` in the values of variables."""
-    return text.replace("$", "$$")
+    return [{"name": name, "value": literal(text)} for name, text in texts.items()]
 
 
 def _paths(outputs: ResolvedOutputs, mounts: Mapping[str, Mount]) -> Manifest:
@@ -255,10 +251,7 @@ def never_starts(pod: Manifest) -> bool:
 def read_report(log: str) -> OutputReport | None:
     """Return the report in the pod's log; None if it is missing or incomplete."""
     line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
-    try:
-        return OutputReport.from_dict(json.loads(line.removeprefix(MARKER)))
-    except (ValueError, TypeError, AttributeError):
-        return None
+    return contract.read_report(line.removeprefix(MARKER))
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:
