@@ -87,3 +87,12 @@ def test_xcoms_and_lineage_pass_through_airflow(value: Any) -> None:
             SetXCom(key=key, value=pushed, dag_id="d", task_id="t", run_id="r").model_dump()["value"]
         )
     check_that_airflow_stores(model_extra({"tfevents": {**result["tfevents"], "last_step": value}}, data_version="\0"))
+
+
+def test_a_scalar_that_airflow_cannot_store_is_a_text_and_the_log_says_so() -> None:
+    ti, log = StandInTaskInstance(), ListLogger()
+
+    push_result(ti, {"tfevents": {"scalars": {"loss": 2**64}}}, log)
+
+    assert ti.pushed["metric_loss"] == str(2**64)
+    assert "the value (an integer beyond 64 bits)" in str(log.warnings)
