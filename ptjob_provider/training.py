@@ -30,14 +30,13 @@ from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
 from ptjob_provider.core.identity import stem_of
-from ptjob_provider.core.local.config import NO_IMAGE
+from ptjob_provider.core.local.config import WITHOUT_IMAGE
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, seconds
-from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
-_LOCAL = {"image": NO_IMAGE, "shared_memory": NO_SHARED_MEMORY}
-"""Defaults for the local back-end, whose processes use this process's Python and the machine's /dev/shm."""
 
 
 @overload
@@ -195,7 +192,7 @@ def _job(
         rule = f"by position, or in kwargs={{'{name}': …}}"
         raise InvalidSpec.of(name, given[name], f"it is an argument of {source.name}; allowed: {rule}")
     command = job_command(source, function, args, kwargs, fields=given)
-    defaults = {"name": stem_of(source.name), **(_LOCAL if is_local else {})}
+    defaults = {"name": stem_of(source.name), **(WITHOUT_IMAGE if is_local else {})}
     chosen = {name: value for name, value in given.items() if value is not None}
     job = TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
     return with_packed_folder(job, beside=Path.cwd())

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ptjob_provider.core import kinds
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 120.0
 """Seconds after which a test stops waiting and fails."""
+
+ON_CLUSTER = pytest.mark.parametrize("world", [pytest.param("kubernetes", marks=pytest.mark.cluster)], indirect=True)
+"""Marks tests of what only an operator does, such as restarts: not part of the contract."""
 
 OVER = {"Succeeded", "Failed"}
 """Phases of an ended pod."""

@@ -48,11 +48,14 @@ def say(text: str, *, nl: bool = True, err: bool = False) -> None:
 def say_logged(text: str, *, nl: bool = True, err: bool = False) -> None:
     """Print a line of a job's log: unchanged, except at a terminal.
 
-    There, a line that overwrites itself, as progress bars do, is printed in its last state.
+    There, a line that overwrites itself, as progress bars do, is printed in its last state, over its earlier ones.
     """
     stream = sys.stderr if err else sys.stdout
     if stream.isatty():
-        say(text.rstrip("\r").rpartition("\r")[2], nl=nl, err=err)
+        _, is_overwritten, state = text.rstrip("\r").rpartition("\r")
+        if is_overwritten:
+            click.echo("\r", nl=False, err=err)  # noqa: TID251 - the cursor's, not the text's
+        say(state, nl=nl, err=err)
     else:
         click.echo(text, nl=nl, err=err, color=True)  # noqa: TID251 - raw; click removes colours by itself
 

@@ -201,7 +201,9 @@ def submit(
     from ptjob_provider.cli.following import Ending, Following
 
     following = Following(target=target, ending=Ending())
-    ref, stays = following.until_end(following.submit_and_leave(described_job(given, filename, words)))
+    ref, stays = following.until_end(
+        following.submit_and_leave(described_job(given, filename, words, runs_here=target.backend == "local"))
+    )
     if output == "name":
         say(ref.name)
     elif output:
@@ -256,7 +258,9 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
     options = {each.name: given.pop(each.name) for each in fields(Ending) if each.name in given}
     ending = Ending(limits=limits, **options)
     following = Following(target=target, ending=ending)
-    following.until_end(following.submit_and_follow(described_job(given, filename, words)))
+    following.until_end(
+        following.submit_and_follow(described_job(given, filename, words, runs_here=target.backend == "local"))
+    )
 
 
 @click.command()
@@ -319,8 +323,12 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
         say(dump_manifest(rendered.manifest), nl=False)
 
 
-def described_job(given: dict[str, Any], filename: str | None, words: tuple[str, ...]) -> TrainingJob:
+def described_job(
+    given: dict[str, Any], filename: str | None, words: tuple[str, ...], *, runs_here: bool = False
+) -> TrainingJob:
     """Return the job described by flags, a file and the words after the flags.
+
+    A command that `runs_here`, on this machine, needs no image.
 
     Raises:
         InvalidSpec: they are invalid, or contradict each other.
@@ -332,7 +340,12 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
             rule = "leave it out: the program comes after the flags"
             raise InvalidSpec.of("--command", described["command"], rule)
         described["command"] = command
-    job = TrainingJob.parse(**arena.with_image(over_file(_in_file(filename), described)))
+    whole = arena.with_image(over_file(_in_file(filename), described))
+    if runs_here and whole.get("command") and not whole.keys() & {"image", "manifest", "pod_template"}:
+        from ptjob_provider.core.local.config import WITHOUT_IMAGE
+
+        whole = {**WITHOUT_IMAGE, **whole}
+    job = TrainingJob.parse(**whole)
     return with_packed_folder(job, beside=Path.cwd())
 
 

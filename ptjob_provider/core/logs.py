@@ -22,9 +22,7 @@ MAX_PIECE = 64 * 1024
 """Maximum characters of a piece; longer lines are cut into several pieces."""
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_RECORD = re.compile(rb"(\S+) (stdout|stderr) ([^ ]+)(?: (.*))?", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_TEXT = "1970-01-01T00:00:00Z"
 _SECOND = 1_000_000_000
 """Nanoseconds of a second."""
 
@@ -76,16 +74,6 @@ class Piece:
     timestamp: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CriRecord:
-    """One record of a log file in the kubelet's format; a partial record continues in the next one of its stream."""
-
-    timestamp: str
-    stream: str
-    partial: bool
-    payload: bytes
-
-
 class LineSplitter:
     r"""Splits a stream of bytes into lines, however the stream is cut into chunks.
 
@@ -125,47 +113,6 @@ class LineSplitter:
         certain = max(len(text) - 1, 0) // size * size
         self._pending = self._pending[certain:]
         return [Piece(text=text[start : start + size], continues=True) for start in range(0, certain, size)]
-
-
-class CriReader:
-    """Splits a log file in the kubelet's format into pieces with timestamps, however the file is cut into chunks.
-
-    Partial records are joined for each stream, so that stdout and stderr do not split each other's lines. A piece has
-    the timestamp of the record in which its line began or, if the other stream wrote in between, of the first record
-    after that; timestamps therefore only go back if the writer's clock did. A malformed record, whose writer died while
-    writing, becomes a line with the previous timestamp. Buffers one record, whose length the file's writer limits, and
-    one piece per stream.
-    """
-
-    def __init__(self, max_piece: int = MAX_PIECE) -> None:
-        self._max_piece = max_piece
-        self._rest = b""
-        self._splitters: dict[str, LineSplitter] = {}
-        self._stream = ""
-        self._began = ""
-        self._previous = _EPOCH_TEXT
-
-    def feed(self, chunk: bytes) -> list[Piece]:
-        """Return the lines that this chunk completes, and the complete pieces of an unfinished long line."""
-        *records, self._rest = (self._rest + chunk).split(b"\n")
-        return [piece for record in records for piece in self._read(record)]
-
-    def finish(self) -> list[Piece]:
-        """Return the remaining text without a line end; call this only for a container that has ended."""
-        rest, self._rest = self._rest, b""
-        pieces = self._read(rest) if rest else []
-        left = [piece for splitter in self._splitters.values() for piece in splitter.finish()]
-        return pieces + _stamped(left, self._previous)
-
-    def _read(self, raw: bytes) -> list[Piece]:
-        record = _record_or_text(raw, self._previous)
-        if record.stream != self._stream or not self._began:
-            self._stream, self._began = record.stream, record.timestamp
-        began, self._previous = self._began, record.timestamp
-        if not record.partial:
-            self._began = ""
-        splitter = self._splitters.setdefault(record.stream, LineSplitter(self._max_piece))
-        return _stamped(splitter.feed(record.payload if record.partial else record.payload + b"\n"), began)
 
 
 class LineCounter:
@@ -233,21 +180,6 @@ class LineCounter:
         return LogLine(text=piece.text, timestamp=piece.timestamp, cursor=cursor, continues=piece.continues)
 
 
-def parse_cri(line: bytes) -> CriRecord:
-    """Parse one record without its line end: `<RFC3339nano> stdout|stderr F|P text`.
-
-    Raises:
-        ValueError: the record is malformed.
-    """
-    match = _RECORD.fullmatch(line)
-    if match is None:
-        raise ValueError(f"not a record of a container's log: {line[:80]!r}")
-    timestamp, stream, tags, payload = match.groups(b"")
-    text = timestamp.decode("ascii", errors="replace")
-    nanoseconds(text)
-    return CriRecord(timestamp=text, stream=stream.decode(), partial=tags.split(b":")[0] == b"P", payload=payload)
-
-
 def nanoseconds(timestamp: str) -> int:
     """Return an RFC 3339 instant as nanoseconds since 1970, to compare instants of any number of digits and offset.
 
@@ -265,14 +197,3 @@ def nanoseconds(timestamp: str) -> int:
 def _first(places: list[tuple[int, int]], *, after: tuple[int, int]) -> int:
     """Return the index of the first position after this one; the number of positions if there is none."""
     return next((number for number, place in enumerate(places) if place > after), len(places))
-
-
-def _stamped(pieces: Iterable[Piece], timestamp: str) -> list[Piece]:
-    return [Piece(text=piece.text, continues=piece.continues, timestamp=timestamp) for piece in pieces]
-
-
-def _record_or_text(raw: bytes, timestamp: str) -> CriRecord:
-    try:
-        return parse_cri(raw)
-    except ValueError:
-        return CriRecord(timestamp=timestamp, stream="stdout", partial=False, payload=raw)

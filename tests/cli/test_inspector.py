@@ -247,13 +247,14 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
 def test_a_job_is_gone_when_prune_has_said_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that is still ending removes its job a moment after the deletion."""
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
-    settle, looks = store.settle, iter(range(100))
-    monkeypatch.setattr(store, "settle", lambda job: next(looks) > 3 and settle(job))
+    looks = iter(range(100))
+    is_ending = property(lambda files: next(looks) < 8 or store.is_locked(files.supervisor_lock))
+    monkeypatch.setattr(store.JobFiles, "is_supervised", is_ending)
 
     pruned = machine.ptjob("prune", "--since", "0s", "--yes")
 
     assert pruned.output == "default/ended is deleted; its claims are as they were\n"
-    assert next(looks) > 3
+    assert next(looks) > 8
     assert machine.ptjob("list", "-o", "name").stdout == ""
 
 

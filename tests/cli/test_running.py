@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -223,32 +224,58 @@ def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
     assert ptjob_with(machine, "list", **environment).returncode == 0
 
 
-def test_suspended_jobs_wait_and_go_on(machine: Machine) -> None:
-    """They have no processes meanwhile."""
-    machine.ptjob("submit", "--suspend", "--name", "waits", "--image", "none", "echo went on")
-
-    wait(lambda: phase(machine, "waits") == "Suspended")
-    resumed = machine.ptjob("resume", "waits")
-    followed = machine.ptjob("follow", "waits")
-
-    assert resumed.output == "default/waits goes on\n"
-    assert (followed.exit_code, followed.stdout) == (0, "went on\n")
-
-
-def test_a_running_job_is_suspended(machine: Machine) -> None:
-    """Its processes end; an ended job has nothing to suspend."""
+def test_jobs_of_this_machine_are_not_suspended(machine: Machine) -> None:
+    """Neither before they start nor while they run; an ended job has nothing to suspend."""
     name = machine.submit("runs", RUNS_ON)
     machine.wait_for_line(name, "begun")
-
-    said = machine.ptjob("suspend", name)
-
-    assert said.output == "default/runs is suspended; go on with: ptjob resume runs\n"
-    wait(lambda: phase(machine, name) == "Suspended")
-    listed = machine.ptjob("list").output.splitlines()[1].split()
-    assert (listed[1], *listed[4:6]) == ("Suspended", "-", "PyTorchJob")  # it has an age, but has not run
-    machine.ptjob("delete", name)
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
-    assert machine.ptjob("suspend", "ended").exit_code == 1
+
+    submitted = machine.ptjob("submit", "--suspend", "--name", "waits", "--image", "none", "true")
+    running, resumed, ended = (
+        machine.ptjob("suspend", name),
+        machine.ptjob("resume", name),
+        machine.ptjob("suspend", "ended"),
+    )
+
+    assert (submitted.exit_code, running.exit_code, resumed.exit_code, ended.exit_code) == (2, 2, 2, 1)
+    for refused in (submitted, running, resumed):
+        assert "spec.runPolicy.suspend: jobs cannot be suspended on this machine; delete the job" in refused.stderr
+    assert phase(machine, name) == "Running"
+
+
+def test_a_command_needs_no_image_on_this_machine(machine: Machine, tmp_path: Path) -> None:
+    """No sentence is about an image; without a command, the image would say what to run."""
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    words = ["--code", str(tmp_path), "--", "python", "train.py"]
+
+    ran = machine.ptjob("run", "--name", "plain", *words)
+    without = machine.ptjob("run", "--name", "nothing")
+    rendered = machine.ptjob("render", "--name", "plain", *words)
+
+    assert ran.exit_code == 0, ran.stderr
+    assert "image" not in ran.stderr
+    for needs_one in (without, rendered):
+        assert needs_one.exit_code == 2
+        assert "--image" in needs_one.stderr
+
+
+def test_a_progress_bar_is_seen_while_it_grows(machine: Machine, tmp_path: Path) -> None:
+    """At a terminal each state overwrites the one before, although the line has not ended."""
+    go, seen = tmp_path / "go", b""
+    wait_for_go = f"while not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    bar = f"import os, time\nprint('\\r 10%', end='', flush=True)\n{wait_for_go}\nprint('\\r100%')"
+    words = machine.command("run", "--name", "bar", "python", "-c", bar)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL):
+        os.close(theirs)
+        while b" 10%" not in seen:
+            seen += os.read(ours, 4096)
+        go.touch()
+        while b"100%" not in seen:
+            seen += os.read(ours, 4096)
+    os.close(ours)
+
+    assert seen.startswith(b"\r 10%\r100%")
 
 
 @pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
@@ -409,21 +436,6 @@ def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, 
     machine.ptjob("run", "--on-finish-action", action, "--name", "short", "--image", "none", "true")
 
     wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
-
-
-def test_following_a_job_that_cannot_start_leaves_it_there(machine: Machine) -> None:
-    """`follow` deletes nothing; `run`, which has created the job, deletes it."""
-    command = ["--image", "none", "--restart-policy", "OnFailure", "--", "/no/such/program"]
-    machine.ptjob("submit", "--name", "stuck", *command)
-    followed = machine.ptjob("follow", "stuck")
-    kept = machine.ptjob("get", "stuck").exit_code
-    run = machine.ptjob("run", "--name", "other", *command)
-
-    assert (followed.exit_code, kept) == (1, 0)
-    assert "default/stuck is still there: ptjob get stuck; delete it: ptjob delete stuck" in followed.stderr
-    assert "default/stuck was given up: master-0 (rank 0) cannot start" in followed.stderr
-    assert (run.exit_code, machine.ptjob("get", "other").exit_code) == (1, 3)
-    assert "default/other was deleted" in run.stderr
 
 
 @pytest.mark.parametrize("action", ["delete_job", "delete_succeeded_job"])

@@ -31,7 +31,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 def _on_this_machine(folder: Path) -> World:
-    config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment())
+    config = LocalConfig(root=folder / "root", environment=environment())
     claims = config.claims_of("default")
     return World(
         backend=LocalBackend(config),

@@ -93,7 +93,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 def _on_this_machine(folder: Path) -> Place:
     secrets: dict[str, dict[str, str]] = {}
-    config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment(), secrets=secrets)
+    config = LocalConfig(root=folder / "root", environment=environment(), secrets=secrets)
 
     def left() -> list[Manifest]:
         assert not any(PASSWORD.encode() in text for text in _contents(folder / "root"))  # nor in any file of the job

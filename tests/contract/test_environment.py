@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from worlds import STATE, condition, has_ended, held, is_running
+from worlds import ON_CLUSTER, STATE, condition, has_ended, held, is_running
 
 if TYPE_CHECKING:
     from worlds import World
@@ -43,6 +43,7 @@ async def test_the_world_counts_processes(world: World) -> None:
     assert (master["WORLD_SIZE"], master["PET_NPROC_PER_NODE"], master["PET_NNODES"]) == ("8", "4", "2")
 
 
+@ON_CLUSTER
 async def test_an_elastic_job_finds_its_rendezvous(world: World) -> None:
     """Without a master there is no RANK and no MASTER_ADDR: torchrun finds the other replicas by itself."""
     policy = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.local import LocalBackend
-from worlds import STATE, condition, has_ended, held, terminations
+from worlds import ON_CLUSTER, STATE, condition, has_ended, held, terminations
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
@@ -31,6 +31,7 @@ async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> Non
     )
 
 
+@ON_CLUSTER
 async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: World) -> None:
     """With cleanPodPolicy None, the CRD's default, the master continues to run after the job's end."""
     ref, seen = await world.run(world.job("worker", SLEEP, "import sys; sys.exit(3)"))
@@ -43,6 +44,7 @@ async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: Wo
     }
 
 
+@ON_CLUSTER
 async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> None:
     """Changing cleanPodPolicy to Running at the end stops the others."""
     ref, _ = await world.run(world.job("stopped", SLEEP, "import sys; sys.exit(3)"))
@@ -53,6 +55,7 @@ async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> Non
     assert condition(await world.backend.get("PyTorchJob", world.namespace, "stopped"), "Failed")
 
 
+@ON_CLUSTER
 @pytest.mark.parametrize(("policy", "left"), [("Running", {"clean-worker-0"}), ("All", set())])
 async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str, left: set[str]) -> None:
     """Running deletes running pods, All deletes every pod; terminations are observed before."""
@@ -118,6 +121,7 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
     )
 
 
+@ON_CLUSTER
 async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:
     """This is the operator's rule for a job with an elastic policy and no master."""
     program = "import os, time; time.sleep(600 if os.environ['HOSTNAME'].endswith('1') else 0)"

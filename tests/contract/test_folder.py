@@ -64,7 +64,7 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return each back-end in turn; the cluster's in a namespace of restricted pods, with the documented rights."""
     if request.param == "local":
-        config = LocalConfig(root=tmp_path / "root", restart_backoff=0.2, environment=environment())
+        config = LocalConfig(root=tmp_path / "root", environment=environment())
         return Place(LocalBackend(config), "default", {"image": "example.org/train:1"}, workers=2)
     return on_cluster(request, "code")
 

@@ -41,7 +41,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
     worlds: list[World] = []
 
     def make(**config: Any) -> World:
-        fields = {"root": tmp_path / "root", "restart_backoff": 0.2, "environment": environment(), **config}
+        fields = {"root": tmp_path / "root", "environment": environment(), **config}
         made, claims = LocalConfig(**fields), tmp_path / "root/claims/default"
         worlds.append(World(backend=LocalBackend(made), image="example.org/train:1", claim=lambda name: claims / name))
         return worlds[-1]
@@ -63,7 +63,7 @@ async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., W
 
     failed = condition(seen[-1].job, "Failed")
     assert failed["reason"] == "SupervisorLost"
-    assert terminations(seen, "lost-master-0")[-1]["reason"] == "ContainerStatusUnknown"
+    assert terminations(seen, "lost-master-0")[-1]["exitCode"] == 137
     assert processes_of(ref) == []
     assert await world.backend.pods_gone(ref)
     assert await reading == ["up"]
@@ -346,16 +346,101 @@ async def test_another_interpreter_can_be_configured(machine: Callable[..., Worl
     assert texts == ["mine x.py", "mine -m torch.distributed.run x.py"]
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"suspend": True}, r"spec\.runPolicy\.suspend: jobs cannot be suspended on this machine"),
+        ({"spec": {"elasticPolicy": {"maxReplicas": 2}}, "worker": SLEEP}, r"spec\.elasticPolicy: elastic jobs need"),
+        ({"pod": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, r"template\.spec\.volumes\[0\]\.hostPath"),
+    ],
+)
 async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
-    machine: Callable[..., World], tmp_path: Path
+    machine: Callable[..., World], tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     """The error has the field's path; no directory is created. All rules: tests/core/test_local_admission.py."""
     world = machine()
 
-    with pytest.raises(UnsupportedByBackend, match=r"template\.spec\.hostAliases"):
-        await world.submit(world.job("no", "pass", pod={"hostAliases": [{"ip": "1.2.3.4"}]}))
+    with pytest.raises(UnsupportedByBackend, match=words):
+        await world.submit(world.job("no", "pass", **change))
 
     assert not (tmp_path / "root/jobs/default/no").exists()
+
+
+async def test_a_running_job_is_not_suspended(machine: Callable[..., World]) -> None:
+    world = machine()
+    ref = await world.submit(world.job("runs", SLEEP))
+
+    with pytest.raises(UnsupportedByBackend, match="delete the job and submit it again"):
+        await world.backend.patch(ref, {"spec": {"runPolicy": {"suspend": True}}})
+
+    assert "suspend" not in (await world.backend.get("PyTorchJob", "default", "runs"))["spec"]["runPolicy"]
+
+
+async def test_the_first_failure_ends_the_job_whatever_its_policies(machine: Callable[..., World]) -> None:
+    """Nothing is restarted and nothing runs on; one sentence names the policies that do not apply."""
+    world = machine()
+    manifest = world.job(
+        "once", SLEEP, "raise SystemExit(3)", policy="OnFailure", backoffLimit=4, cleanPodPolicy="None"
+    )
+
+    ref, seen = await world.run(manifest)
+    await world.gone(ref)
+    after = await world.observe(ref, lambda one: all(pod["status"]["phase"] == "Failed" for pod in one.pods))
+
+    assert (
+        condition(seen[-1].job, "Failed")["message"] == "PyTorchJob once is failed because 1 Worker replica(s) failed."
+    )
+    assert [end["exitCode"] for end in terminations(after, "once-worker-0")] == [3]
+    assert terminations(after, "once-master-0")[0]["finishedAt"] > terminations(after, "once-worker-0")[0]["finishedAt"]
+    assert processes_of(ref) == []
+    (policies,) = [each["message"] for each in seen[-1].events if "restartPolicy" in each["message"]]
+    assert policies.startswith("restartPolicy, backoffLimit, cleanPodPolicy: not applied on this machine: nothing is")
+
+
+async def test_what_is_printed_without_an_end_of_line_is_there_within_a_second(machine: Callable[..., World]) -> None:
+    """As a progress bar is; its pieces join to the line that it becomes."""
+    world = machine()
+    bar = f"print('\\r 10%', end='', flush=True)\n{held()}print('\\r100%')\nprint('end')"
+    ref = await world.submit(world.job("bar", bar, **STATE))
+
+    begun = await world.line(ref, "bar-master-0", "10%")
+    world.release()
+    whole = await world.lines(ref, "bar-master-0")
+
+    assert (begun.text, begun.continues) == ("\r 10%", True)
+    assert [(line.text, line.continues) for line in whole] == [("\r 10%", True), ("\r100%", False), ("end", False)]
+    assert await world.lines(ref, "bar-master-0", since=whole[0].cursor) == whole[1:]
+
+
+async def test_programs_beside_the_interpreter_are_found_after_the_shims(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """`accelerate`, `tensorboard` and the like are installed there; `python` is still the job's."""
+    folder = tmp_path / "venv/bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    for name, text in (("accelerate", "echo accelerated"), ("torchrun", "echo not the shim")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    world = machine(python=str(folder / "python"))
+    commands = {"plain": ["accelerate", "launch"], "shell": ["sh", "-c", "accelerate; command -v torchrun"]}
+
+    refs = [(await world.run(world.job(name, command)))[0] for name, command in commands.items()]
+
+    plain, shell = [await world.text(ref, f"{ref.name}-master-0") for ref in refs]
+    assert plain == ["accelerated"]
+    assert shell[0] == "accelerated"
+    assert "/run/" in shell[1]
+
+
+async def test_frameworks_that_look_for_a_cluster_find_the_operators_variables(machine: Callable[..., World]) -> None:
+    """Lightning looks for KUBERNETES_PORT; clients take KUBERNETES_SERVICE_HOST for a cluster's API server."""
+    world = machine()
+    program = "import os; print([name in os.environ for name in ('KUBERNETES_PORT', 'KUBERNETES_SERVICE_HOST')])"
+
+    ref, _ = await world.run(world.job("lightning", program))
+
+    assert await world.text(ref, "lightning-master-0") == ["[True, False]"]
 
 
 async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machine: Callable[..., World]) -> None:

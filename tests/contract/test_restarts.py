@@ -1,4 +1,4 @@
-"""Tests of restart policies, limits, suspension, and time to live."""
+"""Tests of restart policies, limits and suspension, which only an operator has, and of time to live."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import JobNotFound
-from worlds import STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
+from worlds import ON_CLUSTER, STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
@@ -25,6 +25,7 @@ FAIL_TWICE = held("""
 """)
 
 
+@ON_CLUSTER
 async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> None:
     """The pod stays, its restarts are counted, the job keeps running, and every end is observed."""
     manifest = world.job("retry", FAIL_TWICE.format(code=1), policy="OnFailure", **STATE)
@@ -38,6 +39,7 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
     assert await world.text(ref, "retry-master-0") == [f"run {run}" for run in range(world.first_kept_run, 3)]
 
 
+@ON_CLUSTER
 async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> None:
     """The job itself stays Running; the pod has the reason why nothing runs."""
     ref = await world.submit(world.job("loop", "raise SystemExit(4)", policy="OnFailure"))
@@ -49,6 +51,7 @@ async def test_a_crash_loop_waits_longer_each_time_and_says_so(world: World) -> 
     assert seen[-1].pods[0]["status"]["phase"] == "Running"
 
 
+@ON_CLUSTER
 async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
     """After this many restarts it is Failed, with the operator's message."""
     program = held("raise SystemExit(4)")
@@ -62,6 +65,7 @@ async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
     await world.gone(ref)
 
 
+@ON_CLUSTER
 async def test_a_backoff_limit_of_zero_allows_no_restart(world: World) -> None:
     """Arena always sets it."""
     _, seen = await world.run(
@@ -71,6 +75,7 @@ async def test_a_backoff_limit_of_zero_allows_no_restart(world: World) -> None:
     assert "backoff limit" in condition(seen[-1].job, "Failed")["message"]
 
 
+@ON_CLUSTER
 async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
     """A code of 128 or more is retried in a new pod of the same name; meanwhile, the job is Restarting."""
     manifest = world.job("fresh", FAIL_TWICE.format(code=138), policy="ExitCode", **STATE)
@@ -84,6 +89,7 @@ async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
     assert await world.text(ref, "fresh-master-0") == [f"run {run}" for run in range(world.first_kept_run, 3)]
 
 
+@ON_CLUSTER
 async def test_exit_code_gives_up_after_a_program_error(world: World) -> None:
     """A code below 128 is permanent."""
     _, seen = await world.run(world.job("permanent", "raise SystemExit(5)", policy="ExitCode"))
@@ -93,6 +99,7 @@ async def test_exit_code_gives_up_after_a_program_error(world: World) -> None:
     )
 
 
+@ON_CLUSTER
 async def test_always_restarts_after_success_too(world: World) -> None:
     """Such a job never succeeds."""
     ref = await world.submit(world.job("always", "print('round')", policy="Always"))
@@ -103,6 +110,7 @@ async def test_always_restarts_after_success_too(world: World) -> None:
     assert {end["exitCode"] for end in terminations(seen, "always-master-0")} == {0}
 
 
+@ON_CLUSTER
 async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) -> None:
     """A suspended job has no pods; resuming starts the clock and the pods."""
     ref = await world.submit(world.job("later", held("print('now')"), suspend=True, **STATE))
@@ -126,6 +134,7 @@ async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) 
     assert await world.text(ref, "later-master-0") == ["now"]
 
 
+@ON_CLUSTER
 async def test_suspending_a_running_job_removes_its_pods(world: World) -> None:
     """Resuming creates new ones."""
     ref = await world.submit(world.job("pause", SLEEP))

@@ -5,46 +5,24 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
 from ptjob_provider.core.local.launch import (
     Launch,
     PathMap,
-    Place,
     PodPlan,
     Stores,
     expand,
-    injected,
     launch,
     normal,
+    pod_uid,
     resolve,
 )
-from ptjob_provider.core.local.operator import defaulted
 from rows import each_row
 
 STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
-
-
-@each_row(
-    ("policy", "endpoint"),
-    [
-        ({"rdzvHost": "j-worker-0", "rdzvPort": 29400}, "127.0.0.1:20001"),
-        ({"rdzvHost": "j-worker-12.ns.svc"}, "127.0.0.1:20001"),
-        ({"rdzvHost": "k-worker-0"}, "k-worker-0:23456"),
-        ({"rdzvHost": "localhost", "rdzvPort": 29400}, "127.0.0.1:20001"),
-        ({"rdzvHost": "etcd.infra", "rdzvPort": 2379}, "etcd.infra:2379"),
-        ({"rdzvHost": "etcd.infra"}, "etcd.infra:23456"),
-    ],
-)
-def test_a_rendezvous_elsewhere_stays_elsewhere(policy: dict[str, Any], endpoint: str) -> None:
-    """A rendezvous in the job's own pods becomes local, with a port of its own."""
-    roles = {"Master": {"template": {}}, "Worker": {"replicas": 2, "template": {}}}
-    job = defaulted({"metadata": {"name": "j"}, "spec": {"pytorchReplicaSpecs": roles, "elasticPolicy": policy}})
-
-    variables = injected(job, Place(role="Worker", index=1, port=20001))
-
-    assert {"name": "PET_RDZV_ENDPOINT", "value": endpoint} in variables
 
 
 @each_row(
@@ -124,6 +102,12 @@ def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
     assert "hidden" not in str(caught.value)
 
 
+@each_row("source", [{"fieldRef": {"fieldPath": "spec.nodeName"}}, {"resourceFieldRef": {"resource": "limits.cpu"}}])
+def test_a_variable_of_a_kind_that_is_not_known_here_is_refused(source: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedByBackend, match=r"c\.env\[B\]\.valueFrom: .*is not known here"):
+        resolve({"env": [{"name": "B", "valueFrom": source}]}, stores=STORES, fields={}, field="c")
+
+
 def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
     items = [{"key": "gone", "path": "p"}]
 
@@ -141,7 +125,7 @@ IMAGE = ImageFacts(
     files={"/app/train.py": "/ctx/train.py"},
     directories=["/app"],
 )
-META = {"name": "j-master-0", "namespace": "ns", "uid": "P", "labels": {"team": "a"}, "annotations": {"note": "n"}}
+UID = "00000000-0000-0000-0000-000000000001"
 
 
 def planned(
@@ -150,27 +134,31 @@ def planned(
     *,
     is_init: bool = False,
     devices: tuple[int, ...] = (),
+    python: str = "/default-py",
 ) -> Launch:
-    job = {"metadata": {"name": "j", "uid": "J"}, "spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}}}}
+    """Return the launch of a container of a job's master; `mounts` has claims by the paths of their mounts."""
+    claims = mounts or {}
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims.values()]
+    template = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [], "volumes": volumes}}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": UID, "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": template}}},
+    }
     setup = Setup(
         claims="/claims",
         devices="/devices",
         gpus="refuse",
-        restart_backoff=1.0,
         environment={"PATH": "/bin", "HOME": "/home/me"},
-        python="/default-py",
+        python=python,
         images={"known": IMAGE},
         stores=Stores(secrets={}, config_maps={}),
     )
-    pod = PodPlan(
-        job=defaulted(job),
-        pod={"metadata": META},
-        place=Place(role="Master", index=0, port=1),
-        setup=setup,
-        directory=Path("/pod"),
-        devices=devices,
-    )
-    return launch(pod, {"name": "pytorch", "image": "other", **container}, mounts or {}, is_init=is_init)
+    (replica,) = PYTORCHJOB.replicas(job)
+    pod = PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod"), devices=devices)
+    mounted = {"volumeMounts": [{"name": name, "mountPath": path} for path, name in claims.items()]}
+    return launch(pod, {"name": "pytorch", "image": "other", **mounted, **container}, is_init=is_init)
 
 
 def test_an_images_files_lie_below_the_pods_root() -> None:
@@ -183,7 +171,7 @@ def test_an_images_files_lie_below_the_pods_root() -> None:
 
 
 def test_a_mount_hides_what_the_image_has_there() -> None:
-    found = planned({"image": "known"}, {"/app": "/claims/c"})
+    found = planned({"image": "known"}, {"/app": "c"})
 
     assert found.working_dir == "/claims/c"
     assert found.env["CONF"] == "/claims/c/conf.yaml"
@@ -202,17 +190,30 @@ def test_the_environment_is_inherited_named_and_marked() -> None:
 
     assert found.env["HOME"] == "/home/me"
     assert found.env["HOSTNAME"] == "j-master-0"
-    assert found.env["PATH"] == "/pod/bin/pytorch:/bin"
+    assert found.env["PATH"] == "/pod/bin/pytorch:/:/bin"
     assert found.env["CUDA_VISIBLE_DEVICES"] == ""
-    assert found.env["PTJOB_LOCAL_PROCESS"] == "J/P/pytorch/"
+    assert found.env["PTJOB_LOCAL_PROCESS"] == f"{UID}/{pod_uid(UID, 'j-master-0')}/pytorch/"
     assert found.env["RANK"] == "0"
 
 
-def test_a_path_of_the_containers_own_stays_behind_the_interpreter() -> None:
-    """Python is found even if the container sets `PATH`."""
-    assert (
-        planned({"command": ["x"], "env": [{"name": "PATH", "value": "/opt"}]}).env["PATH"] == "/pod/bin/pytorch:/opt"
-    )
+@each_row(
+    ("python", "path"),
+    [
+        ("/venv/bin/python", "/pod/bin/pytorch:/venv/bin:/opt"),
+        ("python3.12", "/pod/bin/pytorch:/opt"),
+    ],
+)
+def test_a_path_of_the_containers_own_stays_behind_the_interpreters(python: str, path: str) -> None:
+    """Python, and what is installed beside it, is found even if the container sets `PATH`."""
+    container = {"command": ["x"], "env": [{"name": "PATH", "value": "/opt"}]}
+
+    assert planned(container, python=python).env["PATH"] == path
+
+
+def test_a_container_may_have_a_KUBERNETES_PORT_of_its_own() -> None:  # noqa: N802 - the variable's name
+    assert planned({"command": ["x"]}).env["KUBERNETES_PORT"] == ""
+    own = {"command": ["x"], "env": [{"name": "KUBERNETES_PORT", "value": "tcp://10.0.0.1:443"}]}
+    assert planned(own).env["KUBERNETES_PORT"] == "tcp://10.0.0.1:443"
 
 
 def test_nothing_is_injected_into_an_init_container() -> None:

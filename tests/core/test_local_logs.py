@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.local.logs import LogFile, timestamp
-from ptjob_provider.core.logs import CriReader
+from ptjob_provider.core.local.logs import LogFile, ReplicaLog, timestamp
+from ptjob_provider.core.local.store import JobFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
 
 def lines_of(path: Path) -> list[bytes]:
-    return [line.split(b" ", 1)[1] for line in path.read_bytes().splitlines()]
+    return [line.split(b" ", 1)[1] for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
@@ -36,9 +39,9 @@ def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
 
 def test_a_clock_that_is_set_back_does_not_reorder_the_log(tmp_path: Path) -> None:
     """Each record is later than the one before."""
-    times = iter([5_000_000_000, 1_000_000_000, 6_000_000_000])
-    log = LogFile(tmp_path / "0.log", clock=lambda: next(times))
-    for text in (b"a\n", b"b\n", b"c\n"):
+    now = [0]
+    log = LogFile(tmp_path / "0.log", clock=lambda: now[0])
+    for now[0], text in ((5_000_000_000, b"a\n"), (1_000_000_000, b"b\n"), (6_000_000_000, b"c\n")):
         log.write(text)
     log.finish()
 
@@ -60,19 +63,61 @@ def test_the_end_of_the_log_is_two_kilobytes_or_eighty_lines(tmp_path: Path) -> 
     long.finish()
 
 
-@given(st.lists(st.binary(max_size=40_000), max_size=6))
-def test_what_was_written_can_be_read_back(tmp_path_factory: object, chunks: list[bytes]) -> None:
-    """The joined pieces are the program's output, however it was split."""
-    path = tmp_path_factory.mktemp("log") / "0.log"  # type: ignore[attr-defined]
-    log = LogFile(path)
-    for chunk in chunks:
-        log.write(chunk)
+def test_a_line_without_an_end_is_written_as_far_as_it_goes_after_half_a_second(tmp_path: Path) -> None:
+    """Its carriage return is kept back: it may be the first half of the line's end."""
+    now = [0]
+    log, path = LogFile(tmp_path / "0.log", clock=lambda: now[0]), tmp_path / "0.log"
+
+    log.write(b"10%\r")
+    now[0] = 499_999_999
+    log.write_unfinished()
+    before = path.read_bytes()
+    now[0] = 500_000_000
+    log.write_unfinished()
+    now[0] = 999_999_999
+    log.write_unfinished()
+    log.write(b"20%")
+    during = lines_of(path)
+    log.write(b"\nbegun")
     log.finish()
 
-    reader = CriReader()
-    pieces = [*reader.feed(path.read_bytes()), *reader.finish()]
-    text = "".join(piece.text + ("" if piece.continues else "\n") for piece in pieces)
-    expected = b"".join(chunks).decode("utf-8", errors="replace")
+    assert (before, during) == (b"", [b"stdout P 10%"])
+    assert lines_of(path) == [b"stdout P 10%", b"stdout F \r20%", b"stdout F begun"]
+
+
+def test_a_line_that_was_written_in_part_ends_with_its_program(tmp_path: Path) -> None:
+    now = [0]
+    log = LogFile(tmp_path / "0.log", clock=lambda: now[0])
+    log.write(b"10%")
+    now[0] = 500_000_000
+    log.write_unfinished()
+    log.finish()
+
+    assert lines_of(tmp_path / "0.log") == [b"stdout P 10%", b"stdout F "]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40_000), st.booleans()), max_size=6))
+def test_what_was_written_can_be_read_back(tmp_path_factory: object, chunks: list[tuple[bytes, bool]]) -> None:
+    """The joined pieces are the program's output, however it was split, and reading goes on after any of them."""
+    files = JobFiles(tmp_path_factory.mktemp("job"))  # type: ignore[attr-defined]
+    now = [0]
+    log = LogFile(files.log("p", "pytorch"), clock=lambda: now[0])
+    for chunk, is_slow in chunks:
+        log.write(chunk)
+        now[0] += 500_000_000 if is_slow else 1
+        log.write_unfinished()
+    log.finish()
+
+    async def read(since: LogCursor | None = None) -> list[LogLine]:
+        log = ReplicaLog(files, "p", job_uid="00000000-0000-0000-0000-000000000001")
+        return [line async for line in log.lines(since=since, follow=True)]
+
+    lines = asyncio.run(read())
+    text = "".join(line.text + ("" if line.continues else "\n") for line in lines)
+    expected = b"".join(chunk for chunk, _ in chunks).decode("utf-8", errors="replace")
     assert text.removesuffix("\n") == "\n".join(
         line.removesuffix("\r") for line in expected.removesuffix("\n").split("\n")
     )
+    if lines:
+        middle = len(lines) // 2
+        assert asyncio.run(read(lines[middle].cursor)) == lines[middle + 1 :]

@@ -3,11 +3,12 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import pod
-from ptjob_provider.core.local.launch import Place
-from ptjob_provider.core.local.operator import defaulted
+from ptjob_provider.core.local.config import Setup
+from ptjob_provider.core.local.launch import PodPlan, Stores
 from ptjob_provider.core.local.store import JobFiles
 from ptjob_provider.core.local.supervisor import LONGEST_GRACE
 from rows import each_row
@@ -15,11 +16,7 @@ from rows import each_row
 if TYPE_CHECKING:
     import pytest
 
-
-def test_pauses_double_up_to_a_limit() -> None:
-    """The first restart is immediate, as on a node."""
-    assert [pod.delay(count, 10.0) for count in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert pod.delay(10_000, 10.0) == 300
+UID = "00000000-0000-0000-0000-000000000001"
 
 
 @each_row(
@@ -35,11 +32,13 @@ def test_a_failed_start_is_reported_in_the_runtimes_words(program: str, error: E
 
 
 class StandInContainer:
-    """Running container that notes its signals."""
+    """Container that notes its signals."""
 
-    pid = 1
+    has_ended = False
+    exit_code = None
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = 1) -> None:
+        self.pid = pid
         self.signals: list[str] = []
 
     def terminate(self) -> None:
@@ -48,30 +47,77 @@ class StandInContainer:
     def kill(self) -> None:
         self.signals.append("SIGKILL")
 
+    def start(self) -> None:
+        self.pid = 1
 
-@each_row(("grace", "seconds"), [(None, 3), (1, 1), (100, 3)])
-def test_a_removed_pod_is_killed_after_its_grace_period_or_three_seconds(
-    monkeypatch: pytest.MonkeyPatch, grace: int | None, seconds: int
-) -> None:
-    template = {"spec": {"terminationGracePeriodSeconds": grace}}
+    def end(self, code: int) -> None:
+        self.pid, self.has_ended, self.exit_code = None, True, code
+
+
+def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace: int | None = None) -> pod.Pod:
+    """Return a placed pod with these containers."""
+    template = {"spec": {"containers": [], "terminationGracePeriodSeconds": grace}}
     job = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": {"name": "digits", "namespace": "team", "uid": "u-1"},
+        "metadata": {"name": "digits", "namespace": "team", "uid": UID, "creationTimestamp": "2026-11-20T10:00:00Z"},
         "spec": {"pytorchReplicaSpecs": {"Master": {"template": template}}},
     }
+    setup = Setup(
+        claims="/claims",
+        devices="/devices",
+        gpus="refuse",
+        environment={},
+        python="/py",
+        images={},
+        stores=Stores(secrets={}, config_maps={}),
+    )
+    (replica,) = PYTORCHJOB.replicas(job)
+    made = pod.Pod(
+        PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod")), log=JobFiles(Path("/job")).log
+    )
+    made._init, made._main, made.is_placed = init, main, True  # type: ignore[assignment]
+    return made
+
+
+@each_row(("grace", "seconds"), [(None, 3), (1, 1), (100, 3)])
+def test_a_stopped_pod_is_killed_after_its_grace_period_or_three_seconds(
+    monkeypatch: pytest.MonkeyPatch, grace: int | None, seconds: int
+) -> None:
     now, container = [0.0], StandInContainer()
     monkeypatch.setattr(pod, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(pod.Pod, "containers", [container])
-    place, files = Place(role="Master", index=0, port=1), JobFiles(Path("/job"))
-    removed = pod.Pod(defaulted(job), place, setup=cast("Any", None), files=files, incarnation=1)
+    stopped = pod_of(init=[], main=[container], grace=grace)
 
-    removed.remove(LONGEST_GRACE)
+    stopped.stop(LONGEST_GRACE)
     now[0] = seconds - 0.01
-    removed.advance()
+    stopped.advance()
     before = [*container.signals]
     now[0] = seconds
-    removed.advance()
+    stopped.advance()
 
     assert before == ["SIGTERM"]
     assert container.signals == ["SIGTERM", "SIGKILL"]
+
+
+def test_init_containers_run_one_by_one_before_the_others() -> None:
+    """The first one that fails is the pod's end, and nothing starts after it."""
+    init, main = [StandInContainer(None), StandInContainer(None)], [StandInContainer(None), StandInContainer(None)]
+    made, phases = pod_of(init=init, main=main), []
+
+    for container in init:
+        made.advance()
+        assert [each.pid for each in (*init, *main)].count(1) == 1
+        phases.append(made.phase)
+        container.end(0)
+    made.advance()
+    phases.append(made.phase)
+    main[0].end(0)
+    phases.append(made.phase)
+    main[1].end(1)
+
+    assert [*phases, made.phase] == ["Pending", "Pending", "Running", "Running", "Failed"]
+    failed = pod_of(init=[StandInContainer(None)], main=[waits := StandInContainer(None)])
+    failed.advance()
+    failed.containers[0].end(3)  # type: ignore[attr-defined]
+    failed.advance()
+    assert (failed.phase, waits.pid) == ("Failed", None)

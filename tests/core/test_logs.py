@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from ptjob_provider.core.logs import (
     MAX_PIECE,
-    CriReader,
-    CriRecord,
     LineCounter,
     LineSplitter,
     LogCursor,
     LogLine,
     Piece,
     nanoseconds,
-    parse_cri,
 )
 from rows import each_row
 
@@ -72,11 +69,6 @@ def count(
 ) -> list[LogLine]:
     counter = LineCounter(pod_uid=pod_uid, container=container, restart_count=restart_count, since=since)
     return list(counter.lines(pieces))
-
-
-def read(data: bytes, **options: Any) -> list[tuple[str, str, bool]]:
-    reader = CriReader(**options)
-    return [(piece.timestamp, piece.text, piece.continues) for piece in (*reader.feed(data), *reader.finish())]
 
 
 @given(awkward_bytes, st.lists(st.integers(min_value=0)), st.integers(min_value=1, max_value=9))
@@ -137,40 +129,6 @@ def test_a_splitter_is_as_new_after_its_end() -> None:
 
 
 @each_row(
-    ("line", "expected"),
-    [
-        (b"2026-11-20T10:00:00.5Z stdout F hello world", ("2026-11-20T10:00:00.5Z", "stdout", False, b"hello world")),
-        (b"2026-11-20T18:00:00+08:00 stderr P \xff\r", ("2026-11-20T18:00:00+08:00", "stderr", True, b"\xff\r")),
-        (b"2026-11-20T10:00:00Z stdout F ", (T0, "stdout", False, b"")),
-        (b"2026-11-20T10:00:00Z stdout F", (T0, "stdout", False, b"")),
-        (b"2026-11-20T10:00:00Z stdout P:later F  x", (T0, "stdout", True, b"F  x")),
-    ],
-)
-def test_a_record_of_a_log_file_is_read(line: bytes, expected: tuple[str, str, bool, bytes]) -> None:
-    """These are the formats of the kubelet and containerd, including further tags."""
-    timestamp, stream, partial, payload = expected
-
-    assert parse_cri(line) == CriRecord(timestamp=timestamp, stream=stream, partial=partial, payload=payload)
-
-
-@each_row(
-    "line",
-    [
-        b"",
-        b"Traceback (most recent call last):",
-        b"2026-11-20T10:00:00Z stdin F x",
-        b"2026-11-20T10:00:00Z stdout",
-        b"20:00:00 stdout F x",
-        b"2026-02-30T10:00:00Z stdout F x",
-        "٢٠٢٦-11-20T10:00:00Z stdout F x".encode(),
-    ],
-)
-def test_what_is_no_record_is_refused(line: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not a|day is out of range"):
-        parse_cri(line)
-
-
-@each_row(
     ("earlier", "later"),
     [
         ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.000000001Z"),
@@ -194,48 +152,6 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
     """It could not be compared."""
     with pytest.raises(ValueError, match="not an RFC 3339 instant"):
         nanoseconds(text)
-
-
-@given(awkward_bytes, st.lists(st.integers(min_value=0)), st.lists(st.integers(min_value=0)))
-def test_a_log_file_gives_the_lines_that_the_program_wrote(data: bytes, records: list[int], cuts: list[int]) -> None:
-    """Neither the writer's records nor the reader's chunks matter."""
-    file = b""
-    for line in data.split(b"\n")[:-1]:
-        *partial, full = chunked(line, records)
-        file += b"".join(b"%s stdout P %s\n" % (T0.encode(), part) for part in partial)
-        file += b"%s stdout F %s\n" % (T0.encode(), full)
-    reader = CriReader(max_piece=5)
-
-    pieces = [piece for chunk in chunked(file, cuts) for piece in reader.feed(chunk)]
-
-    assert joined(pieces) == lines_of(data[: data.rfind(b"\n") + 1])
-    assert reader.finish() == []
-
-
-def test_pieces_of_a_line_have_its_timestamp() -> None:
-    """It is the timestamp of the first record, as the kubelet does for joined lines."""
-    file = f"{T0} stdout P abcd\n{T1} stdout P efg\n{T2} stdout F h\n".encode()
-
-    assert read(file, max_piece=3) == [(T0, "abc", True), (T0, "def", True), (T0, "gh", False)]
-
-
-def test_the_two_streams_do_not_cut_into_each_others_lines() -> None:
-    """The interrupted line gets the time when it continues, so timestamps do not decrease."""
-    file = f"{T0} stdout P out \n{T1} stderr F err\n{T2} stdout F put\n".encode()
-
-    assert read(file) == [(T1, "err", False), (T2, "out put", False)]
-
-
-def test_what_a_container_left_without_a_line_end_comes_at_its_end() -> None:
-    """A killed process may leave an unfinished line, or an unfinished record."""
-    assert read(f"{T0} stdout F a\n{T1} stdout P last ".encode()) == [(T0, "a", False), (T1, "last ", False)]
-
-
-def test_a_broken_record_is_a_line_and_not_lost() -> None:
-    """Its writer was killed; it gets the previous timestamp."""
-    file = f"2026-11-2\n{T1} stdout F a\nrubbish\n".encode()
-
-    assert read(file) == [("1970-01-01T00:00:00Z", "2026-11-2", False), (T1, "a", False), (T1, "rubbish", False)]
 
 
 def test_lines_are_counted_within_one_timestamp() -> None:

@@ -1,110 +1,43 @@
-"""Admit a job on this machine: check its fields, names, references and devices, and find replacements of its images.
+"""Admit a job on this machine: refuse what it cannot do, announce what does not apply, find replacements of its images.
 
-A field that changes what runs is honoured or refused. A field that is not listed here is refused, so that none is
-silently ignored. A field about where, or as which user, a job runs is announced once. A null, an empty list and an
-empty mapping count as unset.
+A field that changes what runs is honoured or refused. Every other field is announced by its name, known here or not, so
+that none is silently ignored. A null, an empty list and an empty mapping count as unset.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.in_pod import sync_code, unpack_code
-from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.kinds.pod_template import is_gpu
+from ptjob_provider.core.kinds.pytorchjob import ROLES_PATH
 from ptjob_provider.core.local import devices, launch
 from ptjob_provider.core.local.config import NO_IMAGE, Setup
 from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
-from ptjob_provider.core.local.launch import Stores
-from ptjob_provider.core.local.operator import defaulted, instant
-from ptjob_provider.core.local.store import check_label
+from ptjob_provider.core.local.launch import PodPlan, Stores
+from ptjob_provider.core.local.status import instant
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
 
-
-Rule = str | Literal[False] | Mapping[str, Any] | Sequence[Any] | None
-"""Rule of a field: a text says why it does not apply here, which a notice of the job repeats; False: refused; None:
-honoured; else the rules of a mapping's fields, of which all others are refused, or of a list's items."""
-
-
-def _honoured(names: str) -> dict[str, Rule]:
-    return dict.fromkeys(names.split())
-
-
-def _announced(why: str, names: str) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), why)
-
-
-_WHERE = "says where to run"
-_WHO = "sets the user; here a job runs as the user who submits it"
-_NETWORK = "is about a pod's network; here all replicas share this machine's"
-_IMAGE = "is about pulling an image; nothing is pulled here"
-_SHARED = "is so for all processes here"
-_OVERWRITTEN = "is overwritten by the replica's restartPolicy, as on a cluster"
-_READ_WHERE_NAMED = "is read where a variable or an argument names it; else the end of the log tells why it failed"
-_NOT_ENFORCED = "is not enforced"
-_SHOWN = "is shown by `ptjob tensorboard`, until Ctrl-C"
-
-_FILES = {**_honoured("name secretName items optional"), **_announced(_WHO, "defaultMode")}
-_VOLUME: Rule = {
-    **_honoured("name"),
-    "persistentVolumeClaim": _honoured("claimName readOnly"),
-    "emptyDir": {**_honoured("medium"), **_announced(_NOT_ENFORCED, "sizeLimit")},
-    **dict.fromkeys(("configMap", "secret"), _FILES),
+_OPERATOR = "kubeflow.org/training-operator"
+_SPEC = {"pytorchReplicaSpecs", "nprocPerNode", "runPolicy"}
+_RUN_POLICY = {"activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit", "cleanPodPolicy", "managedBy"}
+_POD = {"containers", "initContainers", "volumes", "terminationGracePeriodSeconds", "restartPolicy"}
+_CONTAINER = {
+    *("name", "image", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "resources", "ports"),
+    "terminationMessagePolicy",
 }
-_ENV: Rule = {
-    **_honoured("name value"),
-    "valueFrom": _honoured("secretKeyRef configMapKeyRef fieldRef"),
-}
-_CONTAINER: Rule = {
-    **_honoured("name image command args workingDir ports terminationMessagePolicy"),
-    "env": [_ENV],
-    "envFrom": [_honoured("prefix secretRef configMapRef")],
-    "volumeMounts": [_honoured("name mountPath subPath readOnly")],
-    "resources": _honoured("limits requests"),
-    **_announced(_IMAGE, "imagePullPolicy"),
-    **_announced(_WHO, "securityContext"),
-    **_announced(_NETWORK, "readinessProbe"),
-    **_announced(_NOT_ENFORCED, "resizePolicy"),
-    **_announced(_READ_WHERE_NAMED, "terminationMessagePath"),
-}
-_POD: Rule = {
-    **_honoured("terminationGracePeriodSeconds"),
-    "containers": [_CONTAINER],
-    "initContainers": [_CONTAINER],
-    "volumes": [_VOLUME],
-    **_announced(_WHERE, "nodeSelector nodeName tolerations affinity topologySpreadConstraints schedulerName os"),
-    **_announced(_WHERE, "priorityClassName priority preemptionPolicy runtimeClassName overhead"),
-    **_announced(_WHO, "serviceAccountName serviceAccount automountServiceAccountToken securityContext hostUsers"),
-    **_announced(_NETWORK, "hostNetwork hostname subdomain setHostnameAsFQDN dnsPolicy dnsConfig"),
-    **_announced(_NETWORK, "enableServiceLinks readinessGates"),
-    **_announced(_SHARED, "hostIPC hostPID shareProcessNamespace"),
-    **_announced(_IMAGE, "imagePullSecrets"),
-    **_announced(_OVERWRITTEN, "restartPolicy"),
-}
-_REPLICA: Rule = {**_honoured("replicas restartPolicy"), "template": {**_honoured("metadata"), "spec": _POD}}
-_SPEC: Rule = {
-    **_honoured("nprocPerNode"),
-    "runPolicy": {
-        **_honoured("cleanPodPolicy ttlSecondsAfterFinished activeDeadlineSeconds backoffLimit suspend managedBy"),
-        **_announced(_WHERE, "schedulingPolicy"),
-    },
-    "elasticPolicy": {
-        **_honoured("minReplicas maxReplicas rdzvBackend rdzvHost rdzvPort rdzvId rdzvConf standalone nProcPerNode"),
-        **_honoured("maxRestarts"),
-    },
-    "pytorchReplicaSpecs": {"Master": _REPLICA, "Worker": _REPLICA},
-}
-_FIELD = re.compile(r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|status\.(podIP|hostIP)")
+_SOURCES = {"persistentVolumeClaim", "emptyDir", "configMap", "secret"}
 _CODE_CONTAINERS = (sync_code.CONTAINER, unpack_code.CONTAINER)
 """Containers that fetch the job's code; their settings for clusters are not announced."""
 
@@ -117,75 +50,89 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
 
     Raises:
         InvalidSpec: a name, a path or a reference is invalid, or a path leaves its volume.
-        UnsupportedByBackend: a field would have to be ignored, or this machine offers too few devices.
+        UnsupportedByBackend: this machine cannot do what a field asks for, or offers too few devices.
     """
-    full, claims = defaulted(job), config.claims_of(job["metadata"]["namespace"])
-    notices = [*announced_fields(full), *_device_notices(full, config), *_unenforced(full)]
-    images, image_notices = _images(full, config)
-    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
-    for path, pod in _pods(full):
-        check_pod(path, pod, claims=claims)
-        check_references(path, pod, stores)
+    for path, why in _refused(job):
+        raise UnsupportedByBackend.of(path, why)
+    notices = [*_announced(job), *_device_notices(job, config)]
+    images, image_notices = _images(job, config)
     setup = Setup(
-        claims=str(claims),
+        claims=str(config.claims_of(job["metadata"]["namespace"])),
         devices=str(config.root.absolute() / "gpus"),
         gpus=config.gpus,
-        restart_backoff=config.restart_backoff,
         environment=config.environment,
         python=config.interpreter,
         images=images,
-        stores=stores,
+        stores=Stores(secrets=config.secrets, config_maps=config.config_maps),
     )
-    for path, container in _containers(full):
-        if not arguments(container, setup.image(container["image"])):
-            image = container["image"]
-            why = f"{config.title('local_images')} has no entry for the image {image!r}, so its entrypoint is unknown"
-            raise UnsupportedByBackend.of(f"{path}.command", f"{why}; give a command or add the image there")
+    _check_launches(job, setup, config)
     return setup, [_event(job, number, text) for number, text in enumerate([*notices, *image_notices])]
 
 
-def announced_fields(job: Mapping[str, Any]) -> list[str]:
-    """Return one message for each field that does not apply on this machine, with all its paths in the job.
-
-    Args:
-        job: with the operator's defaults.
-
-    Raises:
-        UnsupportedByBackend: a field would have to be ignored; the error names its path.
-    """
-    manager = job["spec"].get("runPolicy", {}).get("managedBy")
-    if manager not in (None, "kubeflow.org/training-operator"):
-        raise UnsupportedByBackend.of("spec.runPolicy.managedBy", f"{manager!r} does not run jobs on this machine")
-    paths: dict[tuple[str, str], list[str]] = {}
-    for path, name, why in (*_marked(job["metadata"]), *_walk("spec", job["spec"], _SPEC)):
-        paths.setdefault((name, why), []).append(path)
-    return [
-        f"{name} does not apply on this machine: it {why} ({', '.join(each)})" for (name, why), each in paths.items()
-    ]
+def _refused(job: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield path and reason of each field without which the job would be another one."""
+    spec, run_policy = job["spec"], job["spec"].get("runPolicy") or {}
+    if run_policy.get("suspend"):
+        yield "spec.runPolicy.suspend", NO_SUSPEND
+    if spec.get("elasticPolicy") is not None:
+        yield "spec.elasticPolicy", "elastic jobs need a cluster; on this machine give a fixed number of workers"
+    if run_policy.get("managedBy") not in (None, _OPERATOR):
+        yield "spec.runPolicy.managedBy", f"{run_policy['managedBy']!r} does not run jobs on this machine"
+    yield from _refused_of_pods(job)
 
 
-def _marked(meta: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _refused_of_pods(job: Manifest) -> Iterator[tuple[str, str]]:
+    for path, pod in _pods(job):
+        for number, volume in enumerate(pod.get("volumes") or ()):
+            for source in sorted(_set(volume) - _SOURCES - {"name"}):
+                yield f"{path}.volumes[{number}].{source}", f"allowed on this machine: {', '.join(sorted(_SOURCES))}"
+    for where, container in _containers(job):
+        if container.get("restartPolicy"):
+            yield f"{where}.restartPolicy", "an init container that runs on needs a cluster; list it in containers"
+        if any(mount.get("subPathExpr") for mount in container.get("volumeMounts") or ()):
+            yield f"{where}.volumeMounts[].subPathExpr", "give a subPath on this machine"
+
+
+NO_SUSPEND = "jobs cannot be suspended on this machine; delete the job and submit it again: it resumes its checkpoint"
+
+
+def _announced(job: Manifest) -> Iterator[str]:
+    """Yield a sentence about the policies of restarting and cleaning up, and one about all other fields."""
+    run_policy, replicas = job["spec"].get("runPolicy") or {}, job["spec"]["pytorchReplicaSpecs"].values()
+    policies = {
+        "restartPolicy": any(each.get("restartPolicy") != "Never" for each in replicas),
+        "backoffLimit": run_policy.get("backoffLimit") is not None,
+        "cleanPodPolicy": run_policy.get("cleanPodPolicy") not in (None, "Running"),
+    }
+    if names := [name for name, is_other in policies.items() if is_other]:
+        what = "nothing is restarted, the job ends with its first failure, and then nothing of it runs on"
+        yield f"{', '.join(names)}: not applied on this machine: {what}"
+    if others := sorted({*_others(job)}):
+        yield f"not applied on this machine: {', '.join(others)}"
+
+
+def _others(job: Manifest) -> Iterator[str]:
+    meta = job["metadata"]
+    yield from (label for label in meta.get("labels") or () if label.startswith("kueue.x-k8s.io/"))
     if TENSORBOARD_ANNOTATION in (meta.get("annotations") or {}):
-        yield f"metadata.annotations[{TENSORBOARD_ANNOTATION}]", "tensorboard", _SHOWN
-    for label in meta.get("labels") or {}:
-        if label.startswith("kueue.x-k8s.io/"):
-            yield f"metadata.labels[{label}]", label, _WHERE
+        yield "tensorboard (`ptjob tensorboard` shows the curves)"
+    yield from _set(job["spec"]) - _SPEC
+    yield from _set(job["spec"].get("runPolicy") or {}) - _RUN_POLICY
+    for path, pod in _pods(job):
+        yield from _set(pod) - _POD
+        for volume in pod.get("volumes") or ():
+            sources = [volume.get(name) or {} for name in _SOURCES]
+            yield from {*(name for each in sources for name in _set(each))} & {"sizeLimit", "defaultMode", "readOnly"}
+        for _, container in _containers_of(path, pod):
+            if container["name"] not in _CODE_CONTAINERS:
+                yield from _set(container) - _CONTAINER
+                resources = container.get("resources") or {}
+                yield from {*(resources.get("limits") or ())} & {"cpu", "memory", "ephemeral-storage"}
+                yield from (name for each in container.get("volumeMounts") or () for name in _set(each) & {"readOnly"})
 
 
-def _walk(path: str, value: Any, rule: Rule) -> Iterator[tuple[str, str, str]]:
-    """Yield path, name and reason of each announced field."""
-    if not value and (value is False or not isinstance(value, (int, float))):
-        return
-    if rule is False:
-        raise UnsupportedByBackend.of(path, "this field is not supported on this machine")
-    if isinstance(rule, str):
-        yield path, path.rpartition(".")[2], rule
-    elif isinstance(rule, Mapping):
-        for name, part in value.items():
-            yield from _walk(f"{path}.{name}", part, rule.get(name, False))
-    elif rule is not None:
-        for number, item in enumerate(value):
-            yield from () if item.get("name") in _CODE_CONTAINERS else _walk(f"{path}[{number}]", item, rule[0])
+def _set(fields: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in fields.items() if value or (value == 0 and value is not False)}
 
 
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
@@ -203,21 +150,10 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
             if config.gpus == "refuse":
                 hint = f"choose ignore (run on the CPU) or how many devices this machine offers ({option})"
                 raise UnsupportedByBackend.of(where, f"devices are refused on this machine; {hint}")
-    total = sum(each["replicas"] * count_gpus(each["template"]) for each in job["spec"]["pytorchReplicaSpecs"].values())
+    total = sum(replica.gpus for replica in PYTORCHJOB.replicas(job))
     if isinstance(config.gpus, int) and total > config.gpus:
         why = f"the job requests {total} devices in all, this machine offers {config.gpus} ({option})"
-        raise UnsupportedByBackend.of("spec.pytorchReplicaSpecs", why)
-
-
-def _unenforced(job: Manifest) -> Iterator[str]:
-    containers = [(path, each) for path, each in _containers(job) if each["name"] not in _CODE_CONTAINERS]
-    limits = ((path, (each.get("resources") or {}).get("limits") or ()) for path, each in containers)
-    limited = [path for path, names in limits if {"cpu", "memory", "ephemeral-storage"} & {*names}]
-    if limited:
-        yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
-    read_only = [mount for _, pod in _pods(job) for mount in launch.read_only_mounts(pod)]
-    if read_only:
-        yield f"readOnly mounts can be written on this machine ({', '.join(dict.fromkeys(read_only))})"
+        raise UnsupportedByBackend.of(ROLES_PATH, why)
 
 
 def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
@@ -239,51 +175,27 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
     return images, notices
 
 
-def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
-    """Check that names can be used for directories, that no sub-path leaves its volume, and that `fieldRef`s are known.
-
-    Raises:
-        InvalidSpec: a name or a path is invalid.
-        UnsupportedByBackend: a `fieldRef` names a field that a pod on this machine does not have.
-    """
-    for volume in pod.get("volumes") or ():
-        check_label(f"{path}.volumes[].name", volume["name"])
-    volumes = launch.volume_directories(pod, claims=claims, pod=claims, memory=claims)
-    for where, container in _containers_of(path, pod):
-        check_label(f"{where}.name", container["name"])
-        if "/" in launch.mounted_paths(container, volumes):
-            raise InvalidSpec.of(f"{where}.volumeMounts", "/", "allowed: a directory below /")
-        for number, entry in enumerate(container.get("env") or ()):
-            field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-            if field and not _FIELD.fullmatch(field):
-                known = "metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], status.podIP, status.hostIP"
-                why = f"{field!r} is not known here, only {known}"
-                raise UnsupportedByBackend.of(f"{where}.env[{number}].valueFrom.fieldRef", why)
-
-
-def check_references(path: str, pod: Mapping[str, Any], stores: Stores) -> None:
-    """Check that the secrets and config maps to which a pod refers exist.
-
-    Raises:
-        InvalidSpec: one of them, or a key of it, does not exist.
-    """
-    for where, source in _sources(path, pod):
-        if launch.reference(source)[0]:
-            stores.values(source, where)
-
-
-def _sources(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from ((f"{path}.volumes[{number}]", volume) for number, volume in enumerate(pod.get("volumes") or ()))
-    for where, container in _containers_of(path, pod):
-        for number, entry in enumerate(container.get("env") or ()):
-            yield f"{where}.env[{number}].valueFrom", entry.get("valueFrom") or {}
-        for number, source in enumerate(container.get("envFrom") or ()):
-            yield f"{where}.envFrom[{number}]", source
+def _check_launches(job: Manifest, setup: Setup, config: LocalConfig) -> None:
+    """Plan all processes as the supervisor will, so that what it could not start is refused before anything starts."""
+    for replica in {each.role: each for each in PYTORCHJOB.replicas(job)}.values():
+        plan = PodPlan(job=job, replica=replica, port=0, setup=setup, directory=Path("/pod"))
+        path = f"{ROLES_PATH}.{replica.role.capitalize()}.template.spec"
+        for number, volume in enumerate(replica.template["spec"].get("volumes") or ()):
+            if launch.reference(volume)[0]:
+                setup.stores.values(volume, f"{path}.volumes[{number}]")
+        for where, container in _containers_of(path, replica.template["spec"]):
+            image = container["image"]
+            if not arguments(container, setup.image(image)):
+                why = (
+                    f"{config.title('local_images')} has no entry for the image {image!r}, so its entrypoint is unknown"
+                )
+                raise UnsupportedByBackend.of(f"{where}.command", f"{why}; give a command or add the image there")
+            launch.launch(plan, container, is_init="initContainers" in where, field=where)
 
 
 def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
-        yield f"spec.pytorchReplicaSpecs.{role}.template.spec", replica["template"]["spec"]
+        yield f"{ROLES_PATH}.{role}.template.spec", replica["template"]["spec"]
 
 
 def _containers(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:

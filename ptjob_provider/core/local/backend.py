@@ -41,12 +41,20 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.in_pod import probe_outputs, unpack_code
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
-from ptjob_provider.core.local.admission import admit
+from ptjob_provider.core.local.admission import NO_SUSPEND, admit
 from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.processes import recorded_usage
-from ptjob_provider.core.local.store import JobFiles, JobState, JobStore, make_private, read_json, settle, write_json
+from ptjob_provider.core.local.status import instant
+from ptjob_provider.core.local.store import (
+    JobFiles,
+    JobStore,
+    current,
+    make_private,
+    not_written,
+    read_json,
+    write_json,
+)
 from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.contract import OutputReport
 
@@ -75,7 +83,7 @@ def submit(
         config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
     setup, notices = admit(job, config)
     files = store.files(job["metadata"]["namespace"], job["metadata"]["name"])
-    settle(files)
+    current(files)
     with created(files, job, notices) as lock:
         try:
             _start_supervisor(files, setup, lock)
@@ -120,17 +128,23 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
         ClusterUnavailable: the directory cannot be created.
     """
     draft = JobFiles(files.path.with_name(f".{files.path.name}.{job['metadata']['uid']}"))
-    make_private(draft.path)
-    lock = os.open(draft.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    ref, lock = JobRef.of(job), -1
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        draft.object_lock.touch(mode=0o600)
-        write_json(draft.notices, notices)
-        write_json(draft.object, job)
-        _take_name(draft.path, files.path, JobRef.of(job))
+        try:
+            make_private(draft.path)
+            lock = os.open(draft.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            draft.object_lock.touch(mode=0o600)
+            draft.keep_reserve()
+            write_json(draft.notices, notices)
+            write_json(draft.object, job)
+        except OSError as error:
+            raise ClusterUnavailable(f"{ref}: {not_written(files.path, error)}") from error
+        _take_name(draft.path, files.path, ref)
         yield lock
     finally:
-        os.close(lock)
+        if lock >= 0:
+            os.close(lock)
         shutil.rmtree(draft.path, ignore_errors=True)
 
 
@@ -202,20 +216,16 @@ class LocalBackend:
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's state after each change; see `Backend.watch`."""
         files = self._store.files(ref.namespace, ref.name)
-        notices, state = read_json(files.notices) or [], JobState(files)
-        is_first = True
+        notices, last = read_json(files.notices) or [], None
         while True:
-            is_supervised = files.is_supervised  # before refresh(), which then reads the supervisor's last state
-            if state.refresh():
-                if state.job is None or JobRef.of(state.job) != ref:
-                    yield Observation(job=None)
-                    return
-                for each in [state.state] if is_first or not state.unseen else state.unseen:
-                    job = {**state.job, "status": each.get("status", {})}
-                    yield Observation(job=job, pods=each.get("pods", ()), events=notices)
-                is_first = False
-            elif not is_supervised:  # the last state has been read; the job's time to live may be over
-                await asyncio.to_thread(settle, files)
+            job, state = seen = await asyncio.to_thread(current, files)
+            if job is None or JobRef.of(job) != ref:
+                yield Observation(job=None)
+                return
+            if seen != last:
+                last = seen
+                job = {**job, "status": state.get("status", {})}
+                yield Observation(job=job, pods=state.get("pods", ()), events=notices)
             await asyncio.sleep(_POLL_INTERVAL)
 
     def view(self, ref: JobRef) -> View:  # noqa: ARG002 - the port's
@@ -239,7 +249,13 @@ class LocalBackend:
         return ()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
-        """Merge the change into the object; see `Backend.patch`."""
+        """Merge the change into the object; see `Backend.patch`.
+
+        Raises:
+            UnsupportedByBackend: the change suspends or resumes the job.
+        """
+        if "suspend" in ((change.get("spec") or {}).get("runPolicy") or ()):
+            raise UnsupportedByBackend.of("spec.runPolicy.suspend", NO_SUSPEND)
         await asyncio.to_thread(self._store.patch, ref, change)
 
     async def delete(self, ref: JobRef, *, version: str | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ptjob_provider.core.errors import InvalidSpec, in_ptjob
 from ptjob_provider.core.local.image import ImageFacts
 from ptjob_provider.core.local.launch import Stores
+from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,9 @@ Gpus = Literal["refuse", "ignore"] | int
 
 NO_IMAGE = "none"
 """Image name of a job that needs no image; no notice mentions it."""
+
+WITHOUT_IMAGE = {"image": NO_IMAGE, "shared_memory": NO_SHARED_MEMORY}
+"""Defaults of a job that runs here with this process's Python, and the machine's /dev/shm."""
 
 _DEFAULT_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -56,8 +60,6 @@ class LocalConfig:
             that jobs may use.
         secrets: secret name → key → value, of any namespace; never written to disk.
         config_maps: config map name → key → value, of any namespace.
-        restart_backoff: seconds before a container's second restart; they double with each further restart, up to 30
-            times this value. A kubelet waits 10 seconds.
         environment: variables that every container inherits, see `base_environment`.
         title: returns an option's name as users write it, for messages.
     """
@@ -69,7 +71,6 @@ class LocalConfig:
     gpus: Gpus = "refuse"
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    restart_backoff: float = 1.0
     environment: Mapping[str, str] = field(default_factory=lambda: dict(_DEFAULT_ENVIRONMENT))
     title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
 
@@ -121,7 +122,6 @@ class Setup:
         claims: the directory of the namespace's claims.
         devices: the directory of the device locks.
         gpus: as in `LocalConfig`.
-        restart_backoff: as in `LocalConfig`.
         environment: variables that every container inherits.
         python: the interpreter of images without a replacement.
         images: facts about the job's images, by name.
@@ -131,7 +131,6 @@ class Setup:
     claims: str
     devices: str
     gpus: Gpus
-    restart_backoff: float
     environment: Mapping[str, str]
     python: str
     images: Mapping[str, ImageFacts]

@@ -42,12 +42,12 @@ LAST_PORT = 32000
 
 
 class DevicePool:
-    """Pool of this machine's devices; a supervisor that uses a device holds the lock of its file."""
+    """Pool of this machine's devices; a supervisor holds the locks of its devices' files until it ends."""
 
     def __init__(self, directory: Path, count: int) -> None:
         self._directory = directory
         self._count = count
-        self._held: dict[int, TextIOWrapper] = {}
+        self._held: list[TextIOWrapper] = []
 
     def acquire(self, wanted: int) -> tuple[int, ...] | None:
         """Reserve this number of devices and return their numbers; None, and no reservation, if too few are free."""
@@ -62,17 +62,10 @@ class DevicePool:
             for file in taken.values():
                 file.close()
             return None
-        self._held |= taken
+        self._held += taken.values()
         return tuple(taken)
 
-    def release(self, devices: tuple[int, ...]) -> None:
-        """Release devices."""
-        for number in devices:
-            self._held.pop(number).close()
-
     def _try(self, number: int) -> TextIOWrapper | None:
-        if number in self._held:
-            return None
         file = open(self._directory / f"{number}.lock", "a", opener=private)  # noqa: SIM115 - held open
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

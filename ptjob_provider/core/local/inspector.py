@@ -26,7 +26,7 @@ from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.devices import free_port
 from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.operator import instant
+from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
 from ptjob_provider.core.spec.pods import memory_quantity
 from ptjob_provider.core.status import JobPhase
@@ -93,7 +93,7 @@ class LocalInspector:
         """Return the last measurement of the job's supervisor; see `Inspector.usage`."""
         ref = JobRef.of(job)
         files = self._store.files(ref.namespace, ref.name)
-        pods = {pod["metadata"]["name"]: pod for pod in files.states.latest().get("pods", ())}
+        pods = {pod["metadata"]["name"]: pod for pod in files.read_state().get("pods", ())}
         measured = read_json(files.usage) or {}
         return Usage(replicas=[_use(each.name, pods, measured) for each in kinds.replicas(job)])
 

@@ -12,30 +12,37 @@ refused. Secret volumes are in memory (`/dev/shm`) and are deleted with the pod.
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import is_object_name
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
-from ptjob_provider.core.local.operator import total_replicas
-from ptjob_provider.core.local.store import make_private
+from ptjob_provider.core.local.store import check_label, make_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Replica
     from ptjob_provider.core.local.config import Setup
 
 LOOPBACK = "127.0.0.1"
 MARK = "PTJOB_LOCAL_PROCESS"
 """Environment variable of every process of a job: `<job uid>/<pod uid>/<container>/`."""
 
-_OPERATOR_PORT = 23456
+_LABELS = "training.kubeflow.org"
+_TERMINATION_LOG = "/dev/termination-log"
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_ABSENT = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
+"""A label or an annotation, which is empty if the pod does not have it."""
+
 _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "configMapRef", "configMap")
 
 
@@ -73,40 +80,23 @@ def reference(source: Mapping[str, Any]) -> tuple[str, str]:
     return kind, ref.get("name") or ref.get("secretName") or ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Position of a replica in its job.
-
-    Attributes:
-        role: Master or Worker.
-        index: its number within the role.
-        port: where rank 0, or the elastic rendezvous, listens for the other replicas.
-    """
-
-    role: str
-    index: int
-    port: int
-
-
-def injected(job: Manifest, place: Place) -> list[dict[str, str]]:
+def injected(job: Manifest, rank: int, port: int) -> list[dict[str, str]]:
     """Return the variables that training-operator 1.9 appends to a container's `env`, with this machine's addresses.
 
     Args:
-        job: with defaults, see `operator.defaulted`.
-        place: the replica.
+        job: the job's object.
+        rank: the replica's.
+        port: where rank 0 listens for the other replicas.
     """
     spec = job["spec"]
-    replicas = spec["pytorchReplicaSpecs"]
-    variables = [("PYTHONUNBUFFERED", "1")]
-    if "Master" in replicas:
-        variables += _master_variables(spec, place)
-    if spec.get("nprocPerNode") is not None:
-        variables.append(("PET_NPROC_PER_NODE", str(spec["nprocPerNode"])))
-    if spec.get("elasticPolicy") is not None:
-        variables += _elastic_variables(job, place)
-    else:
-        variables.append(("PET_NNODES", str(total_replicas(spec))))
-    return [{"name": name, "value": value} for name, value in variables]
+    nproc, replicas = str(spec.get("nprocPerNode") or "auto"), len(PYTORCHJOB.replicas(job))
+    variables = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": nproc, "PET_NNODES": str(replicas)}
+    if "Master" in spec["pytorchReplicaSpecs"]:
+        world = replicas * (int(nproc) if nproc.isdigit() else 1)
+        variables |= {"MASTER_PORT": str(port), "PET_MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
+        variables |= {"MASTER_ADDR": LOOPBACK, "PET_MASTER_ADDR": LOOPBACK}
+        variables |= {"RANK": str(rank), "PET_NODE_RANK": str(rank)}
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def resolve(
@@ -122,6 +112,7 @@ def resolve(
 
     Raises:
         InvalidSpec: a Secret, a ConfigMap or a key of it does not exist.
+        UnsupportedByBackend: a pod on this machine does not have the field.
     """
     variables: dict[str, str] = {}
     for number, source in enumerate(container.get("envFrom") or ()):
@@ -133,12 +124,20 @@ def resolve(
         kind, _ = reference(source)
         if kind:
             value = stores.values(source, f"{field}.env[{name}].valueFrom").get(source[kind]["key"])
-        elif "fieldRef" in source:
-            value = fields.get(source["fieldRef"]["fieldPath"], "")
+        elif source:
+            value = _field(source, fields, f"{field}.env[{name}].valueFrom")
         else:
             value = expand(entry.get("value") or "", variables)
         variables |= {} if value is None else {name: value}
     return variables
+
+
+def _field(source: Mapping[str, Any], fields: Mapping[str, str], field: str) -> str:
+    path = (source.get("fieldRef") or {}).get("fieldPath") or ""
+    if path not in fields and not _ABSENT.fullmatch(path):
+        known = "metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], status.podIP, status.hostIP"
+        raise UnsupportedByBackend.of(field, f"{path or ', '.join(source)!r} is not known here, only fieldRef: {known}")
+    return fields.get(path, "")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -146,78 +145,27 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda match: "$" if match[0] == "$$" else variables.get(match[1], match[0]), text)
 
 
-def _master_variables(spec: Mapping[str, Any], place: Place) -> list[tuple[str, str]]:
-    rank = str(place.index if place.role == "Master" else place.index + 1)
-    port = str(place.port)
-    nproc = str(spec.get("nprocPerNode") or "")
-    processes = int(nproc) if re.fullmatch(r"[+-]?\d+", nproc) else 1
-    return [
-        ("MASTER_PORT", port),
-        ("PET_MASTER_PORT", port),
-        ("MASTER_ADDR", LOOPBACK),
-        ("PET_MASTER_ADDR", LOOPBACK),
-        ("WORLD_SIZE", str(total_replicas(spec) * processes)),
-        ("RANK", rank),
-        ("PET_NODE_RANK", rank),
-    ]
-
-
-def _elastic_variables(job: Manifest, place: Place) -> list[tuple[str, str]]:
-    policy = job["spec"]["elasticPolicy"]
-    names = {"PET_MAX_RESTARTS": "maxRestarts", "PET_NPROC_PER_NODE": "nProcPerNode", "PET_RDZV_ID": "rdzvId"}
-    variables = [
-        ("PET_RDZV_ENDPOINT", _endpoint(job, policy, place)),
-        ("PET_RDZV_BACKEND", policy.get("rdzvBackend") or "c10d"),
-        ("PET_NNODES", f"{policy['minReplicas']}:{policy['maxReplicas']}"),
-    ]
-    variables += [(name, str(policy[key])) for name, key in names.items() if policy.get(key) is not None]
-    if conf := policy.get("rdzvConf"):
-        variables.append(("PET_RDZV_CONF", ",".join(f"{item['key']}={item['value']}" for item in conf)))
-    if policy.get("standalone"):
-        variables.append(("PET_STANDALONE", ""))
-    return variables
-
-
-def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
-    host = policy.get("rdzvHost")
-    if host and not is_own_host(job, host):
-        return f"{host}:{policy.get('rdzvPort') or _OPERATOR_PORT}"
-    return f"{LOOPBACK}:{place.port}"
-
-
-def is_own_host(job: Manifest, host: str) -> bool:
-    """Return whether the host is one of the job's pods or loopback; loopback and the job's port then replace it."""
-    name = job["metadata"]["name"]
-    head = host.split(".", 1)[0]
-    return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))
-
-
-_TERMINATION_LOG = "/dev/termination-log"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """Parameters of a container's process.
 
     Attributes:
-        pod: name of the pod.
         container: name of the container.
         image: name of the image, for the container's status.
         argv: the command line.
         env: the whole environment; never written to disk.
         working_dir: the working directory.
         logs_as_message: a failed container without a termination message gets the end of its log as message.
-        message_file: replaces `terminationMessagePath` in variables and arguments.
+        message_file: replaces `/dev/termination-log` in variables and arguments.
     """
 
-    pod: str
     container: str
     image: str
     argv: Sequence[str]
     env: Mapping[str, str]
     working_dir: str
-    logs_as_message: bool = True
-    message_file: str = ""
+    logs_as_message: bool
+    message_file: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,20 +173,25 @@ class PodPlan:
     """Common parameters of a pod's containers.
 
     Attributes:
-        job: with the operator's defaults.
-        pod: the pod's object.
-        place: the pod's position in the job.
+        job: the job's object.
+        replica: the replica that the pod is.
+        port: where rank 0 listens for the other replicas.
         setup: the parameters of the job's supervisor.
         directory: the pod's own directory.
         devices: the numbers of the pod's devices.
     """
 
     job: Manifest
-    pod: Manifest
-    place: Place
+    replica: Replica
+    port: int
     setup: Setup
     directory: Path
     devices: tuple[int, ...] = ()
+
+    @property
+    def pod(self) -> Manifest:
+        """Return the pod's object, without a status, as created by the operator and stored by the API server."""
+        return pod_object(self.job, self.replica)
 
     @property
     def root(self) -> Path:
@@ -250,34 +203,76 @@ class PodPlan:
         """Return the directory of the scripts `python` and `torchrun`, for commands inside a shell script."""
         return self.directory / "bin"
 
+    @property
+    def volumes(self) -> dict[str, Path]:
+        """Return the directories of the pod's volumes by the volumes' names; they need not exist.
 
-def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Mapping[str, str], *, is_init: bool = False) -> Launch:
+        Raises:
+            InvalidSpec: the name of a volume or a claim is invalid.
+        """
+        memory = memory_of(self.job["metadata"]["uid"]) / self.replica.name
+        directories = {}
+        for volume in self.replica.template["spec"].get("volumes") or ():
+            name = check_label("volumes[].name", volume["name"])
+            if claim := volume.get("persistentVolumeClaim"):
+                claims = Path(self.setup.claims)
+                directories[name] = claim_directory(claims, claim["claimName"], field=f"volumes[{name}]")
+            else:
+                directories[name] = (memory if "secret" in volume else self.directory / "volumes") / name
+        return directories
+
+
+def pod_uid(job_uid: str, pod: str) -> str:
+    """Return the uid of a job's pod: each pod is created once."""
+    return str(uuid.uuid5(uuid.UUID(job_uid), pod))
+
+
+def pod_object(job: Manifest, replica: Replica) -> Manifest:
+    """Return the pod of a replica, without a status, as created by the operator and stored by the API server."""
+    meta, requested = job["metadata"], replica.template.get("metadata") or {}
+    owner = {name: job[name] for name in ("apiVersion", "kind")} | {name: meta[name] for name in ("name", "uid")}
+    own = {"operator-name": "pytorchjob-controller", "job-name": meta["name"], "replica-type": replica.role}
+    own |= {"replica-index": str(replica.index), **({} if replica.rank else {"job-role": "master"})}
+    metadata = {
+        "name": replica.name,
+        "namespace": meta["namespace"],
+        "uid": pod_uid(meta["uid"], replica.name),
+        "creationTimestamp": meta["creationTimestamp"],
+        "labels": {**(requested.get("labels") or {}), **{f"{_LABELS}/{name}": text for name, text in own.items()}},
+        "annotations": dict(requested.get("annotations") or {}),
+        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+    }
+    spec = {**replica.template["spec"], "nodeName": os.uname().nodename}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def launch(
+    plan: PodPlan, container: Mapping[str, Any], *, is_init: bool = False, field: str = "containers[]"
+) -> Launch:
     """Return the parameters of one container's process.
 
     Args:
         plan: of the container's pod.
         container: from the pod's spec.
-        mounts: local paths of the container's mounts, which hide paths of the image.
         is_init: whether it is an init container, to which the operator adds no variables.
+        field: the container's path in errors.
 
     Raises:
-        InvalidSpec: the container refers to a value that does not exist on this machine.
+        InvalidSpec: the container refers to a value that does not exist on this machine, or a path leaves its volume.
+        UnsupportedByBackend: a variable is of a kind that does not exist on this machine.
     """
-    image = plan.setup.image(container["image"])
-    env = [*(container.get("env") or ()), *(() if is_init else injected(plan.job, plan.place))]
-    variables = resolve(
-        {**container, "env": env}, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"]
-    )
-    message = container.get("terminationMessagePath") or _TERMINATION_LOG
-    message_file = str(plan.directory / f"{container['name']}.termination-log")
-    paths = PathMap({**image_paths(image, plan.root), **mounts, normal(message): message_file})
+    name, image = check_label(f"{field}.name", container["name"]), plan.setup.image(container["image"])
+    env = [*(container.get("env") or ()), *(() if is_init else injected(plan.job, plan.replica.rank, plan.port))]
+    variables = resolve({**container, "env": env}, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=field)
+    message_file = str(plan.directory / f"{name}.termination-log")
+    mounts = mounted_paths(container, plan.volumes, field=field)
+    paths = PathMap({**image_paths(image, plan.root), **mounts, _TERMINATION_LOG: message_file})
     argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
     return Launch(
-        pod=plan.pod["metadata"]["name"],
-        container=container["name"],
+        container=name,
         image=container["image"],
         argv=with_interpreter(argv, image.python),
-        env=_environment(plan, image, variables, paths, container["name"]),
+        env=_environment(plan, image, variables, paths, name),
         working_dir=working_directory(container, image, paths, plan.root),
         logs_as_message=container.get("terminationMessagePolicy") != "File",
         message_file=message_file,
@@ -308,12 +303,15 @@ def _environment(
     plan: PodPlan, image: ImageFacts, variables: Mapping[str, str], paths: PathMap, container: str
 ) -> dict[str, str]:
     own = {name: paths.text(value) for name, value in {**image.env, **variables}.items()}
-    both = {**plan.setup.environment, "HOSTNAME": plan.pod["metadata"]["name"], **own}
+    both = {**plan.setup.environment, "HOSTNAME": plan.replica.name, **own}
+    beside = os.path.dirname(image.python)  # noqa: PTH120 - "" for a bare name; not resolved: a link is the environment
+    path = [f"{plan.programs}/{container}", *([beside] if beside else []), both.get("PATH", "")]
     return {
+        "KUBERNETES_PORT": "",  # Lightning looks for it, and then uses the variables of the operator
         **both,
-        "PATH": f"{plan.programs}/{container}:{both.get('PATH', '')}",
+        "PATH": ":".join(path),
         "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
-        MARK: f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/",
+        MARK: f"{plan.job['metadata']['uid']}/{pod_uid(plan.job['metadata']['uid'], plan.replica.name)}/{container}/",
     }
 
 
@@ -384,49 +382,23 @@ def inside(directory: Path, sub_path: str, *, field: str) -> Path:
     return path
 
 
-def volume_directories(spec: Mapping[str, Any], *, claims: Path, pod: Path, memory: Path) -> dict[str, Path]:
-    """Return the directories of a pod's volumes by the volumes' names; they need not exist.
-
-    Args:
-        spec: of the pod.
-        claims: the directory of the namespace's claims.
-        pod: the pod's own directory.
-        memory: the pod's private directory in memory, for Secrets.
-
-    Raises:
-        InvalidSpec: the name of a claim is invalid.
-    """
-    directories = {}
-    for volume in spec.get("volumes") or ():
-        name = volume["name"]
-        if claim := volume.get("persistentVolumeClaim"):
-            directories[name] = claim_directory(claims, claim["claimName"], field=f"volumes[{name}]")
-        else:
-            directories[name] = (memory if "secret" in volume else pod / "volumes") / name
-    return directories
-
-
-def mounted_paths(container: Mapping[str, Any], volumes: Mapping[str, Path]) -> dict[str, str]:
+def mounted_paths(
+    container: Mapping[str, Any], volumes: Mapping[str, Path], *, field: str = "containers[]"
+) -> dict[str, str]:
     """Return the local paths of the container's mounts, by their paths in the container.
 
     Raises:
-        InvalidSpec: a sub-path leaves its volume.
+        InvalidSpec: a sub-path leaves its volume, or the mount replaces the whole file system.
     """
     hosts = {}
     for mount in container.get("volumeMounts") or ():
-        host = volumes[mount["name"]]
+        host, place = volumes[mount["name"]], normal(mount["mountPath"])
+        if place == "/":
+            raise InvalidSpec.of(f"{field}.volumeMounts", place, "allowed: a directory below /")
         if mount.get("subPath"):
-            host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
-        hosts[normal(mount["mountPath"])] = str(host)
+            host = inside(host, mount["subPath"], field=f"{field}.volumeMounts[{place}].subPath")
+        hosts[place] = str(host)
     return hosts
-
-
-def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
-    """Return the mount paths that are read-only on a cluster, because of the mount or its claim."""
-    claims = {volume["name"]: volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes") or ()}
-    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
-    mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
-    return [mount["mountPath"] for mount in mounts if mount.get("readOnly") or claims[mount["name"]].get("readOnly")]
 
 
 def prepare(spec: Mapping[str, Any], volumes: Mapping[str, Path], stores: Stores) -> None:
@@ -439,9 +411,9 @@ def prepare(spec: Mapping[str, Any], volumes: Mapping[str, Path], stores: Stores
                 _write_files(directory, volume[kind], stores.values(volume, f"volumes[{volume['name']}]"))
 
 
-def memory_of(pod_uid: str) -> Path:
-    """Return the pod's directory in memory for Secrets, which must not be written to disk; it need not exist."""
-    return MEMORY / f"ptjob-{pod_uid}"
+def memory_of(job_uid: str) -> Path:
+    """Return the job's directory in memory for Secrets, which must not be written to disk; it need not exist."""
+    return MEMORY / f"ptjob-{job_uid}"
 
 
 def _write_files(directory: Path, source: Mapping[str, Any], values: Mapping[str, str]) -> None:

@@ -5,23 +5,26 @@ Each file has one writer, named in parentheses. A client is any process that use
     <root>/jobs/<namespace>/<job>/
         object.json        the job as submitted and patched (clients, holding object.lock)
         notices.json       Events about fields that do not apply (the submitter)
-        states.jsonl       {"status", "pods"} per line, the current one last (the supervisor; after its death a client)
+        state.json         {"status", "pods"} (the supervisor; after its death a client)
         supervisor.lock    held by the submitter, then by the supervisor until it ends; contains the supervisor's pid
         supervisor.log     errors of the supervisor itself
         usage.json         measured usage of the replicas (the supervisor)
-        logs/<pod>/<incarnation>_<pod uid>/<container>/<restart>.log    in the kubelet's format (the supervisor)
-        run/<pod>/         emptyDirs, working directories; deleted with the pod
+        reserve            room for the files above; deleted by whoever meets a full disk
+        logs/<pod>/<container>.log    in the kubelet's format (the supervisor)
+        run/<pod>/         emptyDirs, working directories; deleted when the job has ended
     <root>/claims/<namespace>/<claim>/    never deleted
     <root>/gpus/<device>.lock             held by the supervisor whose job has the device
-    <root>/trash/                         jobs that are being deleted
+
+A directory whose name begins with a dot is a job that is being created or deleted.
 
 A supervisor that exits normally leaves a finished job and no processes. If `supervisor.lock` is free and the job is in
 any other state, the supervisor died, or the submitter died before it started one. There is no background process: each
-call first does what is due (`settle`).
+call first does what is due (`current`).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -33,17 +36,17 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef, check_name
 from ptjob_provider.core.kinds.pytorchjob import KIND
-from ptjob_provider.core.local.operator import instant, is_finished, with_condition
+from ptjob_provider.core.local.status import instant, is_finished, with_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.operator import Status
+    from ptjob_provider.core.local.status import Status
 
 SUPERVISOR_LOST = "SupervisorLost"
 """Reason of the Failed condition of a job whose supervisor died."""
@@ -52,6 +55,10 @@ _MESSAGE = (
     "the process that supervised the job is gone (killed, or the machine was restarted); what it had started was ended"
 )
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_RESERVED = 64 * 1024
+"""Bytes of `reserve`: enough to write the object and the state of a job once."""
+
+_ENDED = ("Succeeded", "Failed")
 
 
 class JobFiles:
@@ -62,75 +69,43 @@ class JobFiles:
         self.object = path / "object.json"
         self.object_lock = path / "object.lock"
         self.notices = path / "notices.json"
-        self.states = States(path / "states.jsonl")
+        self.state = path / "state.json"
         self.supervisor_lock = path / "supervisor.lock"
         self.supervisor_log = path / "supervisor.log"
         self.usage = path / "usage.json"
+        self.reserve = path / "reserve"
 
     def pod_directory(self, pod: str) -> Path:
-        """Return one pod's directory on disk, without its logs; it is emptied for a new pod of the same name."""
+        """Return one pod's directory on disk, without its logs."""
         return self.path / "run" / pod
 
-    def logs_of(self, pod: str) -> Path:
-        """Return the directory of the logs of all pods of this name, with one numbered directory for each pod."""
-        return self.path / "logs" / pod
+    def log(self, pod: str, container: str) -> Path:
+        """Return the log of one container."""
+        return self.path / "logs" / pod / f"{container}.log"
 
     @property
     def is_supervised(self) -> bool:
         """Return whether the job has a living supervisor, or a submitter that is about to start it."""
         return is_locked(self.supervisor_lock)
 
+    def read_state(self) -> dict[str, Any]:
+        """Return the job's status and pods as last written; empty before the first time."""
+        return read_json(self.state) or {}
 
-class States:
-    """File of all states of a job, one JSON line each, so that a reader that polls every few seconds misses none."""
+    def keep_reserve(self) -> None:
+        """Set aside the room with which `write` works on a full disk."""
+        with open(self.reserve, "wb", opener=private) as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVED)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def append(self, state: Mapping[str, Any]) -> None:
-        """Append a state; readers ignore it until its line is complete."""
-        line = json.dumps(state, separators=(",", ":")).encode()
-        with open(self._path, "ab", opener=private) as file:
-            file.write(b"\n%s\n" % line)  # a new line first, because a killed writer may have left an incomplete one
-
-    def after(self, offset: int) -> tuple[int, list[dict[str, Any]]]:
-        """Return the states after this offset, oldest first, and the next offset."""
-        complete, _, _ = read(self._path)[offset:].rpartition(b"\n")
-        states = [state for line in complete.splitlines() if (state := parsed(line))]
-        return offset + len(complete), states
-
-    def latest(self) -> dict[str, Any]:
-        """Return the newest state; empty before the first."""
-        lines = reversed(read(self._path).rpartition(b"\n")[0].splitlines())
-        return next(filter(None, map(parsed, lines)), {})
-
-
-class JobState:
-    """Object and state of one job as last read, for callers that poll.
-
-    Attributes:
-        job: the job's object; None if there is none.
-        state: the newest state.
-        unseen: the states that the last `refresh` has added.
-    """
-
-    def __init__(self, files: JobFiles) -> None:
-        self._files = files
-        self._text: bytes | None = None
-        self._offset = 0
-        self.job: Manifest | None = None
-        self.state: dict[str, Any] = {}
-        self.unseen: list[dict[str, Any]] = []
-
-    def refresh(self) -> bool:
-        """Read the changes since the last call; return whether there were any."""
-        text = read(self._files.object)
-        is_changed = text != self._text
-        if is_changed:
-            self._text, self.job = text, parsed(text)
-        self._offset, self.unseen = self._files.states.after(self._offset)
-        self.state = self.unseen[-1] if self.unseen else self.state
-        return is_changed or bool(self.unseen)
+    def write(self, path: Path, value: Any) -> None:
+        """Replace one of the job's files; on a full disk, give up the reserve for it."""
+        try:
+            write_json(path, value)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.reserve.unlink(missing_ok=True)
+            write_json(path, value)
 
 
 def make_private(directory: Path) -> None:
@@ -176,6 +151,19 @@ def write_json(path: Path, value: Any) -> None:
     except OSError:  # frees space on a full disk
         temporary.unlink(missing_ok=True)
         raise
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether the error is that of a full disk, or of a user's full share of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def not_written(path: Path, error: OSError) -> str:
+    """Return a sentence about files below this path that could not be written, with the advice for a full disk."""
+    if not is_full(error):
+        return f"{path} could not be written to: {error}"
+    advice = "make room, for example with `ptjob delete NAME` or `ptjob prune`, then try again"
+    return f"the disk of {path} is full ({error.strerror}): {advice}"
 
 
 @contextmanager
@@ -230,7 +218,7 @@ class JobStore:
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object with this name; see `Backend.get`."""
-        job = _current(self.files(namespace, name)) if kind == KIND else None
+        job = _with_status(self.files(namespace, name)) if kind == KIND else None
         if job is None:
             raise _not_found(kind, namespace, name)
         return job
@@ -239,122 +227,135 @@ class JobStore:
         """Return the objects with these labels, oldest first; see `Backend.list`."""
         namespaces = check_label("metadata.namespace", namespace) if namespace else "*"
         paths = self._jobs.glob(f"{namespaces}/*") if kind == KIND else ()
-        jobs = [_current(JobFiles(path)) for path in sorted(paths) if not path.name.startswith(".")]
+        jobs = [_with_status(JobFiles(path)) for path in sorted(paths) if not path.name.startswith(".")]
         chosen = [job for job in jobs if job and labels.items() <= (job["metadata"].get("labels") or {}).items()]
         return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
 
     def patch(self, ref: JobRef, change: Manifest) -> None:
         """Merge the change into the object; see `Backend.patch`."""
         files = self.files(ref.namespace, ref.name)
-        settle(files)
+        current(files)
         try:
             with locked(files.object_lock):
-                write_json(files.object, merged(_object_of(files, ref), change))
+                files.write(files.object, merged(_object_of(files, ref), change))
         except FileNotFoundError as error:
             raise _not_found(ref.kind, ref.namespace, ref.name) from error
+        except OSError as error:
+            raise ClusterError(f"{ref}: {not_written(files.path, error)}") from error
 
     def delete(self, ref: JobRef) -> None:
-        """Stop and delete the job, through its supervisor, or directly if the supervisor is dead."""
+        """Delete the job at once if it has no supervisor, else have its supervisor stop and delete it.
+
+        Deleting a job without a supervisor writes nothing, so that it works on a full disk.
+        """
         files = self.files(ref.namespace, ref.name)
-        _mark_deleted(files, ref)
-        settle(files)
+        try:
+            with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
+                job = _object_of(files, ref)
+                if not files.is_supervised:
+                    _remove(files, job)
+                elif not job["metadata"].get("deletionTimestamp"):
+                    meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
+                    files.write(files.object, {**job, "metadata": meta})
+        except OSError as error:
+            raise ClusterError(f"{ref}: {not_written(files.path, error)}") from error
 
     def pods_gone(self, ref: JobRef) -> bool:
         """Return whether nothing of the job with this uid runs; see `Backend.pods_gone`."""
-        files = self.files(ref.namespace, ref.name)
-        settle(files)
-        job = read_json(files.object)
+        job, state = current(self.files(ref.namespace, ref.name))
         if job is None or JobRef.of(job) != ref:
             return True
         if job["metadata"].get("deletionTimestamp"):
             return False  # the job's directory, and so its name, is removed last
-        return not needs_recovery(files.states.latest())
+        return not needs_recovery(state)
 
 
-def settle(files: JobFiles) -> None:
-    """Do what is due: delete an expired job, recover from a dead supervisor, complete an interrupted deletion."""
-    job = read_json(files.object)
-    if job and is_expired(job, files.states.latest().get("status", {}), datetime.now(UTC)):
-        _mark_deleted(files, JobRef.of(job))
+def current(files: JobFiles) -> tuple[Manifest | None, dict[str, Any]]:
+    """Return the job's object and state, after doing what is due.
+
+    This ends what a dead supervisor has left, completes an interrupted deletion, and deletes an expired job.
+    """
+    if not files.is_supervised:
+        with suppress(FileNotFoundError, NotADirectoryError), locked(files.object_lock):
+            return _settled(files)
+    return read_json(files.object), files.read_state()
+
+
+def _settled(files: JobFiles) -> tuple[Manifest | None, dict[str, Any]]:
+    job, state = read_json(files.object), files.read_state()
     if job is None or files.is_supervised:
-        return
-    with suppress(FileNotFoundError), locked(files.object_lock):
-        _settle_unsupervised(files)
-
-
-def _settle_unsupervised(files: JobFiles) -> None:
-    job = read_json(files.object)
-    if job is None or files.is_supervised:
-        return
-    state = files.states.latest()
+        return job, state
+    now = datetime.now(UTC)
+    if job["metadata"].get("deletionTimestamp") or is_expired(job, state.get("status", {}), now):
+        _remove(files, job)
+        return None, {}
     if needs_recovery(state):
-        _end_pods(files, job, state)
-        files.states.append(recovered(state, datetime.now(UTC)))
-    if job["metadata"].get("deletionTimestamp"):
-        remove_job(files)
+        _end_processes(files, job)
+        state = recovered(state, now)
+        with suppress(OSError):  # on a full disk, the next call recovers again
+            files.write(files.state, state)
+    return job, state
 
 
-def _end_pods(files: JobFiles, job: Manifest, state: Mapping[str, Any]) -> None:
-    from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only needed after a supervisor's death
+def _remove(files: JobFiles, job: Manifest) -> None:
+    _end_processes(files, job)
+    remove_job(files)
 
-    processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
-    for pod in state.get("pods", ()):
-        for directory in (files.pod_directory(pod["metadata"]["name"]), launch.memory_of(pod["metadata"]["uid"])):
+
+def _end_processes(files: JobFiles, job: Manifest) -> None:
+    from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only needed without a supervisor
+
+    if needs_recovery(files.read_state()):
+        processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
+        for directory in (files.path / "run", launch.memory_of(job["metadata"]["uid"])):
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_job(files: JobFiles) -> None:
-    """Move the job's directory to the trash, which frees the name at once, then empty the trash; claims stay."""
-    trash = files.path.parents[2] / "trash"
-    trash.mkdir(mode=0o700, exist_ok=True)
-    files.path.rename(trash / f"{files.path.parent.name}.{files.path.name}.{time.time_ns()}")
-    for remains in trash.iterdir():
+    """Hide the job's directory, which frees the name at once, and delete it; claims stay."""
+    jobs, prefix = files.path.parent, ".deleted."
+    files.path.rename(jobs / f"{prefix}{files.path.name}.{time.time_ns()}")
+    for remains in jobs.glob(f"{prefix}*"):  # those of a deletion that was interrupted, too
         shutil.rmtree(remains, ignore_errors=True)
 
 
 def needs_recovery(state: Mapping[str, Any]) -> bool:
     """Return whether in this state the job has not ended, or one of its pods may still run."""
-    is_active = any(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in state.get("pods", ()))
+    is_active = any(pod["status"]["phase"] not in _ENDED for pod in state.get("pods", ()))
     return is_active or not is_finished(state.get("status", {}))
 
 
-def recovered(state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return the state with the job failed, and its containers ended as a kubelet reports an end it did not observe."""
+def recovered(state: Mapping[str, Any], now: datetime, message: str = _MESSAGE) -> dict[str, Any]:
+    """Return the state with the job failed, and its running containers killed: the kernel kills them, or a client."""
     status: Status = dict(state.get("status", {}))
     if not is_finished(status):
-        status = with_condition(
-            {"completionTime": instant(now), **status}, "Failed", _MESSAGE, now=now, reason=SUPERVISOR_LOST
-        )
+        status = with_condition(status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
     return {"status": status, "pods": [_ended_pod(pod, now) for pod in state.get("pods", ())]}
 
 
 def _ended_pod(pod: Manifest, now: datetime) -> Manifest:
-    status = pod["status"]
-    if status["phase"] in ("Succeeded", "Failed"):
+    if pod["status"]["phase"] in _ENDED:
         return pod
-    kinds = [kind for kind in ("initContainerStatuses", "containerStatuses") if kind in status]
-    ended = {kind: [_ended_container(container, now) for container in status[kind]] for kind in kinds}
-    return {**pod, "status": {**status, **ended, "phase": "Failed", "reason": SUPERVISOR_LOST}}
+    status = {**pod["status"], "phase": "Failed", "reason": SUPERVISOR_LOST}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        if kind in status:
+            status[kind] = [_ended_container(container, now) for container in status[kind]]
+    return {**pod, "status": status}
 
 
 def _ended_container(container: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    if "running" not in container["state"]:
+    running = container["state"].get("running")
+    if running is None:
         return container
-    terminated = {
-        "exitCode": 137,
-        "reason": "ContainerStatusUnknown",
-        "message": "The container could not be located when the pod was terminated",
-        "startedAt": container["state"]["running"]["startedAt"],
-        "finishedAt": instant(now),
-    }
-    return {**container, "ready": False, "state": {"terminated": terminated}}
+    killed = {"exitCode": 137, "signal": 9, "reason": "Error", **running, "finishedAt": instant(now)}
+    return {**container, "ready": False, "state": {"terminated": killed}}
 
 
 def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether the job's time to live has passed; a job without a completion time stays, as on a cluster."""
+    """Return whether the job's time to live has passed."""
     ttl = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     completed = status.get("completionTime")
-    if ttl is None or not completed or not is_finished(status):
+    if ttl is None or not completed:
         return False
     return now > datetime.fromisoformat(completed) + timedelta(seconds=ttl)
 
@@ -372,11 +373,10 @@ def merged(value: Any, change: Any) -> Any:
     return result
 
 
-def _current(files: JobFiles) -> Manifest | None:
+def _with_status(files: JobFiles) -> Manifest | None:
     """Return the job's object with its status; None if there is none."""
-    settle(files)
-    job = read_json(files.object)
-    return None if job is None else {**job, "status": files.states.latest().get("status", {})}
+    job, state = current(files)
+    return None if job is None else {**job, "status": state.get("status", {})}
 
 
 def _object_of(files: JobFiles, ref: JobRef) -> Manifest:
@@ -384,14 +384,6 @@ def _object_of(files: JobFiles, ref: JobRef) -> Manifest:
     if job is None or JobRef.of(job) != ref:
         raise _not_found(ref.kind, ref.namespace, ref.name)
     return job
-
-
-def _mark_deleted(files: JobFiles, ref: JobRef) -> None:
-    with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
-        job = _object_of(files, ref)
-        if not job["metadata"].get("deletionTimestamp"):
-            meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
-            write_json(files.object, {**job, "metadata": meta})
 
 
 def _not_found(kind: str, namespace: str, name: str) -> JobNotFound:

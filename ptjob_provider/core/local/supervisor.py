@@ -1,7 +1,7 @@
-"""Run one job in a process of its own: operator, scheduler and kubelet in one loop.
+"""Run one job in a process of its own, from its first replica's start to its last one's end.
 
-The process survives the end of its parent and of the terminal, adopts orphaned processes of its job, and exits when no
-process of the job runs or will run. `operator` makes the decisions; this module has the loop and the I/O, all in one
+The process survives the end of its parent and of the terminal, adopts orphaned processes of its job, and exits when the
+job has ended and no process of it runs. `status` makes the decisions; this module has the loop and the I/O, all in one
 thread.
 """
 
@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -19,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.kinds.pod_template import count_gpus
-from ptjob_provider.core.local import operator, processes
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.local import launch, processes, status
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.devices import DevicePool, PortReservation
-from ptjob_provider.core.local.launch import Place
-from ptjob_provider.core.local.operator import Status, defaulted, is_finished, with_condition
+from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.pod import Pod
 from ptjob_provider.core.local.processes import UsageSampler
-from ptjob_provider.core.local.store import SUPERVISOR_LOST, JobFiles, parsed, private, read, remove_job
+from ptjob_provider.core.local.store import JobFiles, not_written, parsed, private, read, recovered, remove_job
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -47,41 +48,54 @@ class Supervisor:
 
     def __init__(self, files: JobFiles, setup: Setup) -> None:
         self._files = files
-        self._setup = setup
         self._job: Manifest = {}
         self._text = b""
-        self._port = PortReservation()
-        self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
-        self._pods: dict[str, Pod] = {}
-        self._incarnations = 0
         self._published: dict[str, Any] = {}
         self._wake, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
         self._stopped_by = 0
         self._read_object()
-        self._sampler = UsageSampler(self._job["metadata"]["uid"], files)
-        self._status: Status = operator.created(self._job, datetime.now(UTC))
+        self.ref = JobRef.of(self._job)
+        self._port = PortReservation()
+        self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
+        self._sampler = UsageSampler(self.ref.uid, files)
+        self._status = status.created(self._job, datetime.now(UTC))
+        self._pods = [
+            Pod(
+                PodPlan(
+                    job=self._job,
+                    replica=replica,
+                    port=self._port.port,
+                    setup=setup,
+                    directory=files.pod_directory(replica.name),
+                ),
+                log=files.log,
+            )
+            for replica in PYTORCHJOB.replicas(self._job)
+        ]
 
     def run(self) -> None:
         """Run the job to its end."""
-        while True:
+        while not self._is_over():
             if self._stopped_by:
                 signum = signal.Signals(self._stopped_by).name
                 raise PTJobError(f"the process that supervised the job got signal {signum}")
             self._read_object()
             self._collect()
-            self._decide()
-            self._publish()
-            self._place()
-            started = sum(pod.advance() for pod in self._pods.values())
-            if self._is_over():
-                break
-            running = [pod for pod in self._pods.values() if any(container.pid for container in pod.containers)]
+            if self._is_deleted or status.is_finished(self._status):
+                for pod in self._pods:
+                    pod.stop(LONGEST_GRACE)
+            else:
+                self._place()
+            for pod in self._pods:
+                pod.advance()
+            self._status = status.judged(self._job, self._status, self._wire(), datetime.now(UTC))
+            self._publish({"status": self._status, "pods": self._wire()})
+            running = [pod for pod in self._pods if any(container.pid for container in pod.containers)]
             self._sampler.sample((pod.name, pod.uid) for pod in running)
-            if not started:  # publish a new run before it can end
-                self._wait()
+            self._wait()
         processes.kill_all(processes.descendants)
-        self._forget_pods()
+        self._clean()
         if self._is_deleted:
             remove_job(self._files)
 
@@ -92,21 +106,23 @@ class Supervisor:
     def fail(self, message: str) -> None:
         """Stop everything and record that the supervisor could not continue."""
         processes.kill_all(processes.descendants)
-        self._collect()
-        if not is_finished(self._status):
-            now = datetime.now(UTC)
-            self._status = with_condition(self._status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
-        self._publish()
-        self._forget_pods()
+        for container in self._containers():
+            container.notice_exit()
+        self._clean()
+        self._publish(recovered({"status": self._status, "pods": self._wire()}, datetime.now(UTC), message))
 
     @property
     def _is_deleted(self) -> bool:
         return bool(self._job["metadata"].get("deletionTimestamp"))
 
+    def _is_over(self) -> bool:
+        has_ended = self._is_deleted or status.is_finished(self._published.get("status", {}))
+        return has_ended and all(pod.is_over for pod in self._pods) and self._wire() == self._published.get("pods")
+
     def _read_object(self) -> None:
         text = read(self._files.object)
         if text != self._text:
-            self._text, self._job = text, defaulted(parsed(text))
+            self._text, self._job = text, parsed(text)
 
     def _collect(self) -> None:
         for container in self._containers():
@@ -114,43 +130,17 @@ class Supervisor:
         for container in self._containers():
             container.close_if_exited()
 
-    def _decide(self) -> None:
-        self._drop_gone()
-        if self._is_deleted:
-            for pod in self._pods.values():
-                pod.remove(LONGEST_GRACE)
-            return
-        outcome = operator.reconcile(
-            self._job, self._status, [pod.wire() for pod in self._pods.values()], datetime.now(UTC)
-        )
-        self._status = outcome.status
-        for name in outcome.delete:
-            self._pods[name].remove(LONGEST_GRACE)
-        for role, index in outcome.create:
-            self._incarnations += 1
-            place = Place(role=role, index=index, port=self._port.port)
-            pod = Pod(self._job, place, setup=self._setup, files=self._files, incarnation=self._incarnations)
-            self._pods[pod.name] = pod
-
-    def _drop_gone(self) -> None:
-        for pod in [pod for pod in self._pods.values() if pod.is_over]:
-            self._pool.release(pod.devices)
-            pod.devices = ()
-            if pod.is_going and pod.wire() in self._published.get("pods", ()):
-                pod.forget()
-                del self._pods[pod.name]
-
     def _place(self) -> None:
-        waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
-        has_devices = isinstance(self._setup.gpus, int)
-        requested = [count_gpus(pod.object) if has_devices else 0 for pod in waiting]
-        devices = self._pool.acquire(sum(requested))
-        for pod, count in zip(waiting, requested, strict=True):
+        """Start all pods once there are devices for all of them; until then they are pending."""
+        waiting = [pod for pod in self._pods if not pod.is_placed]
+        wanted = sum(pod.devices for pod in waiting)
+        devices = self._pool.acquire(wanted)
+        for pod in waiting:
             if devices is None:
-                why = f"1 Insufficient nvidia.com/gpu. {sum(requested)} requested, fewer free here."
+                why = f"1 Insufficient nvidia.com/gpu. {wanted} requested, fewer free here."
                 pod.problem = f"0/1 nodes are available: {why}"
             else:
-                assigned, devices = devices[:count], devices[count:]
+                assigned, devices = devices[: pod.devices], devices[pod.devices :]
                 pod.place(assigned)
 
     def _wait(self) -> None:
@@ -169,23 +159,21 @@ class Supervisor:
                 return
 
     def _containers(self) -> list[Container]:
-        return [container for pod in self._pods.values() for container in pod.containers]
+        return [container for pod in self._pods for container in pod.containers]
 
-    def _publish(self) -> None:
-        state = {"status": self._status, "pods": [pod.wire() for pod in self._pods.values()]}
+    def _wire(self) -> list[Manifest]:
+        return [pod.wire() for pod in self._pods]
+
+    def _publish(self, state: dict[str, Any]) -> None:
         if state != self._published:
-            self._files.states.append(state)
+            self._files.write(self._files.state, state)
             self._published = state
 
-    def _forget_pods(self) -> None:
-        for pod in self._pods.values():
-            pod.forget()
-
-    def _is_over(self) -> bool:
-        if self._is_deleted:
-            return not self._pods
-        settled = all(pod.is_over and not pod.is_going for pod in self._pods.values())
-        return is_finished(self._status) and settled and self._status == self._published["status"]
+    def _clean(self) -> None:
+        """Delete the pods' directories on disk and in memory, and the reserve; logs and claims stay."""
+        for directory in (self._files.path / "run", launch.memory_of(self.ref.uid)):
+            shutil.rmtree(directory, ignore_errors=True)
+        self._files.reserve.unlink(missing_ok=True)
 
 
 def main(path: str) -> int:
@@ -202,12 +190,18 @@ def main(path: str) -> int:
         signal.signal(signum, supervisor.stop)
     try:
         supervisor.run()
+    except PTJobError as error:
+        supervisor.fail(str(error))
+    except OSError as error:
+        logger.exception("a file could not be written")
+        supervisor.fail(f"what it had started was ended: {not_written(files.path, error)}")
     except Exception as error:
         logger.exception("the supervisor gave up")
         why = f"the process that supervised the job gave up: {type(error).__name__}; its supervisor.log says more"
-        supervisor.fail(str(error) if isinstance(error, PTJobError) else why)
-        return 1
-    return 0
+        supervisor.fail(why)
+    else:
+        return 0
+    return 1
 
 
 def _detach(log: Path) -> None:
