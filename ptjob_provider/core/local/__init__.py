@@ -1,8 +1,8 @@
 """Local back-end: run jobs as processes of this machine, for development, tests and first steps. Linux only.
 
-It runs the same manifest as a cluster: `backend` checks and submits it, and one `supervisor` process per job does the
-work of the training-operator, the scheduler and the kubelet. The state on disk consists of Kubernetes objects, so that
-the same code reads local jobs and cluster jobs.
+It runs one attempt of the manifest that a cluster takes, without restarts: `backend` checks and submits it, and one
+`supervisor` process per job starts, watches and stops its replicas. The state on disk consists of Kubernetes objects,
+so that the same code reads local jobs and cluster jobs.
 
 Names are imported on first use, because the supervisor is a module of this package and must start in milliseconds.
 """
