@@ -151,6 +151,7 @@ class Backend(Protocol):
 
         Raises:
             JobNotFound: the object is gone, or has another uid.
+            UnsupportedByBackend: the change suspends the job, which the back-end cannot.
         """
 
     async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
