@@ -33,7 +33,6 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
-    JobChanged,
     KindNotServed,
     OutputsNotVerified,
     UnsupportedByBackend,
@@ -260,10 +259,7 @@ class LocalBackend:
 
     async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Stop and remove the job; see `Backend.delete`."""
-        files = self._store.files(ref.namespace, ref.name)
-        if version is not None and await asyncio.to_thread(_version, files) != version:
-            raise JobChanged(f"{ref}: the job has changed since it was read", code=409, reason="Conflict")
-        await asyncio.to_thread(self._store.delete, ref)
+        await asyncio.to_thread(self._store.delete, ref, version=version)
 
     async def pods_gone(self, ref: JobRef) -> bool:
         """Return whether nothing of the job runs; see `Backend.pods_gone`."""
@@ -295,14 +291,13 @@ class LocalBackend:
 
     def _read(self, ref: JobRef) -> Observation:
         files = self._store.files(ref.namespace, ref.name)
-        settle(files)
-        version, state = _version(files), JobState(files)
-        state.refresh()
-        if state.job is None or JobRef.of(state.job) != ref:
+        version = files.version  # before the state, which may become newer than the version, not older
+        job, state = current(files)
+        if job is None or JobRef.of(job) != ref:
             return Observation(job=None)
-        meta = {**state.job["metadata"], "resourceVersion": version}
-        job = {**state.job, "metadata": meta, "status": state.state.get("status", {})}
-        return Observation(job=job, pods=state.state.get("pods", ()), events=read_json(files.notices) or ())
+        meta = {**job["metadata"], "resourceVersion": version}
+        job = {**job, "metadata": meta, "status": state.get("status", {})}
+        return Observation(job=job, pods=state.get("pods", ()), events=read_json(files.notices) or ())
 
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, options: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
@@ -316,11 +311,6 @@ class LocalBackend:
             return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
-
-
-def _version(files: JobFiles) -> str:
-    """Return a text that changes whenever the supervisor writes the job's state."""
-    return str(files.states.after(0)[0])
 
 
 def annotations_file(claims: Path, claim: str) -> Path:

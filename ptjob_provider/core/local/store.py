@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -36,7 +37,7 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobChanged, JobNotFound
 from ptjob_provider.core.identity import JobRef, check_name
 from ptjob_provider.core.kinds.pytorchjob import KIND
 from ptjob_provider.core.local.status import instant, is_finished, with_condition
@@ -91,6 +92,11 @@ class JobFiles:
     def read_state(self) -> dict[str, Any]:
         """Return the job's status and pods as last written; empty before the first time."""
         return read_json(self.state) or {}
+
+    @property
+    def version(self) -> str:
+        """Return a text that changes whenever the supervisor writes the job's state."""
+        return hashlib.sha256(read(self.state)).hexdigest()
 
     def keep_reserve(self) -> None:
         """Set aside the room with which `write` works on a full disk."""
@@ -243,15 +249,17 @@ class JobStore:
         except OSError as error:
             raise ClusterError(f"{ref}: {not_written(files.path, error)}") from error
 
-    def delete(self, ref: JobRef) -> None:
+    def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Delete the job at once if it has no supervisor, else have its supervisor stop and delete it.
 
-        Deleting a job without a supervisor writes nothing, so that it works on a full disk.
+        Deleting a job without a supervisor writes nothing, so that it works on a full disk. See `Backend.delete`.
         """
         files = self.files(ref.namespace, ref.name)
         try:
             with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
                 job = _object_of(files, ref)
+                if version not in (None, files.version):
+                    raise JobChanged(f"{ref}: the job has changed since it was read", code=409, reason="Conflict")
                 if not files.is_supervised:
                     _remove(files, job)
                 elif not job["metadata"].get("deletionTimestamp"):
