@@ -72,9 +72,11 @@ def test_a_deadline_counts_from_the_start(seconds: int, *, is_over: bool) -> Non
 
     late = through(running, now=NOW + timedelta(seconds=seconds), activeDeadlineSeconds=60)
     unlimited = through(running, now=NOW + timedelta(days=9))
+    enormous = through(running, now=NOW + timedelta(days=9), activeDeadlineSeconds=10**15)
 
     assert has(late, "Failed") is is_over
     assert not has(unlimited, "Failed")
+    assert not has(enormous, "Failed")
 
 
 def test_a_condition_keeps_its_first_words_and_time() -> None:

@@ -7,7 +7,7 @@ depends on the order of a Go map, rank 0's role comes first here.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,4 +95,4 @@ def judged(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetim
 
 def _is_late(job: Manifest, status: Status, now: datetime) -> bool:
     deadline = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
-    return deadline is not None and now - datetime.fromisoformat(status["startTime"]) >= timedelta(seconds=deadline)
+    return deadline is not None and (now - datetime.fromisoformat(status["startTime"])).total_seconds() >= deadline

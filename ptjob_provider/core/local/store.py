@@ -34,7 +34,7 @@ import shutil
 import time
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobChanged, JobNotFound
@@ -365,7 +365,7 @@ def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
     completed = status.get("completionTime")
     if ttl is None or not completed:
         return False
-    return now > datetime.fromisoformat(completed) + timedelta(seconds=ttl)
+    return bool((now - datetime.fromisoformat(completed)).total_seconds() > ttl)
 
 
 def merged(value: Any, change: Any) -> Any:
