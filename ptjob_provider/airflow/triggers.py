@@ -39,7 +39,7 @@ deferral.
 """
 
 _ARRIVAL = 5.0
-"""Seconds after which an event waits no longer for pending log lines, if none of them has left the process."""
+"""Seconds after which an event waits no longer for the log, if Airflow has read none of it."""
 
 
 class PyTorchJobTrigger(BaseTrigger):
@@ -55,7 +55,7 @@ class PyTorchJobTrigger(BaseTrigger):
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
         hands_off: follow the job without changing it, because it has another owner.
-        deferred_at: RFC 3339; time of the deferral. None: always request the log cursor of an earlier trigger.
+        deferred_at: RFC 3339; time of the deferral. None: unknown.
         _of_newer: arguments of a newer version that deferred the task; ignored.
     """
 
@@ -109,7 +109,7 @@ class PyTorchJobTrigger(BaseTrigger):
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
         if self._task_log is not None:
             await self._task_log.sink.written()
-            await rate_limiters.get().drain(_ARRIVAL, while_it_moves=True)
+            await rate_limiters.get().drain(_ARRIVAL)
         await self._wait_for_worker(earliest)
         self._fired = True
         if self._task_log is not None:
@@ -139,8 +139,8 @@ class PyTorchJobTrigger(BaseTrigger):
             state = await supervisor.state_from_trigger(self.task_instance)
             if fate_in_trigger(state) is Fate.DELETE:
                 await self._delete(state)
-        if self._task_log is not None and not self._fired:
-            await self._task_log.leave(to_another=self._was_killed)
+        if self._task_log is not None and not (self._fired or self._was_killed):
+            await self._task_log.leave()
 
     async def _delete(self, state: str | None) -> None:
         ref = JobRef.from_dict(self.submission["ref"])
@@ -155,7 +155,7 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _follow(self, submission: Submission) -> JobOutcome:
         connection = await ConnectionArgs.of(self).async_resolve()
-        self._task_log = ResumableLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
+        self._task_log = ResumableLog(self.task_instance, submission.ref.uid, logger=self.log)
         try:
             return await follow(
                 connection.backend,

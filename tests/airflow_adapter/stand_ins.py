@@ -92,27 +92,26 @@ class FakeComms:
         raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")
 
 
-class StandInSocketsThatDrain:
-    """Fake sockets that send a part of their data between any two checks."""
+class StandInSupervisor:
+    """Fake supervisor with this many unread bytes, which reads `at_a_time` of them before each question."""
 
-    def __init__(self, unsent: int) -> None:
-        self.held = unsent
+    def __init__(self, left: int = 0, *, at_a_time: int = 0) -> None:
+        self.left = left
+        self.questions = 0
+        self._at_a_time = at_a_time
 
-    def has_room(self) -> bool:
-        return True
-
-    def is_empty(self) -> bool:
-        return self.held <= 0
-
-    def unsent(self) -> int:
-        self.held -= 1
-        return self.held
+    def unread(self) -> int:
+        """Return the unread bytes, as `supervisor.unread_bytes`."""
+        self.questions += 1
+        self.left = max(self.left - self._at_a_time, 0)
+        return self.left
 
 
 @dataclass
 class StandInTaskInstance:
     """The part of Airflow's task instance that the adapter uses."""
 
+    id: str = "the first try's"
     dag_id: str = "training"
     task_id: str = "train"
     run_id: str = "run-1"

@@ -28,7 +28,7 @@ async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
 
 async def test_what_the_trigger_has_vouched_for_is_not_added() -> None:
     """The event's cursor wins over the stored one."""
-    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
+    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict()}
 
     assert await added(kept, cursor=line(2).cursor, knows_place=True) == ["line 3"]
 
@@ -40,15 +40,15 @@ async def test_a_trigger_that_has_read_no_line_leaves_all_of_them() -> None:
 
 async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked() -> None:
     """The killed trigger may have written more lines than its stored cursor covers."""
-    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
+    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict()}
 
     mark, *lines = await added(kept)
 
-    assert "may be repeated here: their last reader was killed" in mark
+    assert mark == "── lines since 2026-11-20T10:00:01Z may be repeated: another process wrote this log before ──"
     assert lines == ["line 2", "line 3"]
 
 
-@pytest.mark.parametrize("kept", [None, {"uid": "u-0", "cursor": line(2).cursor.to_dict(), "is_last": True}])
+@pytest.mark.parametrize("kept", [None, {"uid": "u-0", "cursor": line(2).cursor.to_dict()}])
 async def test_without_a_place_the_log_is_told_from_its_beginning(kept: dict[str, Any] | None) -> None:
     """The cursor of another job is ignored."""
     assert await added(kept) == ["line 1", "line 2", "line 3"]

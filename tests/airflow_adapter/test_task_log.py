@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, until
 from airflow_adapter.stand_ins import log_line as line
-from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
-from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, OVERLAP, TaskLog
+from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TaskLog
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.logs import LogCursor
 
 
 @pytest.fixture
@@ -177,54 +179,16 @@ async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
     assert logger.records == ["100% %s %d"]
 
 
-def seconds_from_now(seconds: float) -> str:
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+@pytest.mark.parametrize(("cursor", "since"), [(line(7).cursor, line(7).timestamp), (None, "the beginning")])
+async def test_one_notice_says_since_when_lines_may_be_repeated(
+    logger: ListLogger, log: TaskLog, cursor: LogCursor | None, since: str
+) -> None:
+    log.resume_after(cursor, why_repeated="another process wrote this log before")
 
-
-async def test_lines_that_may_be_repeated_are_marked(logger: ListLogger, log: TaskLog) -> None:
-    """The block ends before the first line that no other process can have written."""
-    log.resume_after(None, why_repeated="their last reader was killed")
-
-    log.line(line(0, at=seconds_from_now(-5)))
-    log.line(line(1, at=seconds_from_now(OVERLAP + 5)))
-    log.line(line(2, at=seconds_from_now(OVERLAP + 6)))
+    log.line(line(8))
     log.flush()
 
-    first, *rest = logger.text.split("\n")
-    assert "may be repeated here: their last reader was killed" in first
-    assert rest == ["line 0", "── from here on nothing is repeated ──", "line 1", "line 2"]
-
-
-async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
-    """A process that wakes from a freeze marks the next lines as repeated, once."""
-    logger, now = ListLogger(), [0.0]
-    detector = FreezeDetector(lambda: now[0])
-    detector.start()
-    log = TaskLog(logger, freeze_detector=detector)
-    log.line(line(0, at=seconds_from_now(-60)))
-
-    now[0] = 55.0
-    log.line(line(1, at=seconds_from_now(-50)))
-    log.line(line(2, at=seconds_from_now(-40)))
-    log.flush()
-    detector.stop()
-
-    first, mark, *rest = logger.text.split("\n")
-    assert first == "line 0"
-    assert "may be repeated here: this process stood still" in mark
-    assert rest == ["line 1", "line 2"]
-
-
-async def test_a_freeze_before_the_log_began_marks_nothing() -> None:
-    """A process that followed the job meanwhile has stored a cursor, which decides."""
-    logger, now = ListLogger(), [0.0]
-    detector = FreezeDetector(lambda: now[0])
-    detector.start()
-    log = TaskLog(logger, freeze_detector=detector)
-
-    now[0] = 55.0
-    log.resume_after(None)
-    log.line(line(0))
-    detector.stop()
-
-    assert logger.records == ["line 0"]
+    assert logger.text.split("\n") == [
+        f"── lines since {since} may be repeated: another process wrote this log before ──",
+        "line 8",
+    ]

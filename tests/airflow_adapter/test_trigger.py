@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_adapter.stand_ins import (
     OWNED,
     SOON,
-    StandInSocketsThatDrain,
+    StandInSupervisor,
     context,
     job_object,
     pod_object,
@@ -29,8 +29,8 @@ from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.task_log import cursor_store
-from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, FreezeDetector
-from ptjob_provider.airflow.task_log.records import RateLimiter
+from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY
+from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 KEY = ("team", "digits")
 CANARY = "canary-4711-secret"
 RUNS = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
+MARK = "── lines since 2026-11-20T10:00:02Z may be repeated: another process wrote this log before ──"
 EVENT_FIELDS = {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"}
 
 
@@ -65,9 +66,9 @@ def show(backend: ScriptedBackend, condition: str | None = None, *, lines: int =
     backend.log_hangs = condition is None
 
 
-def store_cursor(comms: FakeComms, number: int, *, is_last: bool, uid: str = "u-1") -> None:
+def store_cursor(comms: FakeComms, number: int, *, uid: str = "u-1") -> None:
     """Store the cursor of an earlier run of the trigger in Airflow."""
-    comms.xcoms[CURSOR_KEY] = {"uid": uid, "cursor": line(number).cursor.to_dict(), "is_last": is_last}
+    comms.xcoms[CURSOR_KEY] = {"uid": uid, "cursor": line(number).cursor.to_dict()}
 
 
 async def fired(made: PyTorchJobTrigger) -> dict[str, Any]:
@@ -320,41 +321,40 @@ async def test_a_triggerer_that_stops_leaves_the_job_and_keeps_the_cursor(
     await made.cleanup()
 
     assert backend.jobs
-    kept = comms.xcoms[CURSOR_KEY]
-    assert (kept["uid"], kept["cursor"], kept["is_last"]) == ("u-1", line(2).cursor.to_dict(), True)
+    assert comms.xcoms[CURSOR_KEY] == {"uid": "u-1", "cursor": line(2).cursor.to_dict()}
 
 
 @pytest.mark.parametrize(
-    ("stored", "deferred_at", "mark", "lines"),
+    ("stored", "lines"),
     [
-        pytest.param({"number": 2, "is_last": True}, None, "", [3], id="it ended in order"),
-        pytest.param({"number": 1, "is_last": False}, None, "their last reader was killed", [2, 3], id="it was killed"),
-        pytest.param({"number": 9, "is_last": True, "uid": "u-0"}, None, "", [1, 2, 3], id="it had another job"),
-        pytest.param(None, "2026-11-20T09:59:58Z", "killed early", [1, 2, 3], id="it was killed before it stored any"),
-        pytest.param(None, "2026-11-20T09:00:00Z", "", [1, 2, 3], id="none, as the job waited long in a queue"),
+        pytest.param({"number": 2}, [MARK, "line 3"], id="another process wrote it"),
+        pytest.param({"number": 9, "uid": "u-0"}, ["line 1", "line 2", "line 3"], id="it had another job"),
+        pytest.param(None, ["line 1", "line 2", "line 3"], id="it is the first"),
     ],
 )
 async def test_a_trigger_goes_on_with_the_log_where_an_earlier_run_stopped(
-    backend: ScriptedBackend,
-    comms: FakeComms,
-    stored: dict[str, Any] | None,
-    deferred_at: str | None,
-    *,
-    mark: str,
-    lines: list[int],
+    backend: ScriptedBackend, comms: FakeComms, stored: dict[str, Any] | None, *, lines: list[str]
 ) -> None:
-    """No line is missing; lines that the earlier run may have written after its stored cursor are marked."""
+    """No line is missing; one notice says from when on lines may be repeated."""
     show(backend, "Succeeded", lines=3)
     if stored:
         store_cursor(comms, **stored)
-    made = trigger(deferred_at=deferred_at)
+    made = trigger()
 
     await fired(made)
 
-    log = log_of(made)
-    if mark:
-        assert mark in log.pop(0)
-    assert log == [f"line {number}" for number in lines]
+    assert log_of(made) == lines
+
+
+async def test_a_cursor_that_an_older_version_has_stored_is_read(backend: ScriptedBackend, comms: FakeComms) -> None:
+    show(backend, "Succeeded", lines=3)
+    store_cursor(comms, 2)
+    comms.xcoms[CURSOR_KEY] |= {"is_last": True, "writers": {"4f2a": None}}
+    made = trigger()
+
+    await fired(made)
+
+    assert log_of(made) == [MARK, "line 3"]
 
 
 async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_has_thrown_away(
@@ -362,7 +362,7 @@ async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_h
 ) -> None:
     """Airflow 3.3.2 then truncates that triggerer's part of the log; other triggerers' parts remain."""
     show(backend, lines=3)
-    store_cursor(comms, 1, is_last=True)
+    store_cursor(comms, 1)
     comms.state = "deferred"
     first, again = trigger(), trigger()
     await follow(first, lines=2)
@@ -371,7 +371,7 @@ async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_h
     await follow(again, lines=3)
 
     mark, *lines = log_of(again)
-    assert "may be repeated here: this triggerer had the job before" in mark
+    assert mark.startswith("── lines since 2026-11-20T10:00:01Z may be repeated")
     assert lines == ["line 2", "line 3"]
 
 
@@ -386,7 +386,7 @@ async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBacken
     await follow(made, lines=1)
 
     [(_, kept)] = comms.history
-    assert (kept["uid"], kept["cursor"], kept["is_last"]) == ("u-1", None, False)
+    assert kept == {"uid": "u-1", "cursor": None}
     assert records[-1] == 1
 
 
@@ -395,12 +395,12 @@ async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_f
 ) -> None:
     """If it is killed before its first line, the cursor of the earlier run remains."""
     show(backend, lines=3)
-    store_cursor(comms, 2, is_last=True)
+    store_cursor(comms, 2)
 
     await follow(trigger(), lines=1)
 
     [(_, kept)] = comms.history
-    assert (kept["cursor"], kept["is_last"]) == (line(2).cursor.to_dict(), False)
+    assert kept["cursor"] == line(2).cursor.to_dict()
 
 
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
@@ -475,23 +475,6 @@ async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, 
     assert len(comms.history) == before
 
 
-def test_a_triggerer_that_stops_before_airflow_has_fetched_the_event_keeps_the_place(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """The next triggerer runs the trigger again and repeats no line."""
-    show(backend, "Succeeded", lines=2)
-    made = trigger()
-
-    async def fire_and_stop() -> None:
-        await fired(made)
-        await made.cleanup()
-
-    asyncio.run(fire_and_stop())
-
-    kept = comms.xcoms[CURSOR_KEY]
-    assert (kept["cursor"], kept["is_last"]) == (line(2).cursor.to_dict(), True)
-
-
 async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
@@ -501,7 +484,7 @@ async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
     made = trigger()
     await follow(made, lines=1)
     await made.on_kill()
-    store_cursor(comms, 9, is_last=False)
+    store_cursor(comms, 9)
 
     await made.cleanup()
 
@@ -531,35 +514,8 @@ async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_line
 
     mark, *lines = log_of(made)
     assert payload["conclusion"]["outcome"] == Outcome.SUCCEEDED
-    assert "may be repeated here" in mark
+    assert mark.startswith("── lines since the beginning may be repeated: Airflow did not say")
     assert lines == ["line 1", "line 2"]
-
-
-async def test_a_trigger_that_was_just_made_does_not_wait_for_airflows_answer(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """The API of a new triggerer takes seconds for its first answer; log lines appear meanwhile."""
-    show(backend, lines=1)
-    comms.hangs = True
-    made = trigger(deferred_at=datetime.now(UTC).isoformat())
-
-    await follow(made, lines=1)
-
-    assert log_of(made) == ["line 1"]
-
-
-async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """Lines that an earlier triggerer wrote are in the log twice, and the log says up to which time."""
-    show(backend, lines=2)
-    store_cursor(comms, 1, is_last=True)
-    made = trigger(deferred_at=datetime.now(UTC).isoformat())
-
-    await follow(made, lines=3)
-
-    assert sorted(log_of(made))[:2] == ["line 1", "line 2"]
-    assert any("up to 2026-11-20T10:00:01Z are repeated above" in text for text in log_of(made))
 
 
 async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
@@ -567,7 +523,7 @@ async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
 ) -> None:
     """An ended try left the cursor, and the task continues with the next job."""
     show(backend, lines=2)
-    store_cursor(comms, 1, is_last=True, uid="u-0")
+    store_cursor(comms, 1, uid="u-0")
     made = trigger(deferred_at=datetime.now(UTC).isoformat())
 
     async with running(made, lines=2):
@@ -580,15 +536,15 @@ async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow drops unsent records when the event arrives, and a slow triggerer takes long to read them."""
-    sockets = StandInSocketsThatDrain(5)
-    limiter = RateLimiter(1000, sockets)
+    airflow = StandInSupervisor(5, at_a_time=1)
+    limiter = RateLimiter(1000, airflow.unread)
     monkeypatch.setattr("ptjob_provider.airflow.triggers.rate_limiters", SimpleNamespace(get=lambda: limiter))
     monkeypatch.setattr("ptjob_provider.airflow.triggers._ARRIVAL", 0.01)  # 5 s in production
     show(backend, "Succeeded")
 
     await fired(trigger())
 
-    assert sockets.is_empty()
+    assert airflow.left == 0
 
 
 async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
@@ -619,72 +575,6 @@ async def test_a_trigger_that_another_triggerer_takes_over_later_waits_for_no_wo
     assert event["conclusion"]["outcome"] == "Succeeded"
 
 
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time of the freeze detector's clock."""
-    now = [0.0]
-    monkeypatch.setattr(cursor_store, "FreezeDetector", lambda: FreezeDetector(lambda: now[0]))
-    return now
-
-
-async def test_an_answer_that_takes_long_is_no_standstill(
-    backend: ScriptedBackend, comms: FakeComms, now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Airflow may need longer to store the cursor than the limit for a freeze, while this process is alive.
-
-    The detector's clock advances with the event loop, a hundred times as fast: a frozen machine stops both.
-    """
-    monkeypatch.setattr(cursor_store, "CHECK_INTERVAL", 0.05)
-    show(backend, lines=20)
-    backend.seconds_between_lines = 0.1
-    comms.hangs = True
-    made = trigger(deferred_at=datetime.now(UTC).isoformat())
-
-    async def go_on() -> None:
-        while True:
-            await asyncio.sleep(0.01)
-            now[0] += 1.0
-
-    clock = asyncio.create_task(go_on())
-    await follow(made, lines=20)
-    clock.cancel()
-
-    assert now[0] > cursor_store.FROZEN_AFTER
-    assert log_of(made) == [f"line {number}" for number in range(1, 21)]
-
-
-async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
-    backend: ScriptedBackend, comms: FakeComms, now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its cursor is older, and lines of its successor would be repeated without a mark."""
-    monkeypatch.setattr(cursor_store, "SAVE_INTERVAL", 0.5)
-    monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
-    show(backend, lines=39)
-    backend.seconds_between_lines = 0.1
-
-    async with running(trigger(), lines=2):
-        writes = len(comms.history)
-        now[0], woke_at = 60.0, time.monotonic()
-        await until(lambda: len(comms.history) > writes, "another write, when nobody has taken the trigger over")
-
-    assert comms.written_at[writes] - woke_at >= 0.5
-
-
-async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_cursor_as_well(
-    backend: ScriptedBackend, comms: FakeComms, now: list[float]
-) -> None:
-    """It may stop before Airflow reports that another triggerer has its triggers."""
-    show(backend, lines=1)
-    made = trigger()
-
-    async with running(made, lines=1):
-        now[0] = 60.0
-        store_cursor(comms, 9, is_last=False)
-        await made.cleanup()
-
-    assert comms.xcoms[CURSOR_KEY]["cursor"] == line(9).cursor.to_dict()
-
-
 async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
@@ -703,4 +593,3 @@ async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
     assert [JobEvent.from_dict(each).cursor for each in payloads] == [line(5).cursor] * 2
     assert (backend.deleted, set(backend.jobs)) == ([], {KEY})
     assert {value["uid"] for _, value in comms.history} == {"u-1"}
-    assert all(value["is_last"] is False for _, value in comms.history)

@@ -51,7 +51,7 @@ SHORT, LONG = (1.0, 12.0), (34.0, 37.0)
 LINE = re.compile(r"line (\d{6}) at (\d+\.\d+)")
 BEGUN = re.compile(r"trigger .* starting")
 WORKER = re.compile(r"airflow worker -- [0-9a-f-]{36}")
-REPEATED = re.compile(r"── lines up to (\S{19})\S* (?:may be|are) repeated")
+REPEATED = re.compile(r"── lines since (the beginning|\S{19})\S* may be repeated")
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -139,13 +139,18 @@ class Log:
 
     @property
     def unmarked(self) -> list[int]:
-        """The repeated numbers that were printed later than any repeat notice in the log covers."""
-        until = max(
-            (datetime.fromisoformat(f"{found[1]}Z").timestamp() for found in map(REPEATED.match, self.lines) if found),
-            default=0.0,
+        """The repeated numbers that were printed earlier than any notice about repeats in the log says."""
+        since = min(
+            (began(found[1]) for found in map(REPEATED.match, self.lines) if found),
+            default=float("inf"),
         )
         printed_at = {int(found[1]): float(found[2]) for found in map(LINE.fullmatch, self.lines) if found}
-        return [number for number in self.repeated if printed_at[number] >= until + 1]
+        return [number for number in self.repeated if printed_at[number] < since - 1]
+
+
+def began(text: str) -> float:
+    """Return the time from which on lines may be repeated, in Unix seconds."""
+    return 0.0 if text == "the beginning" else datetime.fromisoformat(f"{text}Z").timestamp()
 
 
 class Restart:

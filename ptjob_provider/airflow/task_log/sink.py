@@ -1,7 +1,7 @@
 """Writes rank 0's lines and notices about the job to the task's log, through Airflow's own logger.
 
 Each line is one record, written at once, as long as all jobs of the event loop stay below the limit of records (see
-`records`); above it, a job's pending lines are joined in one record. No line is dropped: a reader that is too fast
+`rate_limiter`); above it, a job's pending lines are joined in one record. No line is dropped: a reader that is too fast
 waits.
 """
 
@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.task_log.records import rate_limiters
+from ptjob_provider.airflow.task_log.rate_limiter import rate_limiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ptjob_provider.airflow.task_log.cursor_store import FreezeDetector
-    from ptjob_provider.airflow.task_log.records import RateLimiter
+    from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_RECORD = 32 * 1024
@@ -34,12 +32,6 @@ MAX_WAITING_OF_ALL = 16 * MAX_WAITING
 
 SHARE = 64 * 1024
 """Bytes of pending lines that each job may always have."""
-
-OVERLAP = 15.0
-"""Seconds for which two processes may write one log.
-
-Airflow stops a triggerer that was frozen and replaced within a second or two, later on a busy machine (3.3.2).
-"""
 
 CONTINUES = " …"
 """Mark at the end of a piece of a line that continues in the next record."""
@@ -59,14 +51,10 @@ class TaskLog:
 
     Args:
         logger: the task's logger.
-        freeze_detector: reports that another process may have written lines meanwhile. None: no other process takes
-            over while this one lives.
     """
 
-    def __init__(self, logger: Any, *, freeze_detector: FreezeDetector | None = None) -> None:
+    def __init__(self, logger: Any) -> None:
         self._logger = logger
-        self._freeze_detector = freeze_detector
-        self._freezes = freeze_detector.freezes() if freeze_detector else 0
         self._context = contextvars.copy_context()
         self._rate_limiter: RateLimiter | None = None
         self._waiting: deque[tuple[str, LogCursor | None]] = deque()
@@ -74,34 +62,23 @@ class TaskLog:
         self._in_a_row = _LINES_IN_A_ROW
         self._is_queued = False
         self._written: asyncio.Event | None = None
-        self._repeats_until = ""
-        self._possible_repeats: tuple[str, str] | None = None
         self._is_closed = False
         self.cursor: LogCursor | None = None
 
-    def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
-        """Resume after the last line that an earlier run wrote.
+    def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "") -> None:
+        """Resume after the last line that an earlier run is known to have written.
 
         Args:
             cursor: position of that line.
             why_repeated: why the log may have lines after the cursor; empty if it has none.
-            if_printed_before: time in RFC 3339; if the next line was printed later, the log has no lines after the
-                cursor. Empty: it may have some, whenever the next line was printed.
         """
         self.cursor = cursor
-        self._freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
-        if why_repeated and if_printed_before:
-            self._possible_repeats = why_repeated, if_printed_before
-        elif why_repeated:
-            self._mark_repeats(why_repeated)
+        if why_repeated:
+            since = cursor.timestamp if cursor else "the beginning"
+            self.notice(f"── lines since {since} may be repeated: {why_repeated} ──")
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
-        self._check_freeze()
-        self._check_possible_repeats(line)
-        if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
-            self._repeats_until = ""
-            self.notice("── from here on nothing is repeated ──")
         for text, continues, is_end in _pieces(line.text, continues=line.continues):
             self._take(text + (CONTINUES if continues else ""), line.cursor if is_end else None)
         self._in_a_row += 1
@@ -131,7 +108,7 @@ class TaskLog:
         self._is_queued = is_queued
 
     def write_record(self) -> bool:
-        """Write at most one record; see `records.Writer`."""
+        """Write at most one record; see `rate_limiter.Writer`."""
         texts: list[str] = []
         size, last = 0, self.cursor
         while self._waiting and (not texts or size + len(self._waiting[0][0]) <= MAX_RECORD):
@@ -182,24 +159,6 @@ class TaskLog:
     async def _next_record(self) -> None:
         self._written = self._written or asyncio.Event()
         await self._written.wait()
-
-    def _check_freeze(self) -> None:
-        freezes = self._freeze_detector.freezes() if self._freeze_detector else 0
-        if freezes > self._freezes:
-            self._freezes = freezes
-            self._mark_repeats("this process stood still, and another may have gone on")
-
-    def _check_possible_repeats(self, line: LogLine) -> None:
-        if self._possible_repeats is not None:
-            why, before = self._possible_repeats
-            self._possible_repeats = None
-            if line.timestamp[:19] <= before[:19]:
-                self._mark_repeats(why)
-
-    def _mark_repeats(self, why: str) -> None:
-        until = datetime.now(UTC) + timedelta(seconds=OVERLAP)
-        self._repeats_until = until.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.notice(f"── lines up to {self._repeats_until} may be repeated here: {why} ──")
 
 
 def _pieces(text: str, *, continues: bool) -> Iterator[tuple[str, bool, bool]]:
