@@ -125,8 +125,6 @@ class PyTorchJobTrigger(BaseTrigger):
         if fate_in_trigger(state) is Fate.DELETE:
             await self._delete(state)
             return
-        if self._task_log is not None:
-            self._task_log.sink.close()  # another triggerer may follow the job and write the same lines
         ref = JobRef.from_dict(self.submission["ref"])
         self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_adapter.stand_ins import ListLogger, StandInSupervisor, StandInTaskInstance
@@ -76,7 +76,12 @@ async def take(turn: Turn, triggerers: list[Triggerer], ended: list[Triggerer]) 
         triggerers[turn.triggerer] = Triggerer()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+BACK_AND_FORTH = [Turn(0, 1, 0, FROZEN), Turn(1, 0, 0, FROZEN), Turn(0, 0, 0, STOPPED)]
+"""The first triggerer loses a line that it has stored, and the second one began after it."""
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(moves=BACK_AND_FORTH, last=1)
 @given(moves=turns, last=st.integers(0, 2))
 def test_no_line_is_missing_and_one_says_since_when_lines_may_be_repeated_however_the_trigger_moves(
     comms: FakeComms, moves: list[Turn], last: int

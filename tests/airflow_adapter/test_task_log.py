@@ -50,18 +50,6 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(
     assert max(len(record) for record in logger.records) <= MAX_RECORD
 
 
-async def test_after_its_end_a_log_takes_no_line(logger: ListLogger, log: TaskLog) -> None:
-    """Another triggerer writes the same lines from then on."""
-    log.line(line(0))
-    log.close()
-
-    log.line(line(1))
-    await log.written()
-
-    assert logger.records == ["line 0"]
-    assert log.cursor == line(0).cursor
-
-
 async def test_who_reads_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:
     """The memory for a log is bounded."""
     most, text = 0, "x" * 10_000

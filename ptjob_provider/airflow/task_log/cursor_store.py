@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.task_log.rate_limiter import rate_limiters
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
+    from ptjob_provider.airflow.task_log.resume import ResumableLog
     from ptjob_provider.core.logs import LogCursor
 
 CURSOR_KEY = "ptjob_log_cursor"
@@ -41,22 +42,6 @@ LAST_TIMEOUT = 5.0
 """Seconds without progress after which a triggerer's shutdown waits no longer for the last cursors to be sent."""
 
 
-class StoredLog(Protocol):
-    """A task's log whose cursor is stored."""
-
-    @property
-    def task_instance(self) -> Any:
-        """The task instance that has the XCom."""
-
-    @property
-    def uid(self) -> str:
-        """The job's uid."""
-
-    @property
-    def cursor(self) -> LogCursor | None:
-        """The position of the last line that was written."""
-
-
 class CursorStore:
     """Writes the log cursors of an event loop, each at most every SAVE_INTERVAL and only if it has moved.
 
@@ -73,22 +58,22 @@ class CursorStore:
         self.began: dict[tuple[Any, str], LogCursor | None] = {}
         self._rate_limiter = rate_limiter
         self._clock = clock
-        self._logs: dict[StoredLog, tuple[LogCursor | None, float]] = {}
+        self._logs: dict[ResumableLog, tuple[LogCursor | None, float]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, log: StoredLog) -> None:
+    def add(self, log: ResumableLog) -> None:
         """Store this cursor from now on; its current value counts as stored."""
         self._logs[log] = (log.cursor, self._clock())
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._save_until_done(), context=contextvars.Context())
 
-    def drop(self, log: StoredLog) -> None:
+    def drop(self, log: ResumableLog) -> None:
         """Stop storing this cursor; its last value may still be in transit."""
         self._logs.pop(log, None)
 
-    async def load(self, log: StoredLog) -> dict[str, Any] | None:
+    async def load(self, log: ResumableLog) -> dict[str, Any] | None:
         """Return what an earlier run of this task's trigger stored about this job's log; None if there was none.
 
         Raises:
@@ -97,12 +82,12 @@ class CursorStore:
         async with self._at_once:
             return of_job(await supervisor.get_xcom(log.task_instance, CURSOR_KEY), log.uid)
 
-    async def save(self, log: StoredLog, cursor: LogCursor | None) -> None:
+    async def save(self, log: ResumableLog, cursor: LogCursor | None) -> None:
         """Write a cursor at once; ignore a failed write."""
         async with self._at_once:
             await self._write(log, cursor)
 
-    async def save_last(self, log: StoredLog) -> None:
+    async def save_last(self, log: ResumableLog) -> None:
         """Write the cursor of a log that this process has stopped writing, without reading Airflow's response."""
         if not await self._rate_limiter.drain(LAST_TIMEOUT):
             return
@@ -134,7 +119,7 @@ class CursorStore:
                 await self.save(log, cursor)
                 await asyncio.sleep(SPACING)
 
-    async def _write(self, log: StoredLog, cursor: LogCursor | None) -> None:
+    async def _write(self, log: ResumableLog, cursor: LogCursor | None) -> None:
         value = {"uid": log.uid, "cursor": cursor.to_dict() if cursor else None}
         with contextlib.suppress(Exception):  # a cursor that is not stored costs repeated lines, not the job
             await supervisor.set_xcom(log.task_instance, CURSOR_KEY, value)

@@ -36,9 +36,6 @@ DRAIN_INTERVAL = 0.005
 LONGEST_STEP = 0.01
 """Maximum seconds of one round."""
 
-READERS = 16
-"""Number of logs whose readers continue in one pass of the event loop, each by a few lines."""
-
 
 class Writer(Protocol):
     """A job's pending lines."""
@@ -54,9 +51,6 @@ class RateLimiter:
         per_second: maximum records per second.
         unread: returns the bytes that Airflow's supervisor has not read yet.
         clock: monotonic seconds.
-
-    Attributes:
-        held: approximate bytes of the pending lines of all writers; the writers update it.
     """
 
     def __init__(
@@ -69,12 +63,10 @@ class RateLimiter:
         self._burst = max(1.0, per_second * BURST)
         self._unread = unread
         self._clock = clock
-        self.held = 0
         self._budget = self._burst
         self._counted_at = clock()
         self._turns: deque[Writer] = deque()
         self._drained: asyncio.Future[None] | None = None
-        self._readers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self) -> bool:
@@ -85,15 +77,6 @@ class RateLimiter:
         """Give the writer turns until it has nothing to write; a no-op for a writer already in the queue."""
         self._turns.append(writer)
         self._wake()
-
-    async def next_lines(self) -> None:
-        """Wait for the turn of a reader that has lines: all readers at once would block the loop."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._readers.append(turn)
-        if len(self._readers) == 1:
-            loop.call_soon(self._wake_readers)
-        await turn
 
     async def drain(self, patience: float) -> bool:
         """Wait until the supervisor has read everything, and return whether it has.
@@ -113,14 +96,6 @@ class RateLimiter:
             if least == before:
                 return False
         return True
-
-    def _wake_readers(self) -> None:
-        for _ in range(min(READERS, len(self._readers))):
-            turn = self._readers.popleft()
-            if not turn.done():
-                turn.set_result(None)
-        if self._readers:
-            asyncio.get_running_loop().call_soon(self._wake_readers)
 
     def _wake(self) -> None:
         if self._timer is None:  # an empty context: the timer serves all jobs, not only the one that starts it

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, cursor_stores, of_job
 from ptjob_provider.airflow.task_log.sink import TaskLog
-from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.logs import LogCursor, nanoseconds
 from ptjob_provider.core.run.rank0_log import catch_up
 
 if TYPE_CHECKING:
@@ -52,15 +52,16 @@ class ResumableLog:
     async def begin(self) -> LogCursor | None:
         """Register this run, and return the line to resume after; called when rank 0 has a log to read.
 
-        A triggerer that gets a trigger back, as after two of them were frozen in turn, resumes where it began before:
-        Airflow truncates that triggerer's part of the log (3.3.2).
+        A triggerer that gets a trigger back, as after two of them were frozen in turn, goes back to where it began
+        before: Airflow truncates that triggerer's part of the log (3.3.2).
         """
         try:
             stored = await self._store.load(self)
             cursor, why_repeated = _cursor(stored), _ANOTHER if stored else ""
         except Exception as error:  # noqa: BLE001 - without a response, the log is written from its beginning
             cursor, why_repeated = None, f"Airflow did not say what is written already ({type(error).__name__})"
-        cursor = self._store.began.setdefault(self._key, cursor)
+        began = self._store.began
+        cursor = began[self._key] = min(cursor, began.get(self._key, cursor), key=_place)
         self.sink.resume_after(cursor, why_repeated=why_repeated)
         self.has_begun = True
         self._store.add(self)
@@ -86,6 +87,10 @@ class ResumableLog:
     @property
     def _key(self) -> tuple[Any, str]:
         return self.task_instance.id, self.uid
+
+
+def _place(cursor: LogCursor | None) -> tuple[int, int]:
+    return (nanoseconds(cursor.timestamp), cursor.ordinal) if cursor else (-1, -1)
 
 
 def _cursor(stored: dict[str, Any] | None) -> LogCursor | None:

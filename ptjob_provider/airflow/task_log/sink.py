@@ -18,20 +18,13 @@ from ptjob_provider.airflow.task_log.rate_limiter import rate_limiters
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_RECORD = 32 * 1024
 """Maximum characters of one record; Airflow lost records of several megabytes (apache/airflow#66158)."""
 
-MAX_WAITING = 1024 * 1024
-"""Approximate maximum bytes of one job's pending lines."""
-
-MAX_WAITING_OF_ALL = 16 * MAX_WAITING
-"""Bytes of the pending lines of all jobs of an event loop, above which each job is limited to its SHARE."""
-
-SHARE = 64 * 1024
-"""Bytes of pending lines that each job may always have."""
+MAX_WAITING = 256 * 1024
+"""Approximate maximum bytes of one job's pending lines; 200 jobs have streams, see `[ptjob] max_log_streams`."""
 
 CONTINUES = " …"
 """Mark at the end of a piece of a line that continues in the next record."""
@@ -40,7 +33,7 @@ _LINE_COST = 256
 """Bytes that a pending line counts in addition to its text."""
 
 _LINES_IN_A_ROW = 10
-"""Number of lines that the reader of one job hands over before other readers have a turn."""
+"""Number of lines that the reader of one job hands over before other tasks of the loop have a turn."""
 
 
 class TaskLog:
@@ -56,13 +49,11 @@ class TaskLog:
     def __init__(self, logger: Any) -> None:
         self._logger = logger
         self._context = contextvars.copy_context()
-        self._rate_limiter: RateLimiter | None = None
         self._waiting: deque[tuple[str, LogCursor | None]] = deque()
         self._size = 0
-        self._in_a_row = _LINES_IN_A_ROW
+        self._in_a_row = 0
         self._is_queued = False
         self._written: asyncio.Event | None = None
-        self._is_closed = False
         self.cursor: LogCursor | None = None
 
     def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "") -> None:
@@ -88,11 +79,11 @@ class TaskLog:
         self._take(text, None)
 
     async def room(self) -> None:
-        """Wait until more lines can be taken: until other readers had a turn, and pending lines are few enough."""
-        if self._rate_limiter is not None and self._in_a_row >= _LINES_IN_A_ROW:
+        """Wait until more lines can be taken: until other tasks had a turn, and pending lines are few enough."""
+        if self._in_a_row >= _LINES_IN_A_ROW:
             self._in_a_row = 0
-            await self._rate_limiter.next_lines()
-        while self._is_full():
+            await asyncio.sleep(0)
+        while self._size > MAX_WAITING:
             await self._next_record()
 
     async def written(self) -> None:
@@ -115,38 +106,22 @@ class TaskLog:
             text, cursor = self._waiting.popleft()
             texts.append(text)
             size += len(text) + 1
-            self._hold(-len(text) - _LINE_COST)
+            self._size -= len(text) + _LINE_COST
             last = cursor or last
         if texts:
             self._write("\n".join(texts), last)
         self._is_queued = bool(self._waiting)
         return self._is_queued
 
-    def close(self) -> None:
-        """Take no more lines: another process writes them from now on."""
-        self._is_closed = True
-
     def _take(self, text: str, cursor: LogCursor | None) -> None:
-        if self._is_closed:
-            return
-        self._rate_limiter = self._rate_limiter or rate_limiters.get()
-        if not self._waiting and self._rate_limiter.take():
+        if not self._waiting and rate_limiters.get().take():
             self._write(text, cursor or self.cursor)
             return
         self._waiting.append((text, cursor))
-        self._hold(len(text) + _LINE_COST)
+        self._size += len(text) + _LINE_COST
         if not self._is_queued:
             self._is_queued = True
-            self._rate_limiter.queue(self)
-
-    def _hold(self, more: int) -> None:
-        self._size += more
-        if self._rate_limiter is not None:
-            self._rate_limiter.held += more
-
-    def _is_full(self) -> bool:
-        held = self._rate_limiter.held if self._rate_limiter else 0
-        return self._size > (SHARE if held > MAX_WAITING_OF_ALL else MAX_WAITING)
+            rate_limiters.get().queue(self)
 
     def _write(self, text: str, cursor: LogCursor | None) -> None:
         # Airflow masks the task's log, but not the copy of it that LocalExecutor prints (observed on 3.3.2).
