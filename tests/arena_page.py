@@ -87,19 +87,17 @@ EDITED: Mapping[str, str] = {
 The English guide once uses a job name that occurs nowhere else; the Chinese one leaves a name to the reader.
 """
 
-TEMPLATE = '{"backend_without_gpu": "gloo"}'
-"""PTJOB_JOB_TEMPLATE of an installation without GPUs: the Chinese guide's line asks for NCCL."""
-
 
 def session(guide: str, **replaced: str) -> list[list[str]]:
     """Return the words of each line that the page has for a guide, split as by a shell.
 
-    The working directory is the page's; image and address are the test's.
+    The working directory is the page's; image, address and back-end of torch.distributed are the test's.
     """
     part = PAGE.partition(f"### {guide}\n")[2].partition("\n##")[0]
     lines = [shlex.split(line) for line in part.splitlines() if line.startswith("    ")]
     (working_dir,) = re.findall(r"^    WORKDIR=(\S+)$", PAGE, re.MULTILINE)
     others = {ADDRESS: replaced.get("address", ADDRESS), IMAGE: replaced.get("image", IMAGE)}
+    others["--backend nccl"] = f"--backend {replaced.get('backend', 'nccl')}"
     for given, own in {"$WORKDIR": working_dir, **others}.items():
         lines = [[word.replace(given, own) for word in line] for line in lines]
     return lines

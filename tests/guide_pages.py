@@ -91,8 +91,6 @@ def lines_below(page: str, *headings: str) -> str:
 OPERATORS = Page("tutorials/from-kubectl.md", "mnist:1")
 T9K = Page("tutorials/from-t9k.md", "t9kpublic/pytorch-1.13.0:sdk-0.5.2")
 
-SWITCHED = "container pytorch is started with the backend gloo instead of nccl"
-NO_GPU = "backend_without_gpu=gloo is set"
 FOLDER = "tutorial-examples/job/pytorchtrainingjob/ddp"
 """The directory of the script in T9k's tutorial, in its claim."""
 

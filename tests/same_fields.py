@@ -49,7 +49,6 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "memory": {"memory": "16Gi"},
     "container_resources": {"container_resources": {"limits": {"rdma/hca": 1}, "requests": {"memory": "1Gi"}}},
     "shared_memory": {"shared_memory": False},
-    "backend_without_gpu": {"args": ["--backend", "nccl"], "backend_without_gpu": "gloo"},
     "env": {"env": {"LR": 1.0, "N": 3, "TOKEN": {"secret": "hub", "key": "token", "optional": True}}},
     "env_from": {"env_from": [{"secret": "hub"}, {"config_map": "team"}]},
     "volumes": {"volumes": ["data/digits:/data:ro", {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]},

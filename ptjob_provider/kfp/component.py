@@ -351,7 +351,6 @@ def pytorchjob_op(
     memory: Text | None = None,
     container_resources: Any = None,
     shared_memory: Switch | None = None,
-    backend_without_gpu: Text | None = None,
     env: Map | Sequence[Any] | None = None,
     env_from: Items | None = None,
     volumes: Items | None = None,
@@ -440,9 +439,6 @@ def pytorchjob_op(
         shared_memory: Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a
             data loader's workers with a bus error. None: `2Gi` (Arena's default) without a manifest, untouched with
             one.
-        backend_without_gpu: Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in
-            `command` and `args` of every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend
-            gloo`, and the log names the containers. None: nothing is changed.
         env: Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map":
             NAME, "key": KEY}`; or a list of core/v1 EnvVar objects. None: no further variables.
         env_from: All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or

@@ -35,7 +35,6 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     memory: Optional[str] = None,
     container_resources: Optional[dict] = None,
     shared_memory: Optional[str] = None,
-    backend_without_gpu: Optional[str] = None,
     env: Optional[dict] = None,
     env_objects: Optional[list] = None,
     env_from: Optional[list] = None,
@@ -120,7 +119,6 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         memory: Bytes per pod (16Gi), as request and limit.
         container_resources: Requests and limits per pod, where they differ.
         shared_memory: Size of /dev/shm. Default 2Gi.
-        backend_without_gpu: What replaces nccl in command and args where there is no GPU (gloo).
         env: Variables, name to text, or to {secret, key} or {config_map, key}.
         env_objects: The same as a list of core/v1 EnvVar objects; only one of the two.
         env_from: All keys of secrets and config maps as variables.

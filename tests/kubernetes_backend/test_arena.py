@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import code_servers
-from arena_page import CHINESE, GUIDES, PAGE, TEMPLATE, serve_code, session, trained
+from arena_page import CHINESE, GUIDES, PAGE, serve_code, session, trained
 from cluster import arena
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
@@ -222,14 +222,13 @@ def test_a_session_of_arenas_guide_does_the_same_here(
 ) -> None:
     """The page's lines train real digits, with an image and a repository of the test, on GPUs that do not exist.
 
-    The claim with the guide's data exists before, as in the guide; the installation's template replaces NCCL by gloo.
+    The claim with the guide's data exists before, as in the guide; gloo takes NCCL's place.
     The documented Roles, including the optional ones, are enough.
     """
     code_servers.ensure_programs()
     net = code_servers.Net.of(people.cluster)
     service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
-    options = {"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell), "PTJOB_JOB_TEMPLATE": TEMPLATE}
-    person = replace(people, options=options)
+    person = replace(people, options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell)})
     if guide == CHINESE:
         have_data(person, digits_image, tmp_path)
     said = {}
@@ -239,7 +238,7 @@ def test_a_session_of_arenas_guide_does_the_same_here(
         rules_everywhere(people.cluster, people.namespace, cluster_rules()),
         code_servers.http(serve_code(tmp_path, stays_until=GO), net) as served,
     ):
-        for _, *line in session(guide, address=f"{served}/mnist-pytorch.git", image=digits_image):
+        for _, *line in session(guide, address=f"{served}/mnist-pytorch.git", image=digits_image, backend="gloo"):
             if line[0] == "logs" and "follow" not in said:
                 said["follow"] = followed(person, line[1])
             result = person.ptjob(*line)

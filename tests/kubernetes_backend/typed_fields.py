@@ -171,7 +171,6 @@ _OWN: Strategies = {
     "nproc_per_node": mostly(1, 8, "2", "auto", "cpu", "gpu", rarely=(0, "all", "1٣")),
     "gpu_resource": _DEVICES,
     "shared_memory": mostly("8Gi", "true", "false", 0, rarely=("8", "1e1.5")),
-    "backend_without_gpu": mostly("gloo", "mpi", "ucc", rarely=("nccl", "Gloo")),
     "working_dir": mostly("/srv/app", "/srv/app/", "//x", rarely=("app", "/a/../b")),
     "restart_policy": mostly("Never", "OnFailure", "ExitCode", "Always", rarely=("never",)),
     "clean_pod_policy": mostly("Running", "All", "None", rarely=("all",)),

@@ -126,8 +126,8 @@ _HUB = _hopeless(
 _NO_GPU = Hint(
     pattern=NCCL_WITHOUT_GPU,
     in_chain=True,
-    resolution="Ask for GPUs, or say that there are none with backend_without_gpu='gloo' "
-    f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
+    resolution="Ask for GPUs, or have the program use the back-end gloo, which needs none, instead of nccl: "
+    f"most take it as an argument such as --backend gloo; {_SAME}",
 )
 _KILLED_LOADER = Hint(  # not OUT_OF_MEMORY: if the memory limit is the reason, the kubelet reports OOMKilled
     pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),

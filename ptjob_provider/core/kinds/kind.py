@@ -183,7 +183,7 @@ class Rendered:
     The hash leaves out all metadata, the attempt and credentials: it is the same for every attempt of an unchanged job.
 
     Attributes:
-        changes: sentences about changes to the user's input, each with the role and the container.
+        changes: sentences about what is left out of the user's input.
         secret: the Secret that the job's containers refer to, to be created with the job as its owner; None if there is
             none. Only the API server may see its content.
     """
@@ -473,9 +473,8 @@ def rendered(
         InvalidSpec: an output, or TensorBoard's folder, is on no claim.
     """
     job, installation, meta = attempt.job, attempt.installation, requested["metadata"]
-    roles, container = [(each.role, each.template) for each in pods], pods[0].container
-    templates, changes = pod_template.without_nccl(roles, job, installation.template)
-    templates = _with_output_mounts(templates, job, container=container)
+    container = pods[0].container
+    templates = _with_output_mounts([each.template for each in pods], job, container=container)
     outputs = resolve_outputs(templates[0], job, container=container)
     tensorboard = _planned(job, templates[0], outputs, container=container, image=installation.tensorboard_image)
     by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
@@ -498,7 +497,7 @@ def rendered(
         manifest=_owned(manifest, attempt.owner),
         outputs=outputs,
         spec_hash=digest,
-        changes=(*changes, *left_out),
+        changes=tuple(left_out),
         secret=secret,
     )
 

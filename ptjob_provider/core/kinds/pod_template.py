@@ -10,9 +10,6 @@ Kubernetes has a key for their items, and replaced elsewhere:
 
 Labels, annotations and the types of a pod's parts are checked as the API server does; CRDs' schemas do not cover them.
 
-`backend_without_gpu` only changes containers' commands and arguments: `--backend nccl`, `--dist-backend=nccl` and the
-like, as separate words or within a shell's line. Other places of the setting, such as variables, stay as they are.
-
 Callers pass the training container's name, which depends on the CRD.
 """
 
@@ -21,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -47,8 +44,6 @@ _MAX_ANNOTATIONS = 256 * 1024
 _MAX_VOLUME_NAME = 63
 _EXCLUSIVE = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 """Maps whose keys exclude each other: the API server would refuse a merged one."""
-_OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
-_NCCL = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
 
 
 def requested_template(
@@ -221,43 +216,6 @@ def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations:
     return {**template, "metadata": meta} if meta else template
 
 
-def without_nccl(
-    roles: Sequence[tuple[str, Manifest]], job: TrainingJob, template: TrainingJob | None
-) -> tuple[list[Manifest], tuple[str, ...]]:
-    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
-
-    Args:
-        roles: name and pod template of each role.
-        job: the specification.
-        template: the installation's template.
-    """
-    backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
-    if backend is None:
-        return [pods for _, pods in roles], ()
-    sentences: list[str] = []
-
-    def changed(role: str, container: Manifest) -> Manifest:
-        parts = {name: _replaced(container[name], backend) for name in ("command", "args") if container.get(name)}
-        if all(parts[name] == container[name] for name in parts):
-            return container
-        sentences.append(
-            f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
-            f"backend_without_gpu={backend} is set"
-        )
-        return {**container, **parts}
-
-    return [map_containers(pods, partial(changed, role)) for role, pods in roles], tuple(sentences)
-
-
-def _replaced(words: Sequence[str], backend: str) -> list[str]:
-    """Return the words with NCCL replaced, also where option and value are two words."""
-    before = ["", *words]
-    return [
-        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _NCCL.sub(rf"\g<1>{backend}", word)
-        for option, word in zip(before, words, strict=False)
-    ]
-
-
 def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
     """Return the template with a claim mounted in the training container, replacing a mount at its path."""
     pod = template["spec"]
@@ -343,12 +301,6 @@ def map_container(template: Manifest, name: str, change: Callable[[Manifest], Ma
     pod = template["spec"]
     containers = [change(each) if each.get("name") == name else each for each in pod["containers"]]
     return {**template, "spec": {**pod, "containers": containers}}
-
-
-def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the template with every container changed except init containers."""
-    pod = template["spec"]
-    return {**template, "spec": {**pod, "containers": [change(each) for each in pod["containers"]]}}
 
 
 # --- reading

@@ -335,11 +335,6 @@ class TrainingJob:
     workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the container
     runtime's size. None: `2Gi` (Arena's default) without a manifest, untouched with one."""
 
-    backend_without_gpu: str | None = setting(parsers.word("gloo", "mpi", "ucc"))
-    """Back-end of torch.distributed that replaces `nccl` where the job runs without GPUs: in `command` and `args` of
-    every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend gloo`, and the log names the
-    containers. GPUs are not detected, and requested ones stay (`gpus=0` removes them). None: nothing is changed."""
-
     env: tuple[EnvVar, ...] | None = setting(pods.environment)
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
     "key": KEY}`; or a list of core/v1 EnvVar objects. The job's own `PTJOB_*` variables override them. None: no
