@@ -87,38 +87,34 @@ _LOG = "rank 0's log is always in the task's log; other replicas' are read with 
 _ADOPTED = "a retry always adopts the job that still runs"
 _REPORTED = "a failure always includes the states and events of the pods"
 _WATCHED = "jobs are watched, not polled; leave it out"
-_NO_SIDECAR = "results come without a sidecar; leave it out"
-_NAMED = "a job's name is the same for every retry; `exact_name=True` leaves its hash out"
+_CALLBACKS = "use Airflow's callbacks, such as `on_success_callback`"
 
-INSTEAD = {
-    **dict.fromkeys(("ports", "runtime_class_name", "automount_service_account_token", "host_aliases"), _POD),
-    **dict.fromkeys(("dnspolicy", "dns_config", "hostname", "subdomain"), _POD),
-    **dict.fromkeys(("container_logs", "init_container_logs", "logging_interval"), _LOG),
-    **dict.fromkeys(("container_name_log_prefix_enabled", "log_formatter"), _LOG),
-    "log_pod_spec_on_failure": "a pod's spec is not logged; `ptjob get -o yaml` shows the job",
-    **dict.fromkeys(("poll_interval", "startup_check_interval_seconds"), _WATCHED),
-    "base_container_status_polling_interval": _WATCHED,
-    "xcom_sidecar_container_security_context": _NO_SIDECAR,
-    "is_delete_operator_pod": "use `on_finish_action`",
-    "skip_on_exit_code": "use a branch on the result, or `retry_policy`",
-    "pod_runtime_info_envs": "the operator tells every pod its rank; put other variables into `env`",
-    **dict.fromkeys(("callbacks", "progress_callback"), "use Airflow's callbacks, such as `on_success_callback`"),
-    "trigger_kwargs": "the trigger takes what the operator knows; leave it out",
-}
-"""KubernetesPodOperator's name → replacement for a training job. A value of None, the default of most, is ignored."""
-
-ALREADY: Mapping[str, tuple[Any, str]] = {
+NOT_FIELDS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("ports", "runtime_class_name", "automount_service_account_token"), (None, _POD)),
+    **dict.fromkeys(("host_aliases", "dnspolicy", "dns_config", "hostname", "subdomain"), (None, _POD)),
+    "termination_message_policy": ("File", _POD),
+    **dict.fromkeys(("container_logs", "init_container_logs", "logging_interval"), (None, _LOG)),
+    **dict.fromkeys(("container_name_log_prefix_enabled", "log_formatter"), (None, _LOG)),
     "get_logs": (True, _LOG),
-    "reattach_on_restart": (True, _ADOPTED),
-    "durable": (True, _ADOPTED),
-    "log_events_on_failure": (True, _REPORTED),
-    "log_events_on_startup": (True, _REPORTED),
-    "random_name_suffix": (True, _NAMED),
+    "log_pod_spec_on_failure": (None, "a pod's spec is not logged; `ptjob get -o yaml` shows the job"),
+    **dict.fromkeys(("log_events_on_failure", "log_events_on_startup"), (True, _REPORTED)),
+    **dict.fromkeys(("poll_interval", "startup_check_interval_seconds"), (None, _WATCHED)),
+    "base_container_status_polling_interval": (None, _WATCHED),
+    **dict.fromkeys(("reattach_on_restart", "durable"), (True, _ADOPTED)),
+    "random_name_suffix": (True, "a job's name is the same for every retry; `exact_name=True` leaves its hash out"),
     "base_container_name": ("pytorch", "the training container is called so; the operator looks for no other"),
     "on_kill_action": ("delete_pod", "a user's kill deletes the job, a drained worker's retry adopts it"),
-    "termination_message_policy": ("File", _POD),
+    "xcom_sidecar_container_security_context": (None, "results come without a sidecar; leave it out"),
+    "is_delete_operator_pod": (None, "use `on_finish_action`"),
+    "skip_on_exit_code": (None, "use a branch on the result, or `retry_policy`"),
+    "pod_runtime_info_envs": (None, "the operator tells every pod its rank; put other variables into `env`"),
+    **dict.fromkeys(("callbacks", "progress_callback"), (None, _CALLBACKS)),
+    "trigger_kwargs": (None, "the trigger takes what the operator knows; leave it out"),
 }
-"""KubernetesPodOperator's name → the only allowed value, which requests what always happens, and the reason."""
+"""KubernetesPodOperator's name → the only allowed value beside None, and why, or what to use instead.
+
+The allowed value requests what always happens; None: no value is allowed. None as an argument is the default of most.
+"""
 
 
 class PodOperatorNames(BaseOperator):
@@ -128,7 +124,7 @@ class PodOperatorNames(BaseOperator):
         cmds: alias of a field of the job or of a limit, like all names in ALIASES.
         secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects: variables, or files in a volume.
         configmaps: names of config maps whose keys become environment variables.
-        get_logs: accepted only with the value of what always happens, like all names in ALREADY.
+        get_logs: accepted only with the value of what always happens, like others in NOT_FIELDS.
 
     Raises:
         InvalidSpec: an argument does not apply to a training job; the message names its replacement.
@@ -161,13 +157,15 @@ class PodOperatorNames(BaseOperator):
         termination_message_policy: Literal["File"] | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
-        for name, (value, why) in ALREADY.items():
-            if given[name] is not None and given[name] != value:
-                raise InvalidSpec.of(name, given[name], f"allowed: {value!r}, or left out; {why}")
-        for name in INSTEAD.keys() & kwargs.keys():
-            if (value := kwargs.pop(name)) is not None:
-                raise InvalidSpec.of(name, value, f"a training job has no such argument: {INSTEAD[name]}")
+        given = {**kwargs, **locals()}
+        for name in NOT_FIELDS.keys() & given.keys():
+            (allowed, why), value = NOT_FIELDS[name], given[name]
+            kwargs.pop(name, None)
+            if value is not None and value != allowed:
+                rule = (
+                    "a training job has no such argument:" if allowed is None else f"allowed: {allowed!r}, or left out;"
+                )
+                raise InvalidSpec.of(name, value, f"{rule} {why}")
         check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.secrets = secrets
@@ -180,9 +178,9 @@ class PodOperatorNames(BaseOperator):
         try:
             yield
         except InvalidSpec as error:
-            field = re.split(r"\W", str(error), maxsplit=1)[0]
+            field = re.split(r"\W", error.field, maxsplit=1)[0]
             alias = next((alias for alias in self._by_alias if ALIASES[alias] == field), field)
-            raise InvalidSpec(f"{alias}{str(error).removeprefix(field)}") from None
+            raise error.renamed(alias + error.field.removeprefix(field)) from None
 
     def given(self, name: str, value: Any) -> Any:
         """Return the value of an argument that may be given under its name or an alias.

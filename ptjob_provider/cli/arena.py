@@ -1,4 +1,4 @@
-"""Converts flags of the command line Arena, and a program given as one shell line, to fields of a job. Pure.
+"""Arena's names of flags; converts its flags, and a program given as one shell line, to fields of a job. Pure.
 
 For Arena's flags and commands that `ptjob` does not have, it names the replacement.
 """
@@ -9,7 +9,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.cli.fields import check_not_empty, pair
+from ptjob_provider.cli.parameters import check_not_empty, pair
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.spec.pods import resource_amount
 
@@ -32,6 +32,31 @@ FLAGS: Mapping[str, str] = {
 }
 
 COMMANDS: Mapping[str, str] = {"attach": "`kubectl exec -it NAME-master-0 -- sh` is the same"}
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "volumes": ("-d", "--data", "--volume"),
+    "volume_mounts": ("--volume-mount",),
+    "env": ("-e",),
+    "env_from": (),
+    "working_dir": ("--workingDir",),
+    "shared_memory": ("--share-memory",),
+    "priority_class_name": ("-p", "--priority"),
+    "queue_name": ("--queue",),
+    "tolerations": ("--toleration",),
+    "node_selector": ("--selector",),
+    "labels": ("-l", "--label"),
+    "annotations": ("-a", "--annotation"),
+    "image_pull_secrets": ("--image-pull-secret",),
+    "init_containers": ("--init-container",),
+    "scheduler_name": ("--scheduler",),
+    "host_network": ("--hostNetwork",),
+    "clean_pod_policy": ("--clean-task-policy",),
+    "active_deadline_seconds": ("--running-timeout",),
+    "ttl_seconds_after_finished": ("--ttl-after-finished",),
+    "backoff_limit": ("--retry",),
+    "tensorboard.logdir": ("--logdir",),
+}
+"""Further names of a field's flag: Arena's, and the singular of repeatable flags."""
 
 TYPES = ("pytorch", "pytorchjob")
 """Arena's words after `submit` for the type of training that `ptjob` submits."""
@@ -85,6 +110,25 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
             "allowed: one line for a shell and no words after it; flags stand before the training's command",
         )
     return list(words)
+
+
+def toleration(name: str, text: str) -> dict[str, str]:
+    """Return the toleration for Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT`, `KEY=VALUE:EFFECT,OPERATOR`.
+
+    Raises:
+        InvalidSpec: the key is missing.
+    """
+    if text == "all":
+        return {"operator": "Exists"}
+    rest, _, operator = text.partition(",")
+    rest, _, effect = rest.partition(":")
+    key, equals, value = rest.partition("=")
+    if not key:
+        raise InvalidSpec.of(
+            name, text, "allowed: all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML"
+        )
+    short = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
+    return {**short, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
 
 
 def with_image(given: dict[str, Any]) -> dict[str, Any]:

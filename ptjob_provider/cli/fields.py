@@ -19,7 +19,8 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.cli.parameters import SPAN_RULE, read_span
+from ptjob_provider.cli.arena import ALIASES, toleration
+from ptjob_provider.cli.parameters import SPAN_RULE, check_not_empty, pair, read_span
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.pod_template import laid_over
 from ptjob_provider.core.manifest import KINDS, load_yaml
@@ -30,31 +31,6 @@ from ptjob_provider.core.spec.pods import PodVolume, environment, merged, volume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "volumes": ("-d", "--data", "--volume"),
-    "volume_mounts": ("--volume-mount",),
-    "env": ("-e",),
-    "env_from": (),
-    "working_dir": ("--workingDir",),
-    "shared_memory": ("--share-memory",),
-    "priority_class_name": ("-p", "--priority"),
-    "queue_name": ("--queue",),
-    "tolerations": ("--toleration",),
-    "node_selector": ("--selector",),
-    "labels": ("-l", "--label"),
-    "annotations": ("-a", "--annotation"),
-    "image_pull_secrets": ("--image-pull-secret",),
-    "init_containers": ("--init-container",),
-    "scheduler_name": ("--scheduler",),
-    "host_network": ("--hostNetwork",),
-    "clean_pod_policy": ("--clean-task-policy",),
-    "active_deadline_seconds": ("--running-timeout",),
-    "ttl_seconds_after_finished": ("--ttl-after-finished",),
-    "backoff_limit": ("--retry",),
-    "tensorboard.logdir": ("--logdir",),
-}
-"""Further names of a field's flag: Arena's, and the singular of repeatable flags."""
 
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
 """Fields whose flag is declared elsewhere instead of derived."""
@@ -153,49 +129,6 @@ def document(name: str, text: str) -> Any:
         InvalidSpec: the text begins like that, but is not sound YAML.
     """
     return load_yaml(text, field=name) if text.lstrip().startswith(_DOCUMENT) else text
-
-
-def check_not_empty(name: str, text: str | None) -> None:
-    """Check that a flag's text is not one that counts as unset, such as that of a shell's unset variable.
-
-    Raises:
-        InvalidSpec: it is.
-    """
-    if text is not None and is_unset(text):
-        raise InvalidSpec.of(name, text, "give a value, or leave the flag out")
-
-
-def pair(name: str, text: str, rule: str = "KEY=VALUE, or a map in YAML such as '{KEY: value}'") -> tuple[str, str]:
-    """Return key and value of `KEY=VALUE`; the value may contain further `=`, and may be empty.
-
-    Raises:
-        InvalidSpec: the text is not a pair. For variables, the message does not repeat it: a value may be secret.
-    """
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        if name.endswith("-env"):
-            raise InvalidSpec(f"{name}: not a pair; allowed: {rule}")
-        raise InvalidSpec.of(name, text, f"allowed: {rule}")
-    return key, value
-
-
-def toleration(name: str, text: str) -> dict[str, str]:
-    """Return the toleration for Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT`, `KEY=VALUE:EFFECT,OPERATOR`.
-
-    Raises:
-        InvalidSpec: the key is missing.
-    """
-    if text == "all":
-        return {"operator": "Exists"}
-    rest, _, operator = text.partition(",")
-    rest, _, effect = rest.partition(":")
-    key, equals, value = rest.partition("=")
-    if not key:
-        raise InvalidSpec.of(
-            name, text, "allowed: all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML"
-        )
-    short = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
-    return {**short, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
 
 
 def _shape(declared: Field[Any]) -> str:
@@ -309,51 +242,38 @@ def _places(name: str, items: Any) -> list[str]:
     return [each.name if isinstance(each, PodVolume) else each.mount_path for each in volumes(name, items)]
 
 
-_FIELD = re.compile(r"([a-z_]+)(?:\.([a-z_]+))?((?:\.[\w./:-]+|\[\d+\])*): ")
-_NOTHING = "None is not allowed; "
-_REFUSED = " is not allowed; "
-
-
-def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the error message with the flag in place of the field; unchanged if no flag set the field.
+def in_flags(error: InvalidSpec, given: Mapping[str, Any], words: Sequence[str]) -> str:
+    """Return the error's text with the flag in place of the field; unchanged if no flag set the field.
 
     Args:
-        text: the core's message: `field: what is wrong`.
+        error: the core's error.
         given: each flag's value by its parameter; None or () if not given.
         words: the command line, for the name under which the flag was typed.
     """
-    if text.startswith("--"):
-        name, colon, rest = text.partition(": ")
-        flag = next((each for each in flags() if name in each.names), None)
-        return f"{_typed(flag, words)}{colon}{rest}" if flag else text
-    field = _FIELD.match(text)
-    flag = _flag_of(field[1], field[2], given) if field else None
-    if field is None or flag is None:
-        return text
-    name, rest = _typed(flag, words), text[field.end() :]
-    is_unset = rest.startswith(_NOTHING)
-    rest = rest.removeprefix(_NOTHING)
-    if given.get(flag.parameter) in (None, ()):
-        return f"{name} is missing: {rest}" if is_unset else text
-    inside = (f".{field[2]}" if field[2] and len(flag.path) == 1 else "") + field[3]
-    within = f" ({inside.removeprefix('.')})" if re.search(r"\.\w", inside) else ""
-    return f"{name}{within}: {_rule(flag, f'is missing; {rest}' if is_unset else rest)}"
-
-
-def _rule(flag: Flag, rest: str) -> str:
-    """Return the part of an error after the field's name, worded for the command line."""
-    if flag.shape == "switch":
-        rest = rest.partition(_REFUSED)[2] or rest
-    elif "seconds" in flag.path[-1] and "a whole number" in rest:
-        rest = f"{rest}, or {SPAN_RULE}"
-    return re.sub(r"`([a-z_]+)`", lambda match: f"`{_flag_name(match[1])}`", rest)
-
-
-def _flag_name(field: str) -> str:
-    flag = _flag_of(field, None, {}) or next((each for each in flags() if each.path[-1] == field), None)
+    if error.field.startswith("--"):
+        named = next((each for each in flags() if error.field in each.names), None)
+        return str(error.renamed(_typed(named, words)) if named else error)
+    name, *steps = re.split(r"(?=[.\[])", error.field)
+    flag = _flag_of(name, steps[0].removeprefix(".") if steps else None, given)
     if flag is None:
-        return field
-    return flag.names[0] if len(flag.path) > 1 else flag.names[-1]
+        return str(error)
+    typed, is_missing = _typed(flag, words), error.shows_value and error.value is None
+    if given.get(flag.parameter) in (None, ()):
+        return f"{typed} is missing: {error.allowed}" if is_missing else str(error)
+    inside = "".join(steps[len(flag.path) - 1 :])
+    within = f" ({inside.removeprefix('.')})" if "." in inside else ""
+    return _worded(error, f"{typed}{within}", flag, is_missing=is_missing)
+
+
+def _worded(error: InvalidSpec, typed: str, flag: Flag, *, is_missing: bool) -> str:
+    """Return the error's text for a flag: a switch shows no value, and seconds may also be a span."""
+    takes_span = "seconds" in flag.path[-1] and "a whole number" in error.allowed
+    allowed = f"{error.allowed}, or {SPAN_RULE}" if takes_span else error.allowed
+    if is_missing:
+        return f"{typed}: is missing; {allowed}"
+    if flag.shape == "switch" or not error.shows_value:
+        return str(InvalidSpec.at(typed, allowed))
+    return str(InvalidSpec.of(typed, error.value, allowed))
 
 
 def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | None:

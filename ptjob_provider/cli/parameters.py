@@ -12,6 +12,7 @@ import click
 
 from ptjob_provider.cli.completion import job_names, kinds, namespaces
 from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
+from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,32 @@ def not_allowed(
 ) -> click.BadParameter:
     """Return the error about a value, with what is allowed."""
     return click.BadParameter(f"{value!r} is not allowed; allowed: {rule}", ctx=context, param=param)
+
+
+def check_not_empty(name: str, text: str | None) -> None:
+    """Check that a flag's text is not one that counts as unset, such as that of a shell's unset variable.
+
+    Raises:
+        InvalidSpec: it is.
+    """
+    from ptjob_provider.core.spec.parsers import is_unset
+
+    if text is not None and is_unset(text):
+        raise InvalidSpec.of(name, text, "give a value, or leave the flag out")
+
+
+def pair(name: str, text: str, rule: str = "KEY=VALUE, or a map in YAML such as '{KEY: value}'") -> tuple[str, str]:
+    """Return key and value of `KEY=VALUE`; the value may contain further `=`, and may be empty.
+
+    Raises:
+        InvalidSpec: the text is not a pair. For variables, the message does not repeat it: a value may be secret.
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        if name.endswith("-env"):
+            raise InvalidSpec.at(name, f"not a pair; allowed: {rule}")
+        raise InvalidSpec.of(name, text, f"allowed: {rule}")
+    return key, value
 
 
 def read_span(text: str) -> timedelta | None:
@@ -167,7 +194,6 @@ def _kept(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Ca
 
 def _namespace(context: click.Context, param: click.Parameter, value: str) -> str:
     """Refuse an invalid name: locally no server checks it, and the error of an API server would not name the reason."""
-    from ptjob_provider.core.errors import InvalidSpec
     from ptjob_provider.core.spec.pods import namespace
 
     try:

@@ -28,7 +28,7 @@ from ptjob_provider.cli.parameters import (
 )
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
-from ptjob_provider.core.errors import InvalidSpec, PTJobError
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import dump_manifest, load_yaml
 from ptjob_provider.core.spec import TrainingJob
 
@@ -78,9 +78,11 @@ class JobCommand(click.Command):
         """Run the command; an error about a field names the flag that set it."""
         try:
             return super().invoke(ctx)
-        except (Refused, PTJobError) as error:
-            refused = refusal(error) if isinstance(error, PTJobError) else error
-            raise Refused(in_flags(refused.message, ctx.params, ctx.meta[_WORDS]), refused.exit_code) from error
+        except (Refused, InvalidSpec) as error:
+            refused = error.__cause__ if isinstance(error, Refused) else error
+            if not isinstance(refused, InvalidSpec):
+                raise
+            raise Refused(in_flags(refused, ctx.params, ctx.meta[_WORDS]), refusal(refused).exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, the command's own last; the short help has only the common flags."""
@@ -368,13 +370,13 @@ def _in_file(filename: str | None) -> dict[str, Any]:
         why = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSpec.of("--filename", filename, f"allowed: {_A_FILE} ({why})") from None
     if not text.strip():
-        raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
+        raise InvalidSpec.at("--filename", f"{filename} is empty; give {_A_FILE}")
     content = load_yaml(text, field=f"--filename {filename}")
     if not isinstance(content, dict):
-        raise InvalidSpec(f"--filename: {filename} is not a map; give {_A_FILE}")
+        raise InvalidSpec.at("--filename", f"{filename} is not a map; give {_A_FILE}")
     if "apiVersion" in content:
         return {"manifest": content}
     if of_manifest := content.keys() & {"metadata", "spec"}:
         parts = " and ".join(sorted(of_manifest))
-        raise InvalidSpec(f"--filename: {filename} has {parts}, but no apiVersion; give {_A_FILE}")
+        raise InvalidSpec.at("--filename", f"{filename} has {parts}, but no apiVersion; give {_A_FILE}")
     return content

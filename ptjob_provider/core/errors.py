@@ -45,14 +45,39 @@ class InvalidSpec(PTJobError, ValueError):
     """The request is invalid; nothing was started.
 
     The text names the field, its value and the allowed values.
+
+    Attributes:
+        field: path of the field in the request, such as `worker.cpu` or `volumes[0]`; "" if the error is of no field.
+        value: the given value; None if it is missing, or if the text does not show it.
+        allowed: the end of the text: what is allowed, or why the field is refused.
+        shows_value: whether the text shows the value.
     """
 
     cause = "invalid_spec"
+    field = ""
+    value: object = None
+    allowed = ""
+    shows_value = False
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
-        """Build the error for one field of the request."""
-        return cls(f"{field}: {_short(value)} is not allowed; {allowed}")
+        """Build the error for a value of one field of the request."""
+        error = cls(f"{field}: {_short(value)} is not allowed; {allowed}")
+        error.field, error.value, error.allowed, error.shows_value = field, value, allowed, True
+        return error
+
+    @classmethod
+    def at(cls, field: str, rule: str) -> InvalidSpec:
+        """Build the error for one field of the request without showing its value: it may be secret, or long."""
+        error = cls(f"{field}: {rule}")
+        error.field, error.allowed = field, rule
+        return error
+
+    def renamed(self, field: str) -> InvalidSpec:
+        """Return the error under the name under which the user gave its field; unchanged if it is of no field."""
+        if not self.field:
+            return self
+        return self.of(field, self.value, self.allowed) if self.shows_value else self.at(field, self.allowed)
 
 
 class NotThere(InvalidSpec):

@@ -166,7 +166,7 @@ def check_located(what: TensorBoardView) -> None:
     """
     if not what.plan.claim:
         advice = "declare `tfevents`, or say where they are: ptjob tensorboard pvc://CLAIM/PATH"
-        raise InvalidSpec(f"tfevents: the job has declared none; {advice}")
+        raise InvalidSpec.at("tfevents", f"the job has declared none; {advice}")
 
 
 class Inspector(Protocol):

@@ -119,19 +119,19 @@ def _read(path: Path, field: str) -> str:
 def _parse(text: str, field: str) -> Any:
     try:
         if len(text.encode()) > MAX_BYTES:
-            raise InvalidSpec(f"{field}: allowed: at most {MAX_BYTES} bytes")
+            raise InvalidSpec.at(field, f"allowed: at most {MAX_BYTES} bytes")
         loader = _Loader(text, field)
         nodes = list(_documents(loader))
         if not nodes:
-            raise InvalidSpec(f"{field}: the YAML document is empty")
+            raise InvalidSpec.at(field, "the YAML document is empty")
         if len(nodes) > 1:
-            raise InvalidSpec(f"{field}: {len(nodes)} YAML documents; give one")
+            raise InvalidSpec.at(field, f"{len(nodes)} YAML documents; give one")
         _check_size(nodes[0], field)
         return loader.construct_document(nodes[0])
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidSpec):
             raise
-        raise InvalidSpec(f"{field}: not one sound YAML document; {_problem(error)}") from error
+        raise InvalidSpec.at(field, f"not one sound YAML document; {_problem(error)}") from error
 
 
 def _documents(loader: _Loader) -> Iterator[yaml.Node]:
@@ -161,7 +161,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidSpec(f"{self._field}: more than {MAX_DEPTH} levels deep")
+            raise InvalidSpec.at(self._field, f"more than {MAX_DEPTH} levels deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(node, yaml.MappingNode):
@@ -195,9 +195,9 @@ def _check_keys(node: yaml.MappingNode, field: str) -> None:
     keys: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: a key must be a text")
+            raise InvalidSpec.at(field, f"line {key.start_mark.line + 1}: a key must be a text")
         if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
-            raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+            raise InvalidSpec.at(field, f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
         keys.add(key.value)
 
 
@@ -212,7 +212,7 @@ def _check_size(root: yaml.Node, field: str) -> None:
         return sizes[id(node)]
 
     if size(root) > MAX_VALUES:
-        raise InvalidSpec(f"{field}: more than {MAX_VALUES} values once its anchors are expanded")
+        raise InvalidSpec.at(field, f"more than {MAX_VALUES} values once its anchors are expanded")
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
@@ -224,9 +224,9 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 def _plain(value: Any, path: str, count: Iterator[int], depth: int = 0) -> Any:
     """Return a copy of the value that JSON can represent; `count` counts the values of the whole manifest."""
     if next(count) >= MAX_VALUES:
-        raise InvalidSpec(f"{path}: more than {MAX_VALUES} values")
+        raise InvalidSpec.at(path, f"more than {MAX_VALUES} values")
     if depth > MAX_DEPTH:
-        raise InvalidSpec(f"{path}: more than {MAX_DEPTH} levels deep")
+        raise InvalidSpec.at(path, f"more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {_key(key, path): _plain(item, f"{path}.{key}", count, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -100,7 +100,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
         files = [(each.path, each.facts.st_size) for each in entries]
-        raise InvalidSpec(_too_large(files, field=field, allowed=megabytes(limit)))
+        raise _too_large(files, field=field, allowed=megabytes(limit))
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
@@ -140,7 +140,7 @@ def too_large(tar: IO[bytes], *, allowed: str) -> InvalidSpec:
     tar.seek(0)
     with tarfile.open(fileobj=tar, mode="r:") as archive:
         files = [(each.name, each.size) for each in archive]
-    return InvalidSpec(_too_large(files, field="code", allowed=allowed))
+    return _too_large(files, field="code", allowed=allowed)
 
 
 def compressed(archive: bytes) -> bytes:
@@ -219,9 +219,10 @@ def _check_unchanged(file: IO[bytes], entry: _Entry, field: str) -> None:
     """
     before, now = entry.facts, os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
-        error = InvalidSpec(
-            f"{field}: {entry.path} changed while it was packed; allowed: files that stay the same meanwhile; try"
-            " again, or put it into .dockerignore"
+        error = InvalidSpec.at(
+            field,
+            f"{entry.path} changed while it was packed; allowed: files that stay the same meanwhile; try"
+            " again, or put it into .dockerignore",
         )
         error.retryable = True
         raise error
@@ -231,17 +232,18 @@ def _unreadable(field: str, path: str, error: OSError) -> InvalidSpec:
     return InvalidSpec.of(field, path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore")
 
 
-def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) -> str:
+def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) -> InvalidSpec:
     sizes: dict[str, int] = {}
     for path, bytes_ in files:
         top, slash, _ = path.partition("/")
         sizes[top + slash] = sizes.get(top + slash, 0) + bytes_
     parts = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
     largest = ", ".join(f"{name} ({megabytes(sizes[name])})" for name in parts)
-    return (
-        f"{field}: {megabytes(sum(sizes.values()))} are not allowed; allowed: {allowed}; the largest are {largest}:"
-        " put what is no code into .dockerignore, and data on a claim (ptjob data cp); or build an image with the"
-        " folder, or name a git repository"
+    return InvalidSpec.at(
+        field,
+        f"{megabytes(sum(sizes.values()))} are not allowed; allowed: {allowed}; the largest are {largest}: put what is"
+        " no code into .dockerignore, and data on a claim (ptjob data cp); or build an image with the folder, or name a"
+        " git repository",
     )
 
 
@@ -366,7 +368,7 @@ def _spec_of(file: Path, lines: Sequence[str]) -> GitIgnoreSpec | None:
     try:
         return GitIgnoreSpec.from_lines(lines)
     except (ValueError, re.error) as error:
-        raise InvalidSpec(f"{file}: a line is no pattern of .gitignore ({error}); correct it") from None
+        raise InvalidSpec.at(str(file), f"a line is no pattern of .gitignore ({error}); correct it") from None
 
 
 def _lines(file: Path) -> list[str]:

@@ -73,9 +73,10 @@ def command(text: str, *, field: str, torchrun: bool = False) -> list[str]:
     """
     encoded = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     if len(encoded) > MAX_ARGUMENT:
-        raise InvalidSpec(
-            f"{field}: {len(encoded):,} bytes, compressed and with its modules and arguments, are not allowed; allowed:"
-            f' {MAX_ARGUMENT:,}; let code="." bring the modules, and pass the address of large values'
+        raise InvalidSpec.at(
+            field,
+            f"{len(encoded):,} bytes, compressed and with its modules and arguments, are not allowed; allowed:"
+            f' {MAX_ARGUMENT:,}; let code="." bring the modules, and pass the address of large values',
         )
     start = ["torchrun", "--no-python"] if torchrun else []
     return [*start, "python", "-c", _START, _TERMINATION_LOG, encoded]

@@ -276,8 +276,9 @@ class Kind(ABC):
         """
         for name, why in self.lacking(given).items():
             if name not in but:
-                shown = f" {given[name]!r} is not allowed;" if isinstance(given[name], str | int) else ""
-                raise InvalidSpec(f"{name}:{shown} a {self.KIND} has no place for it: {why}")
+                rule = f"a {self.KIND} has no place for it: {why}"
+                is_word = isinstance(given[name], str | int)
+                raise InvalidSpec.of(name, given[name], rule) if is_word else InvalidSpec.at(name, rule)
 
     def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
         """Return the runtime that an object refers to; None if it needs none, or if the runtime's kind is unknown."""
@@ -403,7 +404,7 @@ def check_env(job: TrainingJob, reserved: Collection[str], *, by: str) -> None:
     for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
         for variable in (owner.env if owner else None) or ():
             if variable.name in reserved:
-                raise InvalidSpec(f"{prefix}env.{variable.name}: {by} sets it in every pod; leave it out")
+                raise InvalidSpec.at(f"{prefix}env.{variable.name}", f"{by} sets it in every pod; leave it out")
 
 
 def with_name(manifest: Manifest, attempt: Attempt, *, longest: int | None = None) -> Manifest:
@@ -633,7 +634,7 @@ def _planned(
     elif outputs.tfevents is not None:
         claim, path = outputs.tfevents.claim, outputs.tfevents.path
     else:
-        raise InvalidSpec("tensorboard: set `tfevents` or `logdir`, too: the folder that it shows")
+        raise InvalidSpec.at("tensorboard", "set `tfevents` or `logdir`, too: the folder that it shows")
     plan = TensorBoardPlan(claim=claim, path=path, image=requested.image or image)
     return plan.served_as(requested.service_type) if requested.service_type else plan
 

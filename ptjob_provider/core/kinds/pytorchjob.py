@@ -216,7 +216,7 @@ class PyTorchJob(Kind):
         run = {name: part for name, part in (spec.get("runPolicy") or {}).items() if part is not None}
         for name in [*(run.keys() - _AT_THE_TOP), *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
             if run.get(name) is not False:
-                raise InvalidSpec(f"{_FIELDS.get(name, f'runPolicy.{name}')}: {_WHY_NOT}")
+                raise InvalidSpec.at(_FIELDS.get(name, f"runPolicy.{name}"), _WHY_NOT)
         kept = {name: part for name, part in spec.items() if name != "runPolicy"}
         moved = {name: part for name, part in run.items() if name in _AT_THE_TOP}
         return {**manifest, "spec": {**kept, **moved}} if spec else manifest
@@ -288,7 +288,7 @@ def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | No
         is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
         roles = _resized(roles, job.workers, elastic=is_elastic)
     if job.master is not None and "Master" not in roles:
-        raise InvalidSpec("master: leave it out: the manifest has no Master; use `worker`")
+        raise InvalidSpec.at("master", "leave it out: the manifest has no Master; use `worker`")
     return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in roles.items()}
 
 

@@ -339,7 +339,7 @@ def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest,
         return [(each, "worker") for each in specs]
     if count(specs[0]) > 1:
         given = f"the manifest's first role has {count(specs[0])} pods, which are alike"
-        raise InvalidSpec(f"{differ[0]}: {given}; have a role of its own for rank 0, or leave it out")
+        raise InvalidSpec.at(differ[0], f"{given}; have a role of its own for rank 0, or leave it out")
     return [(specs[0], "master"), *((each, "worker") for each in specs[1:])]
 
 
@@ -407,7 +407,7 @@ def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manife
     if policy is not None:
         for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
             if getattr(policy, name) is not None:
-                raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
+                raise InvalidSpec.at(f"elastic_policy.{name}", "a PyTorchTrainingJob has no place for it; leave it out")
         typed = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
         config |= without_none(typed)
     return config

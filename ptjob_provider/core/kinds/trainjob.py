@@ -258,7 +258,9 @@ class TrainJob(Kind):
         if PATCHES in fields or not fields & {TEMPLATES, PODS}:
             return manifest
         if spec.get("activeDeadlineSeconds") is not None:
-            raise InvalidSpec("active_deadline_seconds: this cluster's Trainer is older than 2.2 and has no deadlines")
+            raise InvalidSpec.at(
+                "active_deadline_seconds", "this cluster's Trainer is older than 2.2 and has no deadlines"
+            )
         where = TEMPLATES if TEMPLATES in fields else PODS
         kept = {name: part for name, part in spec.items() if name != PATCHES}
         overrides = [_override(entry, where) for patch in spec.get(PATCHES) or () for entry in replicated_jobs(patch)]
@@ -365,12 +367,13 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
         whole = code.with_folder(template, source, container=CONTAINER, in_command=True)
         return pod_template.map_container(whole, CONTAINER, _without_working_dir)
     if not has_own_runtime:
-        raise InvalidSpec(
-            f"code: a TrainJob can add no init container; name a runtime that has one called {SYNC_CONTAINER} with "
-            "`runtime`, or have the code in the image"
+        raise InvalidSpec.at(
+            "code",
+            f"a TrainJob can add no init container; name a runtime that has one called {SYNC_CONTAINER} with "
+            "`runtime`, or have the code in the image",
         )
     if source.image:
-        raise InvalidSpec(f"code.image: the runtime's init container {SYNC_CONTAINER} has it; leave it out")
+        raise InvalidSpec.at("code.image", f"the runtime's init container {SYNC_CONTAINER} has it; leave it out")
     whole = code.with_code(template, source, image="", container=CONTAINER)
     pod = whole["spec"]
     inits = [_only_configured(each) for each in pod["initContainers"]]
@@ -479,13 +482,13 @@ def _check_container(key: str, index: int, container: Mapping[str, Any]) -> None
         if name in known or part is None:
             continue
         if key == "initContainers":
-            raise InvalidSpec(f"init_containers: a TrainJob cannot add one ({container.get('name')}); {_ADVICE}")
+            raise InvalidSpec.at("init_containers", f"a TrainJob cannot add one ({container.get('name')}); {_ADVICE}")
         raise _refused(name, f"pod_template.spec.{key}[{index}].{name}")
 
 
 def _refused(name: str, path: str) -> InvalidSpec:
     more = _CHANGE_DIR if name == "workingDir" else ""
-    return InvalidSpec(f"{_FIELDS.get(name, path)}: a TrainJob has no place for it; {_ADVICE}{more}")
+    return InvalidSpec.at(_FIELDS.get(name, path), f"a TrainJob has no place for it; {_ADVICE}{more}")
 
 
 def reference(text: str | None) -> Manifest | None:
@@ -576,12 +579,12 @@ def _override(entry: Mapping[str, Any], where: str) -> Manifest:
     spec = template.get("spec") or {}
     for name in _SINCE_2_2 if where == TEMPLATES else _SINCE_2_1:
         if spec.get(name) is not None:
-            raise InvalidSpec(f"{name}: this cluster's Trainer is too old to change it; have the runtime say it")
+            raise InvalidSpec.at(name, "this cluster's Trainer is too old to change it; have the runtime say it")
     if any(container.get("name") == SYNC_CONTAINER for container in spec.get("initContainers") or ()):
-        raise InvalidSpec("code: this cluster's Trainer is older than 2.2; have the code in the image")
+        raise InvalidSpec.at("code", "this cluster's Trainer is older than 2.2; have the code in the image")
     for container in spec.get("containers") or ():
         if container.get("securityContext") is not None:
-            raise InvalidSpec("container_security_context: this cluster's Trainer is older than 2.2")
+            raise InvalidSpec.at("container_security_context", "this cluster's Trainer is older than 2.2")
     target = {"targetJobs": [{"name": entry["name"]}]}
     if where == PODS:
         return {**target, **spec}

@@ -103,7 +103,7 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
         raise InvalidSpec.of("runtime", runtime_name, allowed)
     for name in sorted(set(runtime.init_containers) - trainjob.init_containers(runtimes[runtime_name])):
         field = "code" if name == SYNC_CONTAINER else "init_containers"
-        raise InvalidSpec(f"{field}: the runtime {runtime_name} has no init container {name}, and a job can add none")
+        raise InvalidSpec.at(field, f"the runtime {runtime_name} has no init container {name}, and a job can add none")
 
 
 async def _allowed(client: Client, names: list[str], other_kind: str, namespace: str) -> str:

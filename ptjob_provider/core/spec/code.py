@@ -47,9 +47,10 @@ def _address(pattern: str) -> parsers.Reader[str]:
     def read(field: str, value: Any) -> str:
         address = parsers.text(field, value)
         if urlsplit(address).password is not None:
-            raise InvalidSpec(
-                f"{field}: the address has a password in it, which would be shown wherever the job is; give a `secret`,"
-                " or the variables GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD in `env`"
+            raise InvalidSpec.at(
+                field,
+                "the address has a password in it, which would be shown wherever the job is; give a `secret`,"
+                " or the variables GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD in `env`",
             )
         if not re.fullmatch(pattern, address):
             raise InvalidSpec.of(field, value, _ALLOWED)

@@ -230,7 +230,7 @@ def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
     """
     for name in values:
         if name in _OF_ONE_JOB:
-            raise InvalidSpec(f"{field}.{name}: leave it to each job")
+            raise InvalidSpec.at(f"{field}.{name}", "leave it to each job")
     kind, version = next(iter(KINDS.items()))  # with a manifest, even an empty one, no field is required
     try:
         return TrainingJob.parse(**values, manifest={"apiVersion": version, "kind": kind})
@@ -261,7 +261,7 @@ def _nproc(field: str, value: Any) -> int | str:
     try:
         return parsers.integer(1)(field, value)
     except InvalidSpec as error:
-        raise InvalidSpec(f"{error}, or auto, cpu, gpu") from None
+        raise InvalidSpec.of(field, value, f"{error.allowed}, or auto, cpu, gpu") from None
 
 
 def _seconds(minimum: int) -> parsers.Reader[int]:
@@ -506,7 +506,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         if self.elastic_policy is not None and self.master is not None:
-            raise InvalidSpec("master: leave it out: all pods of an elastic job are workers; use `worker`")
+            raise InvalidSpec.at("master", "leave it out: all pods of an elastic job are workers; use `worker`")
         gpu = self.gpu_resource or DEFAULT_GPU
         for part, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
             if part is not None:

@@ -202,7 +202,7 @@ def unknown_field(path: str, name: str, known: Sequence[str]) -> InvalidSpec:
     """Return the error about a name that is not known."""
     close = nearest(name, known)
     meant = f"did you mean {close}?" if close else "known: " + ", ".join(known)
-    return InvalidSpec(f"{path}: there is no such field; {meant}")
+    return InvalidSpec.at(path, f"there is no such field; {meant}")
 
 
 def _read(declared: Any, value: Any, prefix: str) -> Any:

@@ -211,7 +211,7 @@ def _variable(path: str, name: str, value: Any) -> EnvVar:
 
 def _plain(path: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InvalidSpec(f"{path}: this value is not allowed; {_ALLOWED}; quote true and false")
+        raise InvalidSpec.at(path, f"this value is not allowed; {_ALLOWED}; quote true and false")
     return str(value)
 
 
