@@ -66,8 +66,7 @@ class CursorStore:
         """Store this cursor from now on; its current value counts as stored."""
         self._logs[log] = (log.cursor, self._clock())
         if self._task is None or self._task.done():
-            loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._save_until_done(), context=contextvars.Context())
+            self._task = asyncio.create_task(self._save_until_done(), context=contextvars.Context())
 
     def drop(self, log: ResumableLog) -> None:
         """Stop storing this cursor; its last value may still be in transit."""

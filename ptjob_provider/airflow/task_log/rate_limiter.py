@@ -27,14 +27,8 @@ BURST = 0.05
 MAX_UNREAD = 64 * 1024
 """Unread bytes above which no record is written. A socket takes 208 KB, and a record is of 32 K characters at most."""
 
-STEP = 0.02
-"""Seconds between two rounds of turns while a writer waits."""
-
-DRAIN_INTERVAL = 0.005
-"""Seconds between two checks whether the supervisor has read everything; a trigger's event waits for that."""
-
-LONGEST_STEP = 0.01
-"""Maximum seconds of one round."""
+STEP = 0.01
+"""Seconds between two rounds of turns while a writer waits, and between two checks for unread bytes."""
 
 
 class Writer(Protocol):
@@ -99,9 +93,7 @@ class RateLimiter:
 
     def _wake(self) -> None:
         if self._timer is None:  # an empty context: the timer serves all jobs, not only the one that starts it
-            loop = asyncio.get_running_loop()
-            pause = STEP if self._drained is None else DRAIN_INTERVAL
-            self._timer = loop.call_later(pause, self._step, context=contextvars.Context())
+            self._timer = asyncio.get_running_loop().call_later(STEP, self._step, context=contextvars.Context())
 
     def _step(self) -> None:
         self._timer = None
@@ -116,8 +108,7 @@ class RateLimiter:
                 self._wake()
 
     def _give_turns(self) -> None:
-        until = self._clock() + LONGEST_STEP
-        while self._turns and self._clock() < until and self._may_write():
+        while self._turns and self._may_write():
             writer = self._turns.popleft()
             if writer.write_record():
                 self._turns.append(writer)

@@ -6,8 +6,6 @@ rank 0 has begun to write: a job that waits in a queue has no log cursor.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, cursor_stores, of_job
@@ -18,9 +16,6 @@ from ptjob_provider.core.run.rank0_log import catch_up
 if TYPE_CHECKING:
     from ptjob_provider.airflow.outcome import JobEvent
     from ptjob_provider.core.backend import Backend
-
-_LAST_LINES = 2.0
-"""Seconds that a triggerer's shutdown waits for pending lines; a later run reads the rest again."""
 
 _ANOTHER = "another process wrote this log before"
 
@@ -77,10 +72,7 @@ class ResumableLog:
         self._store.began.pop(self._key, None)
 
     async def leave(self) -> None:
-        """End without an event: write pending lines, and store the cursor for a later run."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_LINES):
-                await self.sink.written()
+        """End without an event: store the cursor for a later run, which reads pending lines again."""
         if self.has_begun:
             await self._store.save_last(self)
 
