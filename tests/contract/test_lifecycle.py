@@ -182,7 +182,6 @@ async def test_a_job_that_has_changed_since_it_was_read_is_not_deleted(world: Wo
     assert [pod["status"]["phase"] for pod in after.pods] == ["Succeeded"]
     await world.backend.delete(ref, version=after.job["metadata"]["resourceVersion"])
     await world.gone(ref)
-    assert (await world.backend.read(ref)).job is None
 
 
 async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
