@@ -22,7 +22,7 @@ from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyT
 from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
 from ptjob_provider.airflow.waiting import Waiting
-from ptjob_provider.core.errors import LedgerUnavailable
+from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
@@ -434,7 +434,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             try:
                 self.ledger.report(context)
                 self._input_uris = self.ledger.folders(context) if is_wanted() else ()
-            except LedgerUnavailable as error:  # the training has succeeded nevertheless
+            except PTJobError as error:  # the training has succeeded nevertheless
                 self.log.warning("the training was not noted in the ledger: %s", error)
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._model_extra = model_extra(result, data_version=self.data_version, git_revision=git_revision)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
+from ptjob_provider.core.identity import Instance
 from ptjob_provider.retraining.reservations import Batch, Handover, ReservationState
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ CLAIMS = sa.Table(
     sa.Column("number", sa.Integer, nullable=False),
     sa.Column("reported", sa.Boolean, nullable=False),
     sa.Column("released_to", _NAME),
+    sa.Column("installation", _NAME),  # None: reserved by a version without this column
     sa.Column("claimed_at", sa.DateTime(timezone=True), server_default=sa.func.now()),
     sa.Index("ptjob_claims_of_run", "ledger", "dag_id", "run_id"),
     sa.Index("ptjob_claims_by_state", "ledger", "state"),
@@ -85,8 +87,13 @@ _OPEN, _HAD, _RELEASED = "open", "had", "released"
 
 @dataclass(frozen=True, kw_only=True)
 class Claimant:
-    """A DAG run that reserves batches, and its training task."""
+    """A DAG run that reserves batches, and its training task.
 
+    Attributes:
+        installation: the run's Airflow; its name is "" in a reservation that does not have it.
+    """
+
+    installation: Instance
     dag_id: str
     run_id: str
     training_task_id: str
@@ -141,6 +148,9 @@ class LedgerStore:
     def __init__(self, url: str, name: str) -> None:
         self._engine = _engine(url)
         self._name = name
+
+    def __str__(self) -> str:
+        return f"ledger {self._name} at {self._engine.url.render_as_string(hide_password=True)}"
 
     def __enter__(self) -> Self:
         return self
@@ -220,8 +230,8 @@ class LedgerStore:
                     "failed, so they must not be new in this training. Clear its claim as well: it then gets what is "
                     "new now."
                 )
-            change = CLAIMS.update().where(CLAIMS.c.id == claim.id)
-            connection.execute(change.values(number=claim.number + 1, reported=False))
+            changed = {"number": claim.number + 1, "reported": False, "installation": claimant.installation.name}
+            connection.execute(CLAIMS.update().where(CLAIMS.c.id == claim.id).values(changed))
 
     def report(self, claimant: Claimant) -> None:
         """Record that this run's training has succeeded, in case the run is deleted from Airflow."""
@@ -249,13 +259,13 @@ class LedgerStore:
         free = (self._of(BATCHES), BATCHES.c.claim_id.is_(None))
         own = self._latest(connection, claimant)
         if own is not None and own.state == _OPEN:
-            changed = {"number": own.number + 1, "reported": False, "training_task_id": claimant.training_task_id}
+            changed = {**_fields(claimant), "number": own.number + 1, "reported": False}
             connection.execute(CLAIMS.update().where(CLAIMS.c.id == own.id).values(changed))
             claim_id = own.id
         elif connection.scalar(sa.select(BATCHES.c.id).where(*free).limit(1)) is None:
             return
         else:
-            values = {**vars(claimant), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
+            values = {**_fields(claimant), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
             (claim_id,) = connection.execute(CLAIMS.insert().values(values)).inserted_primary_key or (None,)
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
 
@@ -274,7 +284,10 @@ class LedgerStore:
         return [_batch(row) for row in rows]
 
     def _by(self, claimant: Claimant) -> tuple[sa.ColumnElement[bool], ...]:
-        return self._of(CLAIMS), CLAIMS.c.dag_id == claimant.dag_id, CLAIMS.c.run_id == claimant.run_id
+        """Return the conditions of the run's reservations; one without an installation may be its own, too."""
+        names = [claimant.installation.name, *claimant.installation.aliases]
+        is_own = sa.or_(CLAIMS.c.installation.in_(names), CLAIMS.c.installation.is_(None))
+        return self._of(CLAIMS), CLAIMS.c.dag_id == claimant.dag_id, CLAIMS.c.run_id == claimant.run_id, is_own
 
     def _of(self, table: sa.Table) -> sa.ColumnElement[bool]:
         return table.c.ledger == self._name
@@ -305,9 +318,8 @@ class LedgerStore:
                 self._lock(connection)
                 yield connection
         except sa.exc.DBAPIError as error:
-            where = self._engine.url.render_as_string(hide_password=True)
             message = next(iter(str(error.orig).strip().splitlines()), type(error).__name__)
-            raise LedgerUnavailable(f"The ledger {self._name} at {where} did not answer: {message}") from error
+            raise LedgerUnavailable(f"The {self} did not answer: {message}") from error
 
     def _lock(self, connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
@@ -319,6 +331,11 @@ class LedgerStore:
             TABLES.create_all(connection)
         connection.execute(self._insert(LEDGERS, ("name",)), [{"name": self._name}])
         connection.execute(sa.select(LEDGERS).where(LEDGERS.c.name == self._name).with_for_update())
+        columns = sa.inspect(connection).get_columns(CLAIMS.name)
+        if not any(column["name"] == CLAIMS.c.installation.name for column in columns):
+            # Like all use of this table, after the row's lock; in the other order, two processes could deadlock.
+            unless = "IF NOT EXISTS " if connection.dialect.name == "postgresql" else ""
+            connection.exec_driver_sql(f"ALTER TABLE {CLAIMS.name} ADD COLUMN {unless}installation VARCHAR(250)")
 
 
 def _engine(url: str) -> sa.Engine:
@@ -366,8 +383,13 @@ def _create(url: sa.URL, connect_args: Mapping[str, Any]) -> sa.Engine:
         raise InvalidSpec(f"ledger: the driver of {url.drivername} is not installed here: {error}") from error
 
 
+def _fields(claimant: Claimant) -> dict[str, str]:
+    return {**vars(claimant), "installation": claimant.installation.name}
+
+
 def _open_claim(row: sa.Row[Any]) -> OpenClaim:
-    claimant = Claimant(dag_id=row.dag_id, run_id=row.run_id, training_task_id=row.training_task_id)
+    run = {"dag_id": row.dag_id, "run_id": row.run_id, "training_task_id": row.training_task_id}
+    claimant = Claimant(installation=Instance(row.installation or ""), **run)
     return OpenClaim(id=row.id, number=row.number, claimant=claimant, reported=row.reported, batches=row.batches)
 
 

@@ -19,15 +19,18 @@ Importing this module loads no SQLAlchemy.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias, BaseHook, BaseOperator, ObjectStoragePath
+from airflow.sdk import Asset, AssetAlias, BaseHook, BaseOperator, ObjectStoragePath, Variable
 from airflow.sdk.definitions.asset import AssetRef
 
-from ptjob_provider.airflow import compat
+from ptjob_provider.airflow import compat, config
 from ptjob_provider.airflow.compat import AirflowRuntimeError, AirflowSkipException
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
@@ -53,6 +56,11 @@ _PAGE = 50
 
 _OVERLAP = timedelta(minutes=10)
 """Time for which recorded events are read again, because an event may become visible later than its time."""
+
+_NOT_HERE = (
+    "the %s is not in this Airflow, and nothing shows that it ever was: its %d batches stay reserved, because it may "
+    "train on them elsewhere. If it does not, free them in the ledger, claim %d: see docs/how-to/data-arrival.md"
+)
 
 _WITH_EVENTS = (Asset, AssetAlias, AssetRef)
 _URL_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
@@ -129,8 +137,8 @@ class ClaimBatchesOperator(BaseOperator):
     Then it queries Airflow for the state of the runs that have reserved batches before:
 
     - training succeeded: the batches are used for good
-    - run ended without a successful training: the batches are new again
-    - run still active: the batches stay reserved
+    - run ended without a successful training, or was deleted: the batches are new again
+    - run still active, or one of another Airflow: the batches stay reserved
 
     A retried or cleared run gets its own batches again, plus later ones unless its training has begun or succeeded by
     then. Trainings marked as success by hand count as successful. A deleted run counts as trained if its training has
@@ -203,11 +211,40 @@ class ClaimBatchesOperator(BaseOperator):
         return batches
 
     def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
-        decisions = []
+        with _asking("how the runs stand that have claimed batches, so nothing was claimed"):
+            decisions = self._decisions(store, claimant)
+            more = may_claim_more(_training_states(claimant))
+        return store.claim(claimant, decisions, may_claim_more=more)
+
+    def _decisions(self, store: LedgerStore, claimant: Claimant) -> list[tuple[OpenClaim, ReservationState]]:
+        """Return the state of each open reservation; the runs of other Airflows may still train on theirs.
+
+        A Variable has the runs that this Airflow's database had when they held batches. After the restore of a backup,
+        the Variable lacks the same runs as the database.
+        """
+        if is_copy := config.foreign_origin():
+            self.log.warning("the batches of other runs stay reserved: %s", is_copy)
+        key = f"ptjob_ledger_{hashlib.sha256(str(store).encode()).hexdigest()[:16]}"
+        seen = set(json.loads(Variable.get(key, default="[]")))
+        still, decisions = {str(claimant)}, []
         for claim in store.open_claims():
-            is_own = (claim.claimant.dag_id, claim.claimant.run_id) == (claimant.dag_id, claimant.run_id)
-            decisions.append((claim, _own_state(claim) if is_own else _state(claim)))
-        return store.claim(claimant, decisions, may_claim_more=may_claim_more(_training_states(claimant)))
+            run, owner = claim.claimant, claim.claimant.installation.name
+            is_ours = claimant.installation.has(owner)
+            is_own = str(run) == str(claimant) and (is_ours or not owner)
+            state, is_going = ReservationState.TAKEN, None
+            if is_own or not (is_copy or (owner and not is_ours)):
+                training = _training_states(run)  # before the run's state: a run cleared in between counts as active
+                is_going = is_own or _is_going(run)  # the batches of the run that asks are never free
+                was_here = is_ours and str(run) in seen
+                state = reservation_state(training, is_going=is_going, reported=claim.reported, was_here=was_here)
+                if is_going is None and state is ReservationState.TAKEN:
+                    self.log.warning(_NOT_HERE, run, claim.batches, claim.id)
+            if is_going is not None or str(run) in seen:
+                still.add(str(run))
+            decisions.append((claim, state))
+        if still != seen:
+            Variable.set(key, json.dumps(sorted(still)), description=f"Runs that claimed batches of the {store}")
+        return decisions
 
     def _log_result(self, claimed: Claimed) -> None:
         for claim, state in claimed.settled:
@@ -223,56 +260,39 @@ class ClaimBatchesOperator(BaseOperator):
         return dict(outgoing({**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}))
 
 
-def _state(claim: OpenClaim) -> ReservationState:
-    training = _training_states(claim.claimant)  # before the run's state: a run cleared in between counts as active
-    return reservation_state(training, is_going=_is_going(claim.claimant), reported=claim.reported)
-
-
-def _own_state(claim: OpenClaim) -> ReservationState:
-    """Return the state of this run's own reservation; the run is active, so its batches are never free."""
-    return reservation_state(_training_states(claim.claimant), is_going=True, reported=claim.reported)
-
-
 def _training_states(claimant: Claimant) -> list[str]:
-    """Return the states of the instances of a run's training task.
-
-    Raises:
-        LedgerUnavailable: Airflow did not respond.
-    """
-    try:
-        states = compat.task_instances().get_task_states(
-            dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
-        )
-    except AirflowRuntimeError as error:
-        raise _no_answer(claimant, error) from error
+    """Return the states of the instances of a run's training task."""
+    states = compat.task_instances().get_task_states(
+        dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
+    )
     of_run: Mapping[str, Any] = states.get(claimant.run_id) or {}
     return [str(getattr(state, "value", state) or "none") for state in of_run.values()]
 
 
 def _is_going(claimant: Claimant) -> bool | None:
-    """Return whether a run is queued or running; None if the run does not exist.
-
-    Raises:
-        LedgerUnavailable: Airflow did not respond.
-    """
+    """Return whether a run is queued or running; None if the run does not exist."""
 
     def count(**filters: Any) -> int:
         return int(compat.task_instances().get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **filters))
 
+    return None if not count() else not count(states=["success", "failed"])
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Raise LedgerUnavailable if Airflow does not respond to the block's requests."""
     try:
-        return None if not count() else not count(states=["success", "failed"])
+        yield
     except AirflowRuntimeError as error:
-        raise _no_answer(claimant, error) from error
-
-
-def _no_answer(claimant: Claimant, error: Exception) -> LedgerUnavailable:
-    return LedgerUnavailable(f"Airflow did not say how the {claimant} stands, so nothing was claimed: {error}")
+        raise LedgerUnavailable(f"Airflow did not say {what}: {error}") from error
 
 
 def _claimant(ti: Any, training_task_id: str) -> Claimant:
     from ptjob_provider.retraining.ledger import Claimant  # noqa: PLC0415 - only tasks need SQLAlchemy
 
-    return Claimant(dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
+    with _asking("which installation this is"):
+        installation = config.read()
+    return Claimant(installation=installation, dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
 
 
 def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
@@ -283,10 +303,8 @@ def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
     """
     limit = _PAGE
     while True:
-        try:
+        with _asking(f"which events {asset!r} has"):
             events = compat.asset_events(asset, after=after, limit=limit)
-        except AirflowRuntimeError as error:
-            raise LedgerUnavailable(f"Airflow did not say which events {asset!r} has: {error}") from error
         if events:
             yield events
         if len(events) < limit:

@@ -91,7 +91,9 @@ class ReservationState(StrEnum):
     """Released: the run has ended without training on them, and they are new again."""
 
 
-def reservation_state(training: Collection[str], *, is_going: bool | None, reported: bool) -> ReservationState:
+def reservation_state(
+    training: Collection[str], *, is_going: bool | None, reported: bool, was_here: bool
+) -> ReservationState:
     """Return the state of one run's batches.
 
     Args:
@@ -100,9 +102,12 @@ def reservation_state(training: Collection[str], *, is_going: bool | None, repor
         is_going: whether the run is queued or running; None: Airflow does not have the run (any more).
         reported: whether the training has reported its success to the ledger. Used only if Airflow does not have the
             run; otherwise its task may have been cleared or have failed since the report.
+        was_here: whether Airflow's database once had the run. A run that it has lost since was deleted; one that it
+            never had may be going elsewhere, or began after the backup that the database was restored from.
     """
     if is_going is None:
-        return ReservationState.HAD if reported else ReservationState.FREE
+        gone = ReservationState.FREE if was_here else ReservationState.TAKEN
+        return ReservationState.HAD if reported else gone
     if training and all(state == _SUCCESS for state in training):
         return ReservationState.HAD
     if is_going or not all(state in _OVER or state == "none" for state in training):

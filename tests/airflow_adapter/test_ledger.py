@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import (
     AssetEventsResult,
     DRCount,
@@ -20,7 +21,10 @@ from airflow.sdk.execution_time.comms import (
     GetAssetEventByAsset,
     GetDRCount,
     GetTaskStates,
+    GetVariable,
+    PutVariable,
     TaskStatesResult,
+    VariableResult,
 )
 from airflow.sdk.execution_time.context import TriggeringAssetEventsAccessor
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
@@ -29,6 +33,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from airflow_versions import HAS_PAGES_OF_EVENTS, since
+from ptjob_provider.airflow import config
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.task_session import JobExecution
 from ptjob_provider.core.errors import InvalidSpec
@@ -38,7 +43,8 @@ from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
 from ptjob_provider.retraining.reservations import LIST_LIMIT, Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from fakes import ScriptedBackend
@@ -54,12 +60,14 @@ class StandInAirflow:
     Attributes:
         runs: the state of each run and those of its training's task instances.
         events: the asset's events as (time, extra), in any order.
+        variables: the Variables by key.
         is_away: every request raises an error.
         questions: the requests so far.
     """
 
     runs: dict[str, tuple[str, list[str | None]]] = field(default_factory=dict)
     events: list[tuple[datetime, Any]] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
     is_away: bool = False
     questions: list[Any] = field(default_factory=list)
 
@@ -68,13 +76,24 @@ class StandInAirflow:
         self.questions.append(message)
         if self.is_away:
             raise AirflowRuntimeError(ErrorResponse(detail={"message": "the API server is away"}))
-        answers = {GetTaskStates: self._states, GetDRCount: self._count, GetAssetEventByAsset: self._events}
+        answers = {
+            GetTaskStates: self._states,
+            GetDRCount: self._count,
+            GetAssetEventByAsset: self._events,
+            GetVariable: self._variable,
+            PutVariable: lambda message: self.variables.update({message.key: message.value}),
+        }
         return answers[type(message)](message)
 
     def happen(self, *names: str, at: datetime = NOON) -> None:
         """Add an event that announces these batches."""
         batches = [{"id": f"{name}@1", "uri": f"s3://bucket/in/{name}"} for name in names]
         self.events.append((at, {"from_trigger": True, "payload": {"batches": batches}}))
+
+    def _variable(self, message: GetVariable) -> VariableResult | ErrorResponse:
+        found = self.variables.get(message.key)
+        missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
+        return missing if found is None else VariableResult(key=message.key, value=found)
 
     def _states(self, message: GetTaskStates) -> TaskStatesResult:
         (run_id,), (task_id,) = message.run_ids or (), message.task_ids or ()
@@ -157,6 +176,97 @@ def test_a_run_that_airflow_does_not_know_gives_its_batches_back(airflow: StandI
     airflow.happen("b2")
 
     assert names(claim(url)) == ["b1", "b2"]
+
+
+@pytest.fixture
+def staging(airflow: StandInAirflow, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
+    """Return a context in which another Airflow, `staging`, executes the tasks; its own runs have failed."""
+    other = StandInAirflow(events=airflow.events)
+
+    @contextmanager
+    def execute(*run_ids: str) -> Iterator[None]:
+        other.runs = {run_id: ("failed", ["failed"]) for run_id in run_ids}
+        with monkeypatch.context() as patch, set_supervisor_comms(other):
+            patch.setenv("AIRFLOW__PTJOB__INSTANCE", "staging")
+            yield
+
+    return execute
+
+
+@pytest.mark.parametrize("theirs_too", [[], ["before"]], ids=["no such run", "a run of the same id"])
+def test_another_airflow_on_the_ledger_leaves_the_runs_of_this_one_their_batches(
+    airflow: StandInAirflow, url: str, staging: Callable[..., AbstractContextManager[None]], theirs_too: list[str]
+) -> None:
+    """What it knows of such a run says nothing; the run's own Airflow frees its batches when it has failed."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.runs["before"] = ("running", ["running"])
+    airflow.happen("b2")
+    with staging(*theirs_too):
+        theirs = names(claim(url))
+        DataLedger(url).check(given())
+
+    assert theirs == ["b2"]
+    DataLedger(url).check(given("before"))
+    airflow.runs["before"] = ("failed", ["failed"])
+
+    assert names(claim(url)) == ["b1"]
+
+
+def test_a_run_that_began_after_the_backup_keeps_its_batches_when_airflows_database_is_restored(
+    airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its job may still train, although neither run nor task is in the restored database."""
+    airflow.happen("b1")
+    claim(url, "earlier")
+    airflow.runs["earlier"] = ("failed", ["failed"])
+    backup = dict(airflow.runs), dict(airflow.variables)
+    claim(url, "before")
+    airflow.runs["before"] = ("running", ["running"])
+    airflow.runs, airflow.variables = backup
+    airflow.happen("b2")
+
+    restored = names(claim(url))
+    airflow.runs["now"] = ("success", ["success"])
+    airflow.happen("b3")
+
+    assert (restored, names(claim(url, "next"))) == (["b2"], ["b3"])
+    DataLedger(url).check(given("before"))
+    assert (
+        "the run before of retrain is not in this Airflow, and nothing shows that it ever was"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_copy_of_this_airflow_frees_nothing(
+    airflow: StandInAirflow, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the same id and the same runs; there they have failed, because their workers are elsewhere."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.runs["before"] = ("failed", ["failed"])
+    airflow.happen("b2")
+    monkeypatch.setattr(config, "foreign_origin", lambda: "the id was made elsewhere")
+
+    assert names(claim(url)) == ["b2"]
+    assert "the batches of other runs stay reserved: the id was made elsewhere" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"), [({}, ["b2"]), ({"before": ("failed", ["failed"])}, ["b1", "b2"])], ids=["absent", "failed"]
+)
+def test_a_reservation_without_an_installation_is_never_gone(
+    airflow: StandInAirflow, url: str, runs: dict[str, Any], expected: list[str]
+) -> None:
+    """An earlier version has written it. An Airflow that has the run says how it ended."""
+    airflow.happen("b1")
+    claim(url, "before")
+    with LedgerStore(url, "default") as store, store._change() as connection:
+        connection.exec_driver_sql("UPDATE ptjob_claims SET installation = NULL")
+    airflow.runs = runs
+    airflow.happen("b2")
+
+    assert names(claim(url)) == expected
 
 
 def test_a_claim_that_is_cleared_alone_adds_nothing_to_a_training_that_has_begun(
@@ -321,6 +431,21 @@ def training(url: str, **more: Any) -> PyTorchJobOperator:
 
 def given(run_id: str = "now", map_index: int = -1) -> dict[str, Any]:
     return context(StandInTaskInstance(dag_id="retrain", task_id="train", run_id=run_id, map_index=map_index))
+
+
+def test_a_job_runs_on_if_the_ledger_only_does_not_know_its_run(
+    airflow: StandInAirflow, backend: ScriptedBackend, url: str, tmp_path: Path
+) -> None:
+    """The ledger was restored from a backup, or is another one now; the error says that the job was left."""
+    airflow.happen("b1")
+    claim(url)
+    state = given()
+    training(url).execute(state)
+
+    with pytest.raises(AirflowFailException, match=r"has claimed no batches.* was left running\. Look at it"):
+        training(f"sqlite:///{tmp_path / 'empty.db'}").execute(state)
+
+    assert backend.deleted == []
 
 
 def test_a_training_asks_before_it_submits(airflow: StandInAirflow, backend: ScriptedBackend, url: str) -> None:

@@ -112,12 +112,18 @@ def test_a_batch_is_json_and_back() -> None:
 def test_how_a_run_stands_with_its_batches(
     *, training: list[str], is_going: bool | None, reported: bool, expected: ReservationState
 ) -> None:
-    assert reservation_state(training, is_going=is_going, reported=reported) is expected
+    assert reservation_state(training, is_going=is_going, reported=reported, was_here=True) is expected
+
+
+@each_row(("reported", "expected"), [(True, ReservationState.HAD), (False, ReservationState.TAKEN)])
+def test_a_run_that_airflow_never_had_is_not_gone(*, reported: bool, expected: ReservationState) -> None:
+    """It may train elsewhere; only its own training can say that it has succeeded."""
+    assert reservation_state([], is_going=None, reported=reported, was_here=False) is expected
 
 
 @given(training=st.lists(st.sampled_from(STATES), max_size=4), is_going=st.booleans(), reported=st.booleans())
 def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], is_going: bool, reported: bool) -> None:
-    state = reservation_state(training, is_going=is_going, reported=reported)
+    state = reservation_state(training, is_going=is_going, reported=reported, was_here=True)
 
     if state is ReservationState.FREE:
         assert not is_going

@@ -7,14 +7,22 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 
+from ledger.claimants import EarlierVersionStandIn
 from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
-from ptjob_provider.retraining.ledger import Claimant, Claimed, LedgerStore
+from ptjob_provider.core.identity import Instance
+from ptjob_provider.retraining.ledger import CLAIMS, Claimant, Claimed, LedgerStore
 from ptjob_provider.retraining.reservations import Batch, ReservationState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
 
 HERE = Path(__file__).parent
 
@@ -24,16 +32,24 @@ def batch(name: str, version: str = "1") -> Batch:
     return Batch(id=f"{name}@{version}", uri=f"s3://in/{name}", files=2, bytes=10)
 
 
-def run(run_id: str, dag_id: str = "retrain") -> Claimant:
-    return Claimant(dag_id=dag_id, run_id=run_id, training_task_id="train")
+HERE_INSTALLED, ELSEWHERE = Instance("tests"), Instance("staging")
+
+
+def run(run_id: str, dag_id: str = "retrain", installation: Instance = HERE_INSTALLED) -> Claimant:
+    return Claimant(installation=installation, dag_id=dag_id, run_id=run_id, training_task_id="train")
 
 
 def claim(
-    store: LedgerStore, run_id: str, state: ReservationState = ReservationState.TAKEN, *, more: bool = True
+    store: LedgerStore,
+    run_id: str,
+    state: ReservationState = ReservationState.TAKEN,
+    *,
+    more: bool = True,
+    installation: Instance = HERE_INSTALLED,
 ) -> Claimed:
     """Reserve batches for a run, deciding that all other runs' reservations are in this state."""
     decisions = [(each, state) for each in store.open_claims() if each.claimant.run_id != run_id]
-    return store.claim(run(run_id), decisions, may_claim_more=more)
+    return store.claim(run(run_id, installation=installation), decisions, may_claim_more=more)
 
 
 def new(claimed: Claimed) -> list[str]:
@@ -160,6 +176,96 @@ def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -
         store.check(run("third"))
     with pytest.raises(ClaimLost, match="of another has claimed no batches"):
         store.check(run("second", dag_id="another"))
+
+
+def test_runs_of_two_installations_that_have_the_same_ids_hold_batches_of_their_own(store: LedgerStore) -> None:
+    """Two Airflows with the same DAG may start a run for the same time."""
+    store.record([batch("b1")])
+    claim(store, "first")
+    store.record([batch("b2")])
+
+    theirs = claim(store, "first", installation=ELSEWHERE)
+
+    assert (earlier(theirs), new(theirs)) == ([], ["b2@1"])
+    assert new(claim(store, "first")) == ["b1@1"]
+    assert [each.claimant for each in store.open_claims()] == [run("first"), run("first", installation=ELSEWHERE)]
+
+
+def test_a_run_is_the_same_by_each_id_of_its_installation(store: LedgerStore) -> None:
+    """Two workers that create the installation's id at the same moment leave it with both."""
+    store.record([batch("b1")])
+    claim(store, "first", installation=Instance("tests", frozenset({"other"})))
+
+    again = run("first", installation=Instance("a", frozenset({"tests"})))
+
+    store.check(again)
+    assert store.handover(again).new
+
+
+@pytest.fixture
+def earlier_store(url: str, name: str) -> Iterator[EarlierVersionStandIn]:
+    with EarlierVersionStandIn(url, name) as store:
+        store.record([batch("b1")])
+        store.reserve("first")
+        yield store
+
+
+def test_a_table_of_an_earlier_version_gets_its_column_at_first_use(
+    earlier_store: EarlierVersionStandIn, store: LedgerStore
+) -> None:
+    """Both versions go on; a reservation without an installation is that of the run that has its ids."""
+    assert [each.claimant for each in store.open_claims()] == [run("first", installation=Instance(""))]
+    assert list(store.handover(run("first")).new) == [batch("b1")]
+    store.check(run("first"))
+    store.record([batch("b2")])
+    assert earlier_store.reserve("second") == ["b2@1"]
+
+    assert [each.claimant for each in store.open_claims()] == [run("first"), run("second", installation=Instance(""))]
+
+
+@pytest.mark.parametrize("are_there_tables", [True, False], ids=["with tables", "without tables"])
+def test_processes_of_two_versions_bring_a_table_up_to_date_at_once(
+    url: str, name: str, *, are_there_tables: bool
+) -> None:
+    """Eight processes, every second of the earlier version, on three ledgers: none fails, each batch goes to one."""
+    if are_there_tables:
+        with EarlierVersionStandIn(url, name) as store:
+            store.reserve("earlier")
+    everything = [f"b{number:03}" for number in range(90)]
+    moment = time.time() + 3
+    processes = []
+    for n in range(8):
+        known = json.dumps(everything if n < 3 else [])
+        run_id = f"{'earlier' if n % 2 else 'run'}-{n}"
+        command = [sys.executable, HERE / "claimants.py", url, f"{name}-{n % 3}", run_id, str(moment), known]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    answers = [process.communicate(timeout=120)[0] for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * 8
+    assert sorted(each for answer in answers for each in json.loads(answer)) == sorted(everything * 3)
+
+
+def test_a_process_that_adds_the_column_waits_for_the_others(
+    earlier_store: EarlierVersionStandIn, store: LedgerStore, url: str, name: str
+) -> None:
+    """For one of the earlier version that changes the same ledger, then for one that adds it for another ledger."""
+    with ThreadPoolExecutor() as pool, LedgerStore(url, f"{name}-other") as other:
+        with earlier_store._change() as connection:
+            adding = waiting(pool.submit(store.open_claims))
+            connection.scalar(sa.select(sa.func.count(CLAIMS.c.id)))
+        assert adding.exception(60) is None
+        with earlier_store._change() as connection:
+            connection.exec_driver_sql("ALTER TABLE ptjob_claims DROP COLUMN installation")
+        with other._change():
+            adding = waiting(pool.submit(store.open_claims))
+        assert adding.exception(60) is None
+
+
+def waiting(acting: Future[Any]) -> Future[Any]:
+    """Return the call once it has had the time to come to its lock."""
+    with pytest.raises(TimeoutError):
+        acting.result(1)
+    return acting
 
 
 def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(store: LedgerStore) -> None:
