@@ -45,7 +45,7 @@ class ScriptedBackend:
         told: Events that say why the job waits.
         uses: Measured peak usage of the replicas.
         report: Report on the declared outputs, or the error that the inspection raises.
-        refusals: Errors of the next requests, by verb.
+        refusals: Errors of the next requests, by verb; `list KIND` for one kind.
         server: What the server has, if the watch does not show it; a read never ends with "silent".
         versions: The versions that the server demanded of deletions.
         changes: Number of deletions before which the job changes on the server.
@@ -129,6 +129,7 @@ class ScriptedBackend:
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return all jobs of the namespace with the labels."""
         self._refuse("list")
+        self._refuse(f"list {kind}")
         wanted = labels.items()
         return [
             job

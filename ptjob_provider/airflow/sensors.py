@@ -30,6 +30,7 @@ from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobFailed, JobNotFound
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
@@ -43,13 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.airflow.connection import ResolvedConnection
-    from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.snapshot import Snapshot
 
 _JOB_KEY = "ptjob_seen"
-"""Key in the task's state store, for the uid of the job that the task waits for; outlives tries and reschedules."""
+"""Key in the task's state store, for the job that the task waits for; outlives tries and reschedules."""
 
 
 class PyTorchJobSensor(BaseSensorOperator):
@@ -114,15 +114,16 @@ class PyTorchJobSensor(BaseSensorOperator):
         """Check once whether the job exists, is still the same job, and has ended."""
         with airflow_errors(), failure_reported(context, self.log) as report:
             connection = self._connection()
-            job = asyncio.run(self._find_again(context, connection))
-            self._check_same(context, job)
+            expected = self._expected(context)
+            job = asyncio.run(self._find(connection, expected.get("kind")))
+            self._check_same(context, job, expected)
             if job is None:
                 return False
             submission = Submission.of(job)
             if kinds.read_status(job).phase.is_terminal:
                 conclusion = asyncio.run(self._read(connection, submission))
                 report.attempt, report.result = submission.attempt, conclusion.result
-                self._save_job(context, submission.ref.uid, reported_by=context["ti"].try_number)
+                self._save_job(context, submission.ref, reported_by=context["ti"].try_number)
                 result = self._finish(connection, submission, conclusion)
                 push_result(context["ti"], result, self.log)
                 return PokeReturnValue(is_done=True, xcom_value=result)
@@ -138,7 +139,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             report.result = fired.conclusion.result if fired.conclusion else None
             connection = self._connection()
             asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
-            self._save_job(context, fired.submission.ref.uid, reported_by=context["ti"].try_number)
+            self._save_job(context, fired.submission.ref, reported_by=context["ti"].try_number)
             result = self._finish(connection, fired.submission, fired.concluded())
             push_result(context["ti"], result, self.log)
             return result
@@ -149,49 +150,61 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.namespace = self.namespace or connection.namespace or kinds.DEFAULT_NAMESPACE
         return connection
 
-    async def _find_again(self, context: Any, connection: ResolvedConnection) -> Manifest | None:
-        """Return the job if it exists; if it was observed before, repeat a refused request for a while."""
-        if compat.task_state(context).get(_JOB_KEY) is None:
-            return await self._find(connection.backend)
-        return await self._errors(connection).answer(lambda: self._find(connection.backend), though_away=False)
+    def _expected(self, context: Any) -> Mapping[str, Any]:
+        """Return the stored fields of the job that the task waits for; {} if it has seen none since its last clear."""
+        stored = compat.task_state(context).get(_JOB_KEY) or {}
+        is_history = 0 < stored.get("told_by", 0) <= tries_before_clear(context)
+        return {} if is_history or stored.get("clear_number") != context["ti"].max_tries else stored
 
     def _errors(self, connection: ResolvedConnection) -> ApiErrors:
         return ApiErrors(f"{self.namespace}/{self.job_name}", self.log.warning, timeout=connection.api_error_timeout)
 
-    async def _find(self, backend: Backend) -> Manifest | None:
+    async def _find(self, connection: ResolvedConnection, kind: str | None) -> Manifest | None:
+        """Return the job, of this kind if one was seen; repeat a refused request for a while.
+
+        A refusal of the kind that was seen is no deletion, although other kinds have no such job.
+        """
+        preferred = config.SECTION_OPTIONS.kind()
         try:
-            preferred = config.SECTION_OPTIONS.kind()
-            return await find_job(backend, str(self.namespace), self.job_name, kind=self.kind, preferred=preferred)
-        except JobNotFound:
+            return await self._errors(connection).answer(
+                lambda: find_job(
+                    connection.backend,
+                    str(self.namespace),
+                    self.job_name,
+                    kind=kind or self.kind,
+                    preferred=preferred,
+                ),
+                though_away=False,
+            )
+        except JobNotFound as error:
+            self.log.info("%s", error)
             return None
 
-    def _check_same(self, context: Any, job: Manifest | None) -> None:
-        """Store the uid of the first job observed, and accept no other job until the task is cleared.
+    def _check_same(self, context: Any, job: Manifest | None, expected: Mapping[str, Any]) -> None:
+        """Store the first job observed, and accept no other job until the task is cleared.
 
         Raises:
             SensedReplacement: that job was deleted, or another job has its name.
         """
         ti = context["ti"]
-        stored = compat.task_state(context).get(_JOB_KEY) or {}
-        is_history = 0 < stored.get("told_by", 0) <= tries_before_clear(context)
-        expected = None if is_history or stored.get("clear_number") != ti.max_tries else stored["uid"]
         uid = job["metadata"]["uid"] if job else None
-        if expected is not None and uid != expected:
-            self._save_job(context, expected, reported_by=ti.try_number)
+        if expected and uid != expected["uid"]:
+            compat.task_state(context).set(_JOB_KEY, {**expected, "told_by": ti.try_number})
             instead = f"; another job, uid {uid}, has its name now" if uid else ""
+            text = f"the job that was waited for, uid {expected['uid']}, was deleted{instead}"
             raise SensedReplacement(
-                f"{self.namespace}/{self.job_name}: the job that was waited for, uid {expected}, was deleted{instead}. "
-                "Whether it had succeeded is unknown. Clear this task to wait for the job that is there then."
+                f"{self.namespace}/{self.job_name}: {text}. Whether it had succeeded is unknown. Clear this "
+                "task to wait for the job that is there then."
             )
-        if uid is not None and expected is None:
-            self._save_job(context, uid)
+        if job is not None and not expected:
+            self._save_job(context, JobRef.of(job))
             for key, value in ((JOB_NAME, self.job_name), (JOB_NAMESPACE, self.namespace), (JOB_UID, uid)):
                 ti.xcom_push(key=key, value=value)
             self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
 
-    def _save_job(self, context: Any, uid: str, *, reported_by: int = 0) -> None:
+    def _save_job(self, context: Any, ref: JobRef, *, reported_by: int = 0) -> None:
         """Store the job and the try that reported its end; once the task is cleared, that job no longer counts."""
-        fields = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": reported_by}
+        fields = {"uid": ref.uid, "kind": ref.kind, "clear_number": context["ti"].max_tries, "told_by": reported_by}
         compat.task_state(context).set(_JOB_KEY, fields)
 
     async def _read(self, connection: ResolvedConnection, submission: Submission) -> JobOutcome:

@@ -21,7 +21,7 @@ from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
 from ptjob_provider.core.run.resume import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Owner
@@ -206,7 +206,9 @@ class TaskStateAttemptStore:
         stored = {"of": self._attempt_key(self.load()), "result": dict(result)}
         self._store.set(_RESULT_KEY, stored)
 
-    async def recall(self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors) -> None:
+    async def recall(
+        self, backend: Backend, namespace: str, owner: Owner, errors: ApiErrors, *, own_kinds: Sequence[str]
+    ) -> None:
         """Restore a missing record of earlier tries from the jobs that they created.
 
         Airflow before 3.3 has no store that outlives a try, and 3.4 discards the store's content when a person clears
@@ -215,11 +217,12 @@ class TaskStateAttemptStore:
         replaced, and a running one is adopted.
         """
         if self._try_number > 1 and self.load() is None:
-            await errors.answer(lambda: self._recall(backend, namespace, owner), though_away=False)
+            await errors.answer(lambda: self._recall(backend, namespace, owner, own_kinds), though_away=False)
 
-    async def _recall(self, backend: Backend, namespace: str, owner: Owner) -> None:
+    async def _recall(self, backend: Backend, namespace: str, owner: Owner, own_kinds: Sequence[str]) -> None:
         before = self._tries_before_clear
-        attempts = await resume(backend, namespace, owner, is_repeated=self._try_number > before + 1)
+        is_repeated = self._try_number > before + 1
+        attempts = await resume(backend, namespace, owner, is_repeated=is_repeated, own_kinds=own_kinds)
         if (record := attempts.load()) is None:
             return
         job = await backend.get(record.kind, record.namespace, record.name)

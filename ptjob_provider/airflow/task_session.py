@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.waiting import Waiting
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
-    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.spec import Installation, TrainingJob
 
 
 class Fate(StrEnum):
@@ -203,7 +203,7 @@ class JobExecution:
 
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the existing one, and push its identity as XComs before the task waits for it."""
-        creating = self._create(job, exact_name=exact_name, installation=load_installation())
+        creating = self._create(job, load_installation(), exact_name=exact_name)
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
         self._push_identity(submission)
@@ -303,15 +303,17 @@ class JobExecution:
                 self._leave_unfollowed(error)
             raise
 
-    async def _create(self, job: TrainingJob, **how: Any) -> Submission:
+    async def _create(self, job: TrainingJob, installation: Installation, *, exact_name: bool) -> Submission:
         namespace = job.named_namespace or kinds.DEFAULT_NAMESPACE
         errors = ApiErrors(f"{namespace}, earlier tries", self._log.warning, timeout=self._session.api_error_timeout)
-        await self._store.recall(self._backend, namespace, self._session.owner, errors)
+        own_kinds = kinds.creatable(job, preferred=installation.kind)
+        await self._store.recall(self._backend, namespace, self._session.owner, errors, own_kinds=own_kinds)
         return await self._session.submit(
             marked(job, self._leave_running),
             clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
             tries_before_clear=self._tries_before_clear,
-            **how,
+            exact_name=exact_name,
+            installation=installation,
         )
 
     async def _observe(self, ref: JobRef) -> tuple[str | None, bool]:

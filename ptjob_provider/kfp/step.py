@@ -149,7 +149,7 @@ class Training:
 
     async def _earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries; if there were any, repeat refused requests, because their job may run."""
-        if not self.environment.retry:
+        if not (self.environment.retry or await self._with_retries(self.environment.try_number)):
             return await self._with_retries(self.earlier_tries)
         errors = ApiErrors(
             f"{self._namespace}, earlier tries", self.log.notice, timeout=self.environment.api_error_timeout
@@ -176,7 +176,13 @@ class Training:
             notes = await environment.pod.notes(owner_key(owner)) if is_repeated else []
             replicas = await environment.pod.replicas(self._namespace, owner_selector(owner))
         return await resume(
-            environment.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
+            environment.backend,
+            self._namespace,
+            owner,
+            is_repeated=is_repeated,
+            own_kinds=kinds.creatable(self.request.job, preferred=environment.installation.kind),
+            notes=notes,
+            replicas=replicas,
         )
 
     async def submit(self, store: AttemptStore, termination: Termination) -> Submission:

@@ -48,12 +48,14 @@ def comms() -> Iterator[FakeComms]:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
     """Return a back-end that follows the test's script, whatever connection a task names."""
+    from ptjob_provider.airflow.config import SECTION_OPTIONS  # noqa: PLC0415 - not without Airflow
     from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection  # noqa: PLC0415 - not without Airflow
 
     scripted = ScriptedBackend()
 
     def resolve(args: ConnectionArgs) -> ResolvedConnection:
-        return ResolvedConnection(backend=scripted, namespace=None, args=args)
+        timeout = SECTION_OPTIONS.api_error_timeout()
+        return ResolvedConnection(backend=scripted, namespace=None, args=args, api_error_timeout=timeout)
 
     async def async_resolve(args: ConnectionArgs) -> ResolvedConnection:
         return resolve(args)

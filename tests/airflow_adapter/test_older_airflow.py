@@ -88,6 +88,23 @@ def test_a_retry_waits_until_its_job_may_be_read(backend: ScriptedBackend, monke
 
 
 @pytest.mark.usefixtures("comms")
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+def test_a_retry_waits_until_its_kind_may_be_listed(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """One refusal of its kind, while other kinds answer, would start a second training beside that of attempt 2."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", kind)
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
+    train(1)
+    end_job(backend, "Failed")
+    assert train(2)["attempt"] == 2
+    backend.refusals[f"list {kind}"] = [PermissionDenied(f"cannot list {kind}s", code=403)]
+
+    assert train(3)["attempt"] == 2
+    assert [job["kind"] for job in backend.jobs.values()] == [kind]
+
+
+@pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("condition", [None, "Succeeded", "Failed"])
 def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | None) -> None:
     """The attempt number is that of the try that created the job; Airflow knows the last try before the clear."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import (
+    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -196,27 +197,57 @@ def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | Non
     assert (backend.patches, backend.deleted) == ([], [])
 
 
+@pytest.mark.parametrize("refused", [1, 9], ids=["of its kind alone", "of every kind"])
 @pytest.mark.parametrize("condition", [None, "Succeeded"])
 def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
-    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, condition: str | None
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, condition: str | None, refused: int
 ) -> None:
-    """A refusal means neither "not yet" nor "deleted"."""
+    """A refusal means neither "not yet" nor "deleted", even if other kinds answer that they have no such job."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)
     show(backend, job_object("digits", condition))
-    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)] * 9
+    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)] * refused
+    found: bool | None = None
+    with contextlib.suppress(AirflowFailException):
+        found = bool(sensor().poke(given))
 
-    assert bool(sensor().poke(given)) is (condition is not None)
+    assert found is (condition is not None)
 
 
-def test_a_job_that_may_not_be_looked_for_is_an_error_at_once(backend: ScriptedBackend) -> None:
-    """The job has never been observed: the permission may be missing for good."""
+def test_a_job_that_was_not_seen_yet_is_asked_for_until_a_refusal_has_passed(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sensor may have waited for days when its Role is applied anew."""
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
+    show(backend, job_object("digits", "Succeeded"))
+    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)] * 3
+
+    assert sensor(kind="PyTorchJob").poke(context())
+
+
+def test_a_kind_that_may_not_be_read_is_reported_while_a_job_is_waited_for(
+    backend: ScriptedBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The base Role grants PyTorchJobs alone; the job may be of another kind."""
+    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)]
+
+    assert sensor().poke(context()) is False
+    assert "not looked at: cannot get pytorchjobs" in capsys.readouterr().out
+
+
+def test_a_job_that_may_not_be_looked_for_is_an_error_after_the_time_for_refusals(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says which right may be missing; a retry may help."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "0")
     backend.get_error = PermissionDenied("cannot get pytorchjobs", code=403)
 
-    with pytest.raises(AirflowFailException, match="cannot get"):
+    with pytest.raises(AirflowException, match=r"cannot get.*Check the credential") as error:
         sensor().poke(context())
+
+    assert not isinstance(error.value, AirflowFailException)
 
 
 def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None:

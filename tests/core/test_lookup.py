@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any, cast
 
@@ -139,6 +140,42 @@ async def test_nothing_is_listed_where_nothing_may_be(said: dict[str, Any], expe
     """An empty list would mean that there are no jobs."""
     with pytest.raises(expected):
         await list_jobs(backend(**said), "team", {})
+
+
+LATER = {"PyTorchJob": NOT_SERVED, "TrainJob": DENIED, "PyTorchTrainingJob": job("PyTorchTrainingJob")}
+
+
+@each_row(
+    ("said", "how"),
+    [
+        ({"PyTorchJob": DENIED}, {"own": ("PyTorchJob", "TrainJob", "PyTorchTrainingJob")}),
+        ({"TrainJob": DENIED}, {"own": ("TrainJob",)}),
+        (LATER, {"own": ("PyTorchJob", "TrainJob", "PyTorchTrainingJob")}),
+        ({"TrainJob": DENIED}, {"own": ("PyTorchJob",), "seen": {"TrainJob"}}),
+    ],
+)
+async def test_a_refusal_of_the_callers_kind_is_no_empty_list(said: dict[str, Any], how: dict[str, Any]) -> None:
+    """Its kind is the first one that is served, as which it would create its job, or one that it has seen."""
+    with pytest.raises(PermissionDenied):
+        await list_jobs(backend(**said), "team", {}, **how)
+
+
+async def test_the_base_role_beside_trainer_is_enough_for_pytorchjobs() -> None:
+    """It grants no other kind, and the cluster serves them; the caller creates none of them."""
+    said: dict[str, Any] = {"PyTorchJob": job("PyTorchJob"), "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}
+
+    listing = list_jobs(backend(**said), "team", {}, own=("PyTorchJob", "TrainJob"))
+
+    assert await asyncio.gather(listing, return_exceptions=True) == [[said["PyTorchJob"]]]
+
+
+@pytest.mark.parametrize("error", [PermissionDenied("who are you", code=401), ClusterUnavailable("a proxy", code=404)])
+async def test_an_answer_that_is_about_no_kind_is_no_missing_job(error: ClusterError) -> None:
+    """The credential has expired, or a gateway answers for the server."""
+    with pytest.raises(type(error)):
+        await find_job(backend(PyTorchJob=error), "team", "digits")
+    with pytest.raises(type(error)):
+        await list_jobs(backend(PyTorchJob=error), "team", {})
 
 
 async def test_a_kind_that_is_not_known_is_refused() -> None:

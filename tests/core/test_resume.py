@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fakes import ScriptedBackend, finished
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.resume import REPORTED, AttemptResult, resume
+from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -74,6 +75,20 @@ async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled()
 
     assert (ours.attempt, ours.adopted, backend.deleted) == (1, False, [])
     assert ours.ref != theirs.ref
+
+
+async def test_a_try_that_may_not_list_its_kind_starts_no_second_training() -> None:
+    """The other kinds may be listed, and have no job of the owner; the job of attempt 1 was deleted for attempt 2."""
+    backend = ScriptedBackend()
+    first = await submit(backend)
+    end(backend, first.ref)
+    await submit(backend)
+    backend.refusals["list"] = [PermissionDenied("cannot list pytorchjobs", code=403)]
+
+    with pytest.raises(PermissionDenied):
+        await submit(backend, is_repeated=True)
+
+    assert len(backend.jobs) == 1
 
 
 @each_row(
@@ -228,3 +243,19 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     assert (second.attempt, backend.deleted) == (2, [])
     assert second.ref.name != first.ref.name
     assert waited == [1, 1, 1]
+
+
+@pytest.mark.parametrize("source", ["notes", "replicas"])
+async def test_the_kind_of_an_earlier_tries_job_has_to_be_listed(source: str) -> None:
+    """The step has another kind since; a note, or a replica that still runs, shows the earlier one."""
+    backend = ScriptedBackend()
+    backend.refusals["list PyTorchJob"] = [PermissionDenied("cannot list pytorchjobs", code=403)] * 2
+    first = await ensure_submitted(backend, JOB, owner=OWNER, store=ResumedAttempts(None))
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
+    meta = backend.jobs[first.ref.namespace, first.ref.name]["metadata"]
+    replica = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}}
+    seen: dict[str, Any] = {"notes": [note(first, Outcome.FAILED).to_text()], "replicas": [replica]}
+
+    with pytest.raises(PermissionDenied):
+        await resume(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"], **{source: seen[source]})
+    assert (await resume(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"])).load() is None

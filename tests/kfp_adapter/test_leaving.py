@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend, finished
+from kfp_adapter.pod_stand_in import pod
 from kfp_adapter.tries import SECOND, Try
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
+from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp import step
 from ptjob_provider.kfp.termination import Terminated, Termination
 from rows import each_row
@@ -71,17 +73,33 @@ def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a
     assert second.output.getvalue().count("trying again in 0 s: no answer") == 2
 
 
-def test_earlier_tries_are_looked_for_until_that_is_allowed() -> None:
-    """A job of an earlier try may be running; a temporary refusal does not end the step."""
+@each_row(("retry", "number"), [(1, None), (None, 1)])
+def test_earlier_tries_are_looked_for_until_that_is_allowed(retry: int | None, number: int | None) -> None:
+    """A job of an earlier try may be running; other kinds, which may be listed, have none. Argo may retry by itself."""
     backend = ScriptedBackend()
     asyncio.run(Try(backend=backend).submit())
-    backend.refusals["list"] = [PermissionDenied("cannot list pytorchjobs")] * 3
-    second = Try(backend=backend, pod=None, retry=1)
+    backend.refusals["list PyTorchJob"] = [PermissionDenied("cannot list pytorchjobs", code=403)]
+    second = Try(backend=backend, pod=pod("uid-b", number=number), retry=retry)
 
     recalled = asyncio.run(second.training._earlier_tries())
 
     assert recalled.load() is not None
     assert "answers again" in second.output.getvalue()
+
+
+@each_row(("field", "preferred"), [("TrainJob", None), (None, "TrainJob")])
+def test_earlier_tries_of_another_kind_are_looked_for_until_that_is_allowed(
+    field: str | None, preferred: str | None
+) -> None:
+    """The kind is the step's, or the installation's."""
+    fields = {"kind": field} if field else {}
+    backend = ScriptedBackend()
+    first = Try(backend=backend, fields={"kind": "TrainJob"})
+    asyncio.run(first.submit())
+    backend.refusals["list TrainJob"] = [PermissionDenied("cannot list trainjobs", code=403)]
+    second = Try(backend=backend, pod=SECOND, retry=1, fields=fields, installation=Installation(kind=preferred))
+
+    assert asyncio.run(second.training._earlier_tries()).load() is not None
 
 
 async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> None:

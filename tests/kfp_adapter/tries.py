@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kfp_adapter.conftest import IDS
 from kfp_adapter.pod_stand_in import RUN, pod
 from ptjob_provider.core.run.resume import ResumedAttempts
+from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.environment import StepEnvironment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.step import Training
@@ -33,6 +34,7 @@ class Try:
         retry: Retry index that the engine set. None: the task has no retries.
         fields: Fields of the request.
         api_error_timeout: Seconds for which API errors are tolerated.
+        installation: Settings of the installation.
         output: Log of the step.
     """
 
@@ -41,6 +43,7 @@ class Try:
     retry: int | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     api_error_timeout: float = 60.0
+    installation: Installation = field(default_factory=Installation)
     output: io.StringIO = field(default_factory=io.StringIO)
 
     @property
@@ -53,6 +56,7 @@ class Try:
             retry=self.retry,
             pod=self.pod,
             api_error_timeout=self.api_error_timeout,
+            installation=self.installation,
         )
         request = Request.parse({**IDS, "image": "digits", **self.fields})
         return Training(request=request, environment=environment, log=StepLog(Masking(()), self.output))

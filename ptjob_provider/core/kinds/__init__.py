@@ -54,6 +54,11 @@ def requested_kind(job: TrainingJob, *, preferred: str | None = None) -> Kind:
     return named(job.named_kind or preferred or DEFAULT.KIND)
 
 
+def creatable(job: TrainingJob, *, preferred: str | None) -> tuple[str, ...]:
+    """Return the names of the kinds as one of which a job is created, in the order in which they are tried."""
+    return in_order(preferred) if job.named_kind is None else (job.named_kind,)
+
+
 def in_order(preferred: str | None) -> tuple[str, ...]:
     """Return the names of all kinds in the order in which they are tried: the preferred one first."""
     return tuple(sorted(KINDS, key=lambda kind: kind != preferred))

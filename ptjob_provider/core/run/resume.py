@@ -150,6 +150,7 @@ async def resume(
     owner: Owner,
     *,
     is_repeated: bool,
+    own_kinds: Sequence[str] = tuple(kinds.KINDS),
     notes: Sequence[str] = (),
     replicas: Sequence[Manifest] = (),
 ) -> ResumedAttempts:
@@ -160,22 +161,25 @@ async def resume(
         namespace: namespace of the jobs.
         owner: owner of the jobs.
         is_repeated: this try is an automatic retry.
+        own_kinds: the kinds as one of which this try would create its job, see `list_jobs`.
         notes: notes of earlier tries, see `AttemptResult`.
         replicas: unfinished pods of the owner's jobs. The caller lists them before this call, so that the pods of a job
             that is deleted in between are not overlooked.
 
     Raises:
-        ClusterError: the jobs cannot be listed.
+        ClusterError: the jobs of one of these kinds, or of the kind of an earlier try's job, cannot be listed.
     """
-    jobs = await list_jobs(backend, namespace, owner_selector(owner))
-    newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
+    running = _running_on(replicas)
     note = max((note for note in map(AttemptResult.read, notes) if note), key=lambda note: note.attempt, default=None)
+    seen = {each.ref.kind for each in (note, running) if each is not None}
+    jobs = await list_jobs(backend, namespace, owner_selector(owner), own=own_kinds, seen=seen)
+    newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
         is_final = is_repeated and not note.retry_may_help
         return ResumedAttempts(note.record(ended=True), to_report=note if is_final else None)
     if newest is not None:
         return ResumedAttempts(_record(newest, is_repeated=is_repeated))
-    return ResumedAttempts(_running_on(replicas))
+    return ResumedAttempts(running)
 
 
 def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
