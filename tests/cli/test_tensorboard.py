@@ -60,7 +60,7 @@ def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine) -> Non
     words = ("--name", "curves", "--image", "none", "--tfevents", "pvc://models/logs", "--tensorboard")
     ran = machine.ptjob("run", *words, "--", "python", "-c", WRITES)
     assert ran.exit_code == 0, ran.output
-    assert "tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`" in ran.stderr
+    assert "tensorboard (`ptjob tensorboard` shows the curves)" in ran.stderr
 
     with looking(machine, "curves") as (process, address):
         drawn = [tag for run in tags(address, timeout=240).values() for tag in run]

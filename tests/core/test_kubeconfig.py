@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -91,3 +92,5 @@ async def test_a_credential_plugin_that_hangs_is_started_once_and_waited_for_for
         assert len(started.read_text().splitlines()) == 1
 
         go_on.touch()  # the plugin ends now, without a credential
+        assert client._loading is not None
+        await asyncio.wait({client._loading})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobChanged, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import AIRFLOW_IDS, UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
+from ptjob_provider.core.run.judged import delete_judged
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -29,44 +29,6 @@ of the logs may show the cause of the failure."""
 
 _POLL_INTERVAL = 0.2
 """Seconds between two requests that poll for the end of a job's pods, or of its object."""
-
-
-_CONFLICTS = 3
-"""Number of versions of a job that changed under one judgement, after which any version is deleted: operators write a
-status whenever they reconcile."""
-
-
-async def delete_judged(backend: Backend, ref: JobRef, judge: Callable[[Observation], Awaitable[str]]) -> bool:
-    """Delete the job if `judge` still demands it of what the server has now; return whether it was deleted.
-
-    Every deletion that this package decides by itself is made here, because whatever the decision was based on may be
-    old: a watch may be refused or delayed, this process may have been frozen, and the job may have ended meanwhile. The
-    job is deleted only in the version that was judged. A deletion that a person has ordered needs no judgement: it is a
-    plain `Backend.delete`.
-
-    Args:
-        backend: the back-end.
-        ref: the job.
-        judge: takes the job and its pods, and returns why the job must be deleted; "" keeps it.
-
-    Raises:
-        PTJobError: a request was refused or not answered; the job was kept.
-    """
-    changed: Counter[str] = Counter()
-    while True:
-        observation = await backend.read(ref)
-        why = await judge(observation)
-        if not why or observation.job is None:
-            return False
-        version = observation.job["metadata"].get("resourceVersion") if changed[why] < _CONFLICTS else None
-        try:
-            await backend.delete(ref, version=version)
-        except JobChanged:
-            if version is None:
-                raise
-            changed[why] += 1
-        else:
-            return True
 
 
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:

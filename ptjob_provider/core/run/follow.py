@@ -32,6 +32,7 @@ from ptjob_provider.core.outputs.contract import notes, problems, report_text
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run import cleanup
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
+from ptjob_provider.core.run.judged import delete_judged
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_lines_of_run, with_last_lines
@@ -300,7 +301,7 @@ class _Follower:
                 self.ordered = self._quoting(judged, quoted)
             return judged.why if judged is not None else ""
 
-        await self.errors.answer(lambda: cleanup.delete_judged(self.backend, self.ref, judge))
+        await self.errors.answer(lambda: delete_judged(self.backend, self.ref, judge))
         return self._quoting(judged, quoted) if judged is not None else None
 
     @staticmethod

@@ -40,7 +40,7 @@ from ptjob_provider.core.identity import (
     owner_in,
     unfollowed_since,
 )
-from ptjob_provider.core.run.cleanup import delete_judged
+from ptjob_provider.core.run.judged import delete_judged
 from ptjob_provider.core.run.lookup import list_jobs
 
 if TYPE_CHECKING:
