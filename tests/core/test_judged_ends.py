@@ -15,7 +15,7 @@ import pytest
 
 from following import NOON, Following
 from ptjob_provider.core import history
-from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
 from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
@@ -236,10 +236,10 @@ async def test_a_deletion_that_is_refused_is_no_success(server: StandInCluster) 
 @pytest.mark.parametrize("error", [FORBIDDEN, ClusterUnavailable("no answer")])
 async def test_a_job_that_cannot_be_read_is_kept(server: StandInCluster, error: PTJobError) -> None:
     server.refused["get", "pytorchjobs"] = error
-    async with followed(api_error_timeout=7200.0) as following:
+    async with followed(api_error_timeout=7200.0, limits=Limits(start_timeout=60.0)) as following:
         await trains_unseen(server, minutes=0)
         server.put("pods", without_image())
-        await asyncio.sleep(60 * MINUTE)
+        await asyncio.sleep(5 * MINUTE)
         assert (server.deleted, following.task.done()) == ([], False)
 
         recovers(server)
