@@ -42,7 +42,7 @@ from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.skips_waits
 
@@ -542,6 +542,28 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
     assert conclusion.status.phase is JobPhase.FAILED
     with pytest.raises(JobTimedOut, match=r"(?s)^team/digits.*waiting for rank 1"):
         raise_for(submission().ref, conclusion)
+
+
+async def test_a_deletion_that_the_watch_shows_before_it_is_answered_is_ours() -> None:
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS)])]
+    answered = asyncio.Event()
+
+    async def watch_that_ends(ref: JobRef) -> AsyncIterator[Observation]:
+        yield backend.worlds[-1]
+        while not backend.deleted:  # noqa: ASYNC110 - the list is all there is
+            await asyncio.sleep(0.1)
+        yield Observation(job=None)
+
+    async def late_answer(ref: JobRef, **_: Any) -> None:
+        backend.deleted.append(ref)
+        await answered.wait()
+
+    backend.watch, backend.delete = watch_that_ends, late_answer  # type: ignore[method-assign, assignment]
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON)
+
+    assert (conclusion.outcome, conclusion.is_open) == (Outcome.TIMED_OUT, False)
 
 
 async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() -> None:

@@ -94,3 +94,18 @@ async def test_a_credential_plugin_that_hangs_is_started_once_and_waited_for_for
         go_on.touch()  # the plugin ends now, without a credential
         assert client._loading is not None
         await asyncio.wait({client._loading})
+
+
+async def test_a_credential_that_is_loaded_again_at_once_serves_whoever_waited_for_the_first_load(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(document()))
+
+    async with shared_client(ClusterConfig(kube_config_path=str(file))) as client:
+
+        async def load_twice() -> None:
+            await client._load()
+            await client._load()
+
+        await asyncio.gather(*(load_twice() for _ in range(3)))

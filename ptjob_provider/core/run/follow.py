@@ -265,7 +265,7 @@ class _Follower:
     def _end_unless_ours(self) -> _End | None:
         """Return the end of the job; an end that we judge is begun instead, to be carried out beside the watch."""
         end = self._end()
-        if end is None or not end.is_ours:
+        if end is None or not end.is_ours or self.known.deleted:
             return end
         self.ending = self.ending or asyncio.ensure_future(self._carry_out(end))
         if end.outcome is not Outcome.TIMED_OUT:

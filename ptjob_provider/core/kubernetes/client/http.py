@@ -258,15 +258,16 @@ class Client:
         Raises:
             ClusterUnavailable: the load takes too long; it goes on, for the next request.
         """
-        if self._loading is None or self._loading.done():
-            self._loading = asyncio.create_task(self._load_now())
-        done, _ = await asyncio.wait({self._loading}, timeout=_LOADING_TIMEOUT)
+        loading = self._loading
+        if loading is None or loading.done():
+            self._loading = loading = asyncio.create_task(self._load_now())
+        done, _ = await asyncio.wait({loading}, timeout=_LOADING_TIMEOUT)
         if not done:
             raise ClusterUnavailable(
                 f"the credential for the API server could not be loaded within {_LOADING_TIMEOUT:.0f} s; run the "
                 "kubeconfig's credential plugin by hand, it may wait for something"
             )
-        return self._loading.result()
+        return loading.result()
 
     async def _load_now(self) -> Connection:
         """Load the address and the credential; open a new connection if its settings have changed."""
