@@ -257,7 +257,8 @@ async def test_runs_that_nobody_has_ever_read_are_told() -> None:
 @pytest.mark.parametrize(("since", "begin"), [(None, whole(1)), (place(2.0), at(2.0))])
 async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, begin: str) -> None:
     """The kubelet keeps only the last run of a container that is not restarted."""
-    node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec("not found")])
+    words = 'previous terminated container "pytorch" in pod "digits-master-0" not found'
+    node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec(words)])
 
     assert await texts(node, since) == [gone(begin, whole(4), f"{AGAIN}, run 2"), "at 5.0"]
 
@@ -281,6 +282,14 @@ async def test_words_of_the_kubelet_are_no_line() -> None:
     node = ScriptedNode(runs=[run(2.0)], refusals=[b"unable to retrieve container logs for containerd://1a2b"])
 
     assert await texts(node) == ["at 2.0"]
+
+
+async def test_a_gateways_400_is_no_word_that_the_previous_runs_log_is_gone() -> None:
+    node = ScriptedNode(
+        runs=[run(2.0, 3.0), run(5.0, began=4, ended=True)], refusals=[InvalidSpec("<h1>400 Bad Request</h1>")]
+    )
+
+    assert [text for text in await texts(node) if text.startswith("at")] == ["at 2.0", "at 3.0", "at 5.0"]
 
 
 @pytest.mark.parametrize("refusal", [ClusterUnavailable("no answer"), InvalidSpec("not there")])

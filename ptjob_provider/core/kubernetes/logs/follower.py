@@ -54,6 +54,9 @@ _TRIES = 8
 _FEW_TRIES = 5
 """The same for a one-off read: for some seconds."""
 
+_REMOVED = "previous terminated container"
+"""Part of the kubelet's answer if the node has removed the log of the previous run; a gateway's 400 is another one."""
+
 _REQUEST_ERRORS = (ClusterUnavailable, InvalidSpec, JobNotFound, NodeRefused)
 """Errors of a log request after which the container's status decides whether it is retried."""
 
@@ -189,8 +192,8 @@ class ReplicaLog:
                     yield line
             except _REQUEST_ERRORS as error:
                 last_error = error
-                if is_previous and isinstance(error, InvalidSpec | NodeRefused):
-                    break  # the node has removed the log
+                if is_previous and (isinstance(error, NodeRefused) or _REMOVED in str(error)):
+                    break
                 failed = failed + 1 if self._position.read is before else 1
                 self._backoff.failures += 1
                 await self._backoff.pause()
