@@ -161,7 +161,7 @@ async def test_refusals_count_from_the_last_answer() -> None:
     assert len([text for text in told if "answers again" in text]) == 10
 
 
-async def test_what_two_requests_are_refused_is_said_once() -> None:
+async def test_a_refusal_of_two_concurrent_requests_is_reported_once() -> None:
     """The recovery is reported when the last request succeeds."""
     told: list[str] = []
     errors = ApiErrors("team/digits", told.append, timeout=60)

@@ -185,7 +185,7 @@ def test_a_batch_without_its_marker_waits() -> None:
     assert watched.look(10_001) == []
 
 
-def test_what_was_not_taken_is_announced_again() -> None:
+def test_a_batch_that_was_not_taken_is_announced_again() -> None:
     """A batch that is not taken is one whose event Airflow has not stored."""
     watched = Watched()
     watched.look(0, DATA, MARKER)
@@ -217,7 +217,7 @@ def test_a_new_marked_batch_asks_for_a_second_look() -> None:
     ],
     ids=["a folder as marker", "a marker alone", "a broken name", "a folder that may not be read"],
 )
-def test_what_is_wrong_with_a_batch_is_said_and_it_waits(files: list[StoredFile], said: str) -> None:
+def test_a_malformed_batch_is_reported_and_waits(files: list[StoredFile], said: str) -> None:
     watched = Watched()
     good = (file("good/1"), file("good/_SUCCESS"))
     listing = group([*files, *good], MARKED, began=0.0)
@@ -276,7 +276,7 @@ def test_a_page_that_cannot_be_read_is_empty(page: object) -> None:
     assert len(Watermark.from_pages([page])) == 0
 
 
-def test_what_two_assets_do_not_both_have_is_announced_again() -> None:
+def test_a_batch_that_only_one_of_two_assets_has_is_announced_again() -> None:
     """An asset that was added later has had no event for these batches."""
     one, two = (group([file(f"{name}/1")], UNMARKED, began=0.0).batches for name in "ab")
     first, second = Watermark(), Watermark()

@@ -42,7 +42,7 @@ def test_a_path_is_a_batch_however_it_is_written(value: Any) -> None:
     assert len(batch.id) == len("incoming/1@") + 12
 
 
-def test_what_is_known_of_a_batch_is_told() -> None:
+def test_the_note_of_a_batch_becomes_its_description() -> None:
     (batch,) = read(WHOLE)
 
     told = batch.to_dict("pvc://digits")

@@ -65,6 +65,6 @@ def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
 
 
 @each_row("text", ["", "null", "[]", "{}", '{"ref": {}, "conclusion": {}}', "no JSON"])
-def test_what_is_no_note_is_none(text: str) -> None:
+def test_an_annotation_that_is_no_attempt_result_is_read_as_none(text: str) -> None:
     """Anybody may write annotations."""
     assert AttemptResult.read(text) is None

@@ -44,7 +44,7 @@ def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
     ("delivered_by", "tries_before_clear", "expected"),
     [(0, 0, False), (0, 3, False), (1, 0, False), (2, 1, False), (1, 1, True), (1, 2, True), (1, -1, False)],
 )
-def test_what_a_try_before_the_last_clear_handed_on_is_history(
+def test_a_result_delivered_before_the_last_clear_counts_as_delivered(
     delivered_by: int, tries_before_clear: int, *, expected: bool
 ) -> None:
     """What a later try handed on is handed on again, because Airflow may not have stored it."""

@@ -68,7 +68,7 @@ def test_a_compressed_file_is_verified_by_its_content(root: Path) -> None:
     assert digests == {hashlib.sha256(b"code" * 99).hexdigest()}
 
 
-def test_what_is_packed_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path: Path) -> None:
+def test_a_packed_folder_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path: Path) -> None:
     """A folder includes its contents; an existing entry is replaced completely."""
     stream, other = io.BytesIO(), tmp_path / "other"
     (other / "kept").mkdir(parents=True)
@@ -129,7 +129,7 @@ def test_two_copies_of_a_file_at_once_do_not_mix(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["a", "model.pt", "runs"]
 
 
-def test_what_cannot_be_written_is_read_to_its_end(root: Path) -> None:
+def test_an_archive_that_cannot_be_written_is_read_to_its_end(root: Path) -> None:
     """A sender on a web socket sends everything before it reads the error."""
     stream = archive(("a", 50_000 * b"1"), ("a/b", 50_000 * b"2"))
 
@@ -148,13 +148,13 @@ def test_a_copy_that_breaks_off_leaves_nothing(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["model.pt", "runs"]
 
 
-def test_what_is_not_there_is_named(root: Path) -> None:
+def test_a_missing_path_is_named(root: Path) -> None:
     for act in (claim_files.listed, lambda place: claim_files.pack(place, io.BytesIO())):
         with pytest.raises(SystemExit, match="there is no none"):
             act(root / "none")
 
 
-def test_it_is_a_program_of_its_own(root: Path, tmp_path: Path) -> None:
+def test_claim_files_runs_as_a_program_of_its_own(root: Path, tmp_path: Path) -> None:
     """In a cluster, the Python of the pod's image runs it, with its streams on a web socket."""
     other = tmp_path / "other"
     other.mkdir()

@@ -79,7 +79,7 @@ async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> N
     assert [line.split()[0] for line in server.requests] == ["GET", "POST", "GET", "GET", "DELETE"]
 
 
-async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_that_waits_long_reports_each_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reason is reported once; a failed pull and the back-off after it count as one."""
     monkeypatch.setattr(helper_pods, "_QUIET", 0.0)
     monkeypatch.setattr(helper_pods, "_INTERVAL", 0.0)
@@ -107,7 +107,7 @@ async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events(
     assert "rank 0" not in said
 
 
-async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
+async def test_a_claim_pod_that_ended_is_reported_with_its_end() -> None:
     """An image without Python ends like this."""
     end = {"exitCode": 127, "reason": "ContainerCannotRun", "message": 'exec: "python3": executable file not found'}
 
@@ -118,7 +118,7 @@ async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
     assert "[ptjob] probe_image, or --image of `ptjob data`" in said
 
 
-async def test_what_was_never_seen_is_told_as_well() -> None:
+async def test_a_claim_pod_that_was_never_seen_is_reported() -> None:
     """The API server did not respond within the timeout; a folder of code may have been on the way in a step."""
     async with stand_in_api_server((200, {}), (200, {}), SILENT) as server:
         with pytest.raises(ClusterError) as raised:

@@ -50,7 +50,7 @@ class TestFinding:
             ({"code": 137, "disruption": "NodeShutdown"}, Cause.NODE_LOST, True),
         ],
     )
-    def test_what_an_end_means_and_whether_a_retry_helps(
+    def test_an_end_is_classified_by_cause_and_retryability(
         self, more: dict[str, Any], cause: str, *, retryable: bool
     ) -> None:
         """Failures that would be the same in the next try are not retried; all others are."""
@@ -156,7 +156,7 @@ class TestFinding:
         text = "exited with code 1: fit (dags/Timeout.py, line 14): ValueError: must be one of a, b"
         assert (text in found.summary, found.exception, found.retryable) == (True, "ValueError", False)
 
-    def test_what_a_launcher_says_of_its_child_hides_nothing(self) -> None:
+    def test_a_launchers_message_about_its_child_does_not_hide_the_cause(self) -> None:
         """Launchers such as `accelerate launch` raise an exception of their own after the program's."""
         launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."
         pip = launcher.replace("'train.py'", "'-m', 'pip', 'install', 'timm'")
@@ -191,7 +191,7 @@ class TestFinding:
 
         assert (classified.process, classified.cause) == ("", Cause.EXIT_CODE)
 
-    def test_whose_the_last_line_under_torchrun_is_nobody_knows(self) -> None:
+    def test_a_last_line_under_torchrun_is_not_attributed_to_a_process(self) -> None:
         """The kubelet's 2 KiB may begin in the middle of another process's line."""
         block = (
             "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n"
@@ -262,7 +262,7 @@ class TestCode:
     FAILED = "code sync failed: there is no such branch or tag: git says “couldn't find remote ref x”"
 
     @pytest.mark.parametrize(("code", "retryable"), [(1, False), (75, True)])
-    def test_it_says_why_the_code_is_not_there(self, code: int, *, retryable: bool) -> None:
+    def test_a_failed_fetch_of_the_code_is_the_cause_with_its_reason(self, code: int, *, retryable: bool) -> None:
         """Its exit code says if a retry may help."""
         found = judged(end(code=code, message=f"x\n{self.FAILED}\n", container="init-code", kind=ContainerKind.INIT))
 
@@ -272,6 +272,6 @@ class TestCode:
     @pytest.mark.parametrize(
         "more", [{"container": "init-code"}, {"container": "init-code", "message": "x"}, {"message": FAILED}]
     )
-    def test_whoever_does_not_say_it_is_judged_as_any_other(self, more: dict[str, Any]) -> None:
+    def test_a_container_without_the_fetch_message_is_classified_by_its_exit_code(self, more: dict[str, Any]) -> None:
         """Other sources are git-sync's own image and a training that prints the same text."""
         assert judged(end(code=2, **more)).cause is Cause.EXIT_CODE

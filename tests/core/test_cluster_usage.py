@@ -96,7 +96,7 @@ def test_the_metrics_api_says_cores_and_bytes() -> None:
     assert figures_of(NOON, from_metrics([item(containers=usage)])) == {"cpu": 0.251, "memory": 65 * 2**20}
 
 
-def test_what_was_not_measured_is_left_out_and_no_zero() -> None:
+def test_unmeasured_figures_are_left_out_and_are_no_zero() -> None:
     """Missing containers, partial figures and items without a name are ignored.
 
     A memory usage of zero is not a measurement; a CPU usage of zero is one.
@@ -118,7 +118,7 @@ def test_what_was_not_measured_is_left_out_and_no_zero() -> None:
         ("2026-11-20T12:00:00Z", None, True),
     ],
 )
-def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
+def test_figures_of_an_earlier_pod_are_not_those_of_the_next_one_of_its_name(
     at: str, began: str | None, *, is_its_own: bool
 ) -> None:
     """The metrics API identifies pods by name only; a figure older than the pod is not its own."""

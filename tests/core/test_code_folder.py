@@ -150,7 +150,7 @@ async def test_a_users_volume_that_is_called_like_a_folders_is_left_alone(folder
         render(job_of(folder, volumes=[own]))
 
 
-async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(folder: Path, caplog: Any) -> None:
+async def test_an_adopted_job_gets_the_archive_that_its_create_did_not_store(folder: Path, caplog: Any) -> None:
     """The Secret has the name that the job refers to; the log mentions no credentials."""
     backend, job = ScriptedBackend(), job_of(folder)
     backend.submits = ["lost"]
@@ -321,7 +321,7 @@ def test_a_program_that_somebody_else_puts_into_the_jobs_secret_is_not_run(
 
 
 @pytest.mark.parametrize(("digest", "words"), [("0" * 64, "another version of the code"), (None, "Not a directory")])
-def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: str | None, words: str) -> None:
+def test_code_that_cannot_be_unpacked_is_reported(folder: Path, tmp_path: Path, digest: str | None, words: str) -> None:
     program = delivered(job := job_of(folder), tmp_path / "volume")
     sys_argv = [digest or code_of(job).digest, str(folder / "train.py" / "x")]
 

@@ -47,7 +47,7 @@ def test_the_code_is_beside_the_training_in_every_pod() -> None:
     assert "initContainers" not in pod(render(workers=2).manifest)
 
 
-def test_what_is_wanted_of_a_repository_is_told_in_git_syncs_words() -> None:
+def test_fields_of_a_repository_become_variables_of_git_sync() -> None:
     """An image of git-sync can therefore fetch it; only fields that are set become variables."""
     parts = {"branch": "dev", "revision": "v1", "submodules": "off", "depth": 0}
 
@@ -193,7 +193,9 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
         ({"code": {"git": HTTPS, "image": "git-sync:v4"}}, {}),
     ],
 )
-def test_it_runs_as_the_training_does_and_with_no_right_more(fields: dict[str, Any], user: dict[str, Any]) -> None:
+def test_the_fetching_container_has_the_user_of_the_training_and_no_more_rights(
+    fields: dict[str, Any], user: dict[str, Any]
+) -> None:
     """It meets PodSecurity `restricted`, has requests and limits, and writes the code as the user of the training."""
     found = sync(render(**{"code": HTTPS, **fields}).manifest)
 

@@ -145,7 +145,7 @@ def test_the_default_branch_comes_with_its_sub_module(
         ({"GIT_SYNC_REV": "HEAD", "GIT_SYNC_BRANCH": "HEAD"}, "main"),
     ],
 )
-def test_what_is_asked_for_is_checked_out(
+def test_the_requested_revision_is_checked_out(
     settings: dict[str, str], revision: str, repository: Repository, url: str, tmp_path: Path
 ) -> None:
     commits = {"first": repository.revisions["first"], "first short": repository.revisions["first"][:9]}
@@ -244,7 +244,9 @@ def test_a_password_is_for_its_own_server_alone(repository: Repository, private_
         ({"GIT_SYNC_REPO": ""}, "names no repository"),
     ],
 )
-def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: str, tmp_path: Path) -> None:
+def test_a_missing_branch_revision_or_repository_is_named(
+    settings: dict[str, str], words: str, url: str, tmp_path: Path
+) -> None:
     """The last line becomes the diagnosis of the job."""
     told = {name: text.replace("URL", url.rpartition("/")[0]) for name, text in settings.items()}
 
@@ -397,7 +399,7 @@ def test_a_missing_program_is_named(tmp_path: Path, url: str) -> None:
     assert "there is no program git here" in found.said
 
 
-def test_what_takes_too_long_is_given_up(tmp_path: Path) -> None:
+def test_a_fetch_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         limit = {"GIT_SYNC_TIMEOUT": "", "GITSYNC_SYNC_TIMEOUT": "1s"}

@@ -64,7 +64,7 @@ class TestRoot:
 
         assert found.replica == MASTER
 
-    def test_what_was_said_before_a_stop_is_a_reason(self) -> None:
+    def test_an_exception_before_a_stop_is_the_cause(self) -> None:
         """The peers of a rank that raised may end first; the clean-up then stops that rank as well."""
         found = judged(
             end(MASTER, at=60, message=LOST),
@@ -203,7 +203,7 @@ class TestRoot:
         assert (found.replica, found.collateral) == (WORKER, (MASTER,))
         assert found.summary == f"{WORKER} (rank 1) exited with code 1 and was restarted 3 times"
 
-    def test_what_the_kubelet_says_of_a_lost_log_is_no_log(self) -> None:
+    def test_the_kubelets_message_about_a_lost_log_is_not_in_the_log_tail(self) -> None:
         """The log folder of an evicted pod may be deleted before the kubelet reads it."""
         lost = "Error on reading termination message from logs: failed to try resolving symlinks in path"
 
@@ -266,7 +266,7 @@ class TestRoot:
             (WaitKind.PULLING, "Pulling", Cause.START_TIMEOUT),
         ],
     )
-    def test_who_gave_up_waiting_for_the_master_is_not_to_blame(
+    def test_a_worker_that_gave_up_waiting_for_the_master_is_not_blamed(
         self, kind: WaitKind, reason: str, cause: Cause
     ) -> None:
         """The operator's init container fails if the master has no address after some minutes."""
@@ -305,7 +305,7 @@ class TestReport:
         assert long.report(REF).splitlines()[2].endswith("é!")
         assert len(long.report(REF).splitlines()[2].encode()) <= 4096 + 2
 
-    def test_one_last_line_that_the_summary_quotes_is_not_told_again(self) -> None:
+    def test_a_single_last_line_that_the_summary_quotes_is_not_repeated(self) -> None:
         """The container that fetches code has such a line; two lines add something to the summary."""
         said = "code sync failed: there is no such repository"
         once = Diagnosis.of(Cause.CODE, "could not fetch the code: there is no such repository", log_tail=(said,))
@@ -352,7 +352,7 @@ class TestReport:
         assert "; until then master-0 (rank 0), worker-0 (rank 1) ran. " in late.report(REF)
         assert (gone.retryable, late.retryable) == (False, True)
 
-    def test_what_failed_before_a_deletion_or_a_timeout_is_told(self) -> None:
+    def test_an_earlier_failure_is_part_of_the_summary_of_a_deletion_or_a_timeout(self) -> None:
         """An earlier failure of a worker is the likely reason why the others hang."""
         record = record_of(end(message=VALUE_ERROR))
 

@@ -153,7 +153,7 @@ class TestOutlook:
         assert outlook(queued, limits=Limits(), deadline=late).endswith("the deadline, 2026-11-20 10:30:00+00:00")
         assert outlook(queued, limits=Limits(queue_timeout=60)) == "; given up after 1 min (queue timeout)"
 
-    def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
+    def test_the_outlook_of_a_job_without_known_limits_names_no_time(self) -> None:
         """An observer does not know the limits."""
         assert outlook(PodHistory(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
             ". Ask for less or free a node (ptjob top node shows what there is)"

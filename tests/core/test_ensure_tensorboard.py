@@ -91,7 +91,7 @@ async def test_the_address_is_noted_on_the_job_that_was_meant_or_on_none() -> No
     assert server.bodies[-1]["metadata"].get("uid") == "u-1"
 
 
-async def test_what_is_there_is_not_made_again() -> None:
+async def test_existing_objects_of_a_tensorboard_are_not_created_again() -> None:
     """Existing objects of the job are kept; with an address on the job, there are no further requests."""
     url, requests = await asked(job(), SHARED, TAKEN, SERVICE, TAKEN, SERVICE, PODS, {})
     known, few = await asked(job(url=URL))
@@ -123,7 +123,7 @@ async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
     "found",
     [job(asks=False), job(kind="PyTorchTrainingJob"), {**job(), "metadata": {**job()["metadata"], "uid": "u-2"}}],
 )
-async def test_nothing_is_made_for_who_wants_none(found: dict[str, Any]) -> None:
+async def test_no_tensorboard_is_made_for_a_job_that_wants_none(found: dict[str, Any]) -> None:
     """The job has none, is of T9k, whose controller makes its own, or is another job of the name."""
     assert await asked(found) == ("", ["GET digits"])
 
@@ -155,7 +155,7 @@ async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
     assert [each.split()[0] for each in few] == ["GET", "GET", "GET", "GET", "PATCH"]
 
 
-async def test_what_stands_there_without_an_address_ends_with_the_training_as_well() -> None:
+async def test_a_tensorboard_without_a_stored_address_is_deleted_with_the_training() -> None:
     """Its creator may have been killed before it stored the address; a new object of the name is kept."""
     other = (409, {"kind": "Status", "code": 409, "reason": "Conflict", "message": "the UID is another"})
 
@@ -172,7 +172,7 @@ async def test_what_stands_there_without_an_address_ends_with_the_training_as_we
         ([SERVICE, {}, PODS, DENIED], ["DELETE deployments", "DELETE services"]),
     ],
 )
-async def test_nothing_is_left_behind_by_halves(
+async def test_a_half_made_tensorboard_is_deleted(
     script: list[Any], made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown pod would keep the claim of one node busy, so all requests that can be refused come first."""
@@ -229,7 +229,7 @@ async def test_an_earlier_jobs_that_does_not_go_is_named(
     assert "services team/digits-tensorboard: it exists and belongs to another job" in caplog.text
 
 
-async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() -> None:
+async def test_the_expiry_of_a_job_is_set_before_its_tensorboard_is_ensured() -> None:
     """If the job cannot be patched, it does not expire, and its TensorBoard has to end."""
     backend = ScriptedBackend()
     ref = await backend.submit(everlasting())
@@ -241,7 +241,7 @@ async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() 
     assert backend.tensorboards_ensured == [ref]
 
 
-async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tensorboard_that_cannot_be_deleted_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     url, _ = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, DENIED)
 
     assert url == URL

@@ -189,7 +189,7 @@ def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: 
     assert text.encode() not in archive or not text
 
 
-def test_what_only_looks_like_a_credential_travels(folder: Path) -> None:
+def test_files_that_only_look_like_credentials_are_packed(folder: Path) -> None:
     paths = [".env.example", "prod.env.example", "secrets.py", "ca.pem", "credentials/__init__.py", "id_rsa.pub"]
     paths.append("net/key.py")
     write(folder, {**dict.fromkeys(paths, "-----BEGIN CERTIFICATE-----"), "net/key.py": f"KEY = '''{KEY}'''"})
@@ -320,7 +320,7 @@ def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
             packed(tmp_path / name, field="dir")
 
 
-def test_what_cannot_be_read_is_refused(folder: Path) -> None:
+def test_a_folder_with_an_unreadable_file_is_refused(folder: Path) -> None:
     """The ignore file is a folder here, because root can read files without permission."""
     write(folder, {"net/.gitignore/a": ""})
 

@@ -95,7 +95,7 @@ async def submit(server: StandInApiServer, job: TrainingJob) -> None:
         ([], REFUSED, "but the job mounts no claim .*; and `pods/exec create` is not allowed: .*"),
     ],
 )
-async def test_what_a_large_folder_lacks_is_told_before_anything_is_made(
+async def test_a_large_folder_without_claim_or_right_is_refused_before_anything_is_made(
     folder: Path, volumes: list[str], answer: Any, words: str
 ) -> None:
     """The error names the claim or the right that is missing, the size, the largest files and the alternatives."""

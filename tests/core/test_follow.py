@@ -189,7 +189,7 @@ USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
-async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str) -> None:
+async def test_the_usage_of_replicas_is_in_the_result_and_on_the_job(condition: str) -> None:
     """At most one request at the end stores it, so that later readers of the job see it too."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.worlds = [Observation(job=job(condition))]
@@ -203,7 +203,7 @@ async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str
     assert again["usage"] == result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
 
 
-async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
+async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
     """It is part of the record's own request; the next follower adds to it."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.worlds = [
@@ -224,7 +224,7 @@ async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
     assert result_of(again)["usage"]["replicas"][MASTER] == both.to_dict()
 
 
-async def test_what_somebody_elses_job_used_is_told_but_not_noted() -> None:
+async def test_the_usage_of_somebody_elses_job_is_reported_but_not_stored() -> None:
     backend = showing(Observation(job=job("Succeeded")))
     backend.uses = USED
 
@@ -465,7 +465,7 @@ async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
     assert (second.summary, second.log_tail) == (first.summary, first.log_tail)
 
 
-async def test_why_a_job_failed_is_found_once() -> None:
+async def test_the_diagnosis_of_a_failed_job_is_made_once() -> None:
     """A later reader has neither the logs nor the pods that decided it, and reports the same."""
     backend, later = ScriptedBackend(), ScriptedBackend()
     backend.lines = written("Traceback (most recent call last):", "ValueError: labels are wrong")
@@ -681,7 +681,7 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
 
 
 @pytest.mark.parametrize("hands_off", [False, True])
-async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
+async def test_advice_about_a_wait_is_given_once(*, hands_off: bool) -> None:
     """It is given while it can still help, with the time limit of the wait, unless the job belongs to somebody else."""
     backend, sink = ScriptedBackend(), ListSink()
     pulls = [{"waiting": {"reason": "ErrImagePull", "message": f"{image}: not found"}} for image in ("one", "other")]
@@ -710,9 +710,7 @@ async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_n
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("ErrImagePull", ["ErrImagePull"]), ("ContainerCreating", [])])
-async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_jobs(
-    reason: str, kept: list[str]
-) -> None:
+async def test_the_reason_that_holds_a_job_back_is_stored_on_it_once(reason: str, kept: list[str]) -> None:
     """No container has ended yet, which is when the record is stored otherwise. A slow start is not stored."""
     backend = ScriptedBackend()
     held = [pod(MASTER, {"waiting": {"reason": reason, "message": text}}, phase="Pending") for text in ("one", "two")]
@@ -753,7 +751,7 @@ async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
         raise_for(submission(model=True).ref, conclusion)
 
 
-async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
+async def test_the_output_report_is_stored_on_the_job_for_later_readers() -> None:
     """The claim is not inspected again; a job that cannot be patched has succeeded all the same."""
     backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
     backend.report = found()

@@ -216,7 +216,7 @@ def test_a_function_returns_the_same_alone(tmp_path: Path, what: str, text: str)
     assert run(source, tmp_path) == plain(module.train())
 
 
-def test_nothing_travels_that_is_not_used() -> None:
+def test_unused_statements_are_not_sent() -> None:
     """Lines keep their numbers; unused statements become empty lines."""
     text = "import os\nimport math\nA = os\nB = 2\n\ndef train():\n    return math.pi * B\n\nprint(A)\n"
 
@@ -488,7 +488,9 @@ REFUSED = {
 
 
 @each_row(("text", "why"), list(REFUSED.values()))
-def test_what_cannot_travel_is_refused_by_its_name(tmp_path: Path, text: str, why: str) -> None:
+def test_a_function_that_cannot_be_sent_is_refused_by_the_name_of_the_obstacle(
+    tmp_path: Path, text: str, why: str
+) -> None:
     with pytest.raises(InvalidSpec) as error:
         from_function(loaded(tmp_path, text).train)
 
@@ -529,7 +531,7 @@ def _wrapped() -> Any:
         (_wrapped(), r"'real' is not plain data: function \(not defined in"),
     ],
 )
-def test_what_is_no_plain_function_is_refused(thing: Any, why: str) -> None:
+def test_a_callable_that_is_no_plain_function_is_refused(thing: Any, why: str) -> None:
     with pytest.raises(InvalidSpec, match=f"{why}.*; allowed: arguments, and imports"):
         from_function(thing)
 
@@ -740,7 +742,7 @@ def test_a_package_that_is_not_pure_python_is_refused(siblings: Siblings) -> Non
         siblings.source("def train(): pass", modules=["digits_net"])
 
 
-def test_what_is_installed_is_no_sibling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_modules_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same holds for modules that only the image has, the standard library and editable installs."""
     monkeypatch.setitem(sys.modules, "made_here", types.ModuleType("made_here"))
     used = "yaml, torch, json, no_such_package, importlinter, made_here"

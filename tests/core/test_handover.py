@@ -35,7 +35,7 @@ def test_a_claim_that_is_not_on_this_machine_is_refused_with_what_to_do(claims: 
 
 
 @pytest.mark.parametrize("uri", ["/data/model.pt", "pvc://digits", "pvc:///model.pt", "pvc://digits/../other/model.pt"])
-def test_what_is_no_address_is_refused(claims: Path, uri: str) -> None:
+def test_an_invalid_claim_address_is_refused(claims: Path, uri: str) -> None:
     with pytest.raises(InvalidSpec, match="uri: "):
         local_path(uri, claims=claims)
 

@@ -26,7 +26,7 @@ class TestTerminations:
 
         assert [(one.replica, one.exit_code) for one in record.terminations] == [(POD, 3)]
 
-    def test_only_what_is_new_is_new(self) -> None:
+    def test_new_terminations_are_those_that_the_earlier_record_does_not_have(self) -> None:
         """A record is stored only if a container has ended since the last time."""
         first = look(PodHistory(), pod(container(ended(), 0)))
         second = look(first, pod(container(ended(start=20, end=30), 1, **ended())))
@@ -190,7 +190,7 @@ class TestSilentEnds:
 
         assert [one.restart_count for one in record.silent_ends()] == [0, 1]
 
-    def test_what_could_be_read_of_an_end_is_its_message(self) -> None:
+    def test_the_log_of_an_end_without_a_message_becomes_its_message(self) -> None:
         """A message in the pod's status takes precedence; a log without a known end is ignored."""
         record = look(PodHistory(), pod(container(ended(), 1, **ended(message="epoch 1", start=-30, end=-20))))
         keys = [one.key for one in record.terminations]
@@ -273,7 +273,7 @@ class TestRemovals:
 
         assert record.removals == ()
 
-    def test_where_no_events_reach_us_silence_tells_nothing(self) -> None:
+    def test_a_missing_event_proves_no_removal_if_no_events_arrive(self) -> None:
         """The local back-end has no such events, and a Role may not allow reading them."""
         record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
@@ -303,7 +303,7 @@ class TestRemovals:
 
         assert record.removals == ()
 
-    def test_why_a_pod_is_removed_is_kept(self) -> None:
+    def test_the_reason_of_a_pods_removal_is_recorded(self) -> None:
         """A preempted pod has the reason before its containers have ended."""
         leaving = pod(container(RUNNING), **self.LEAVING)
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room"}
@@ -356,7 +356,7 @@ class TestToldEnds:
 
         assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
 
-    def test_what_it_tells_of_waiting_is_no_end(self) -> None:
+    def test_an_error_event_about_an_unschedulable_pod_is_no_termination(self) -> None:
         """The same reason is used for pods that cannot be scheduled."""
         waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
 

@@ -68,7 +68,7 @@ class TestText:
         assert {len(one.message) for one in restored.terminations[4:-1]} == {0, 400}
 
     @pytest.mark.parametrize("limit", [12_000, 6000, 2000])
-    def test_whatever_was_seen_fits(self, limit: int) -> None:
+    def test_any_record_is_cut_down_to_its_limit(self, limit: int) -> None:
         """Even a record of large parts only is cut down to its limit, as valid JSON."""
         record = PodHistory(
             terminations=tuple(_end(replica=f"r{n}", message="é" * 2000, second=n) for n in range(60)),

@@ -22,7 +22,7 @@ class TestHeldUp:
         found["status"]["initContainerStatuses"] = [container(state, name="init-pytorch")]
         return found
 
-    def test_what_the_others_waited_for_is_kept_when_an_init_container_fails(self) -> None:
+    def test_the_masters_obstacle_is_recorded_when_an_init_container_of_a_worker_fails(self) -> None:
         """The operator deletes the master's pod a moment later, and the reason with it."""
         record = look(PodHistory(), self.MASTER, self.worker(RUNNING))
 
@@ -190,7 +190,7 @@ class TestWaiting:
             ("TrainJobResourcesCreationFailed", "TrainJob resources reconciliation failed: no", WaitKind.FORBIDDEN),
         ],
     )
-    def test_what_cannot_be_made_before_pods_counts_until_it_is(self, reason: str, message: str, kind: str) -> None:
+    def test_a_refused_object_is_a_wait_until_it_is_created(self, reason: str, message: str, kind: str) -> None:
         """A Job that creates pods, or tries to, shows that the earlier obstacle is gone."""
         refusal = event(reason, message, name="digits", seconds=1)
         made = event("SuccessfulCreate", "Created pod: digits-node-0-0-abcde", name="digits-node-0", seconds=2)
@@ -230,7 +230,7 @@ class TestWaiting:
 
         assert record.waiting == ()
 
-    def test_what_the_back_end_does_not_apply_is_told_once(self) -> None:
+    def test_a_field_that_the_back_end_does_not_apply_is_noticed_once(self) -> None:
         """The notice stays in the record, so that a second reader reports it too."""
         not_applied = event("NotApplied", "nodeSelector does not apply on this machine", name="digits")
 

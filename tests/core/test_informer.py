@@ -104,7 +104,7 @@ async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last
     assert ended["exitCode"] == 7
 
 
-async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
+async def test_a_log_reader_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
     """The log stream is a separate request, which may succeed."""
     async with subscribe(ClusterConfig(), ref_of(job("digits"))) as cache:
         server.refused["watch", "pods"] = FORBIDDEN

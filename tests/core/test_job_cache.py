@@ -71,7 +71,7 @@ def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: l
 
 
 @pytest.mark.parametrize(("code", "master", "asked"), [(1, False, True), (1, True, False), (0, False, False)])
-async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_gave_up(
+async def test_events_of_a_missing_master_are_selected_if_a_worker_gave_up(
     code: int, *, master: bool, asked: bool
 ) -> None:
     """The operator deletes the master's pod with the failed job; its events remain for an hour."""
@@ -88,7 +88,7 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
     assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in cache.event_selectors()) is asked
 
 
-async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
+async def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
     """Events of controllers are selected by name, which an earlier job may have had."""
     cache = JobCache(TRAINJOB)
     cache.set_job(trainjob())

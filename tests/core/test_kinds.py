@@ -66,7 +66,7 @@ def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
         ("TrainJob", (("JobSet", "digits"), ("Job", "digits-node-0")), "digits-worker"),
     ],
 )
-def test_what_stands_between_a_job_and_its_pods_is_known(
+def test_each_kind_names_the_controllers_between_a_job_and_its_pods(
     kind: str, controllers: tuple[tuple[str, str], ...], replica: str
 ) -> None:
     """Their events name pods that could not be created."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 END = end("digits-worker-1", 3, message="epoch 3\nValueError: x\n")
 
 
-def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
+def test_an_end_notice_has_the_last_lines_of_the_replica() -> None:
     """The text is the one of a diagnosis."""
     (text,) = EndNotices(besides="digits-master-0").of([END])
 
@@ -43,7 +43,7 @@ def test_each_end_is_told_once() -> None:
     ],
     ids=["read anyway", "ended well", "was stopped", "a sidecar"],
 )
-def test_what_is_no_death_of_another_replica_is_not_told(ended: Termination) -> None:
+def test_an_end_that_is_no_failure_of_another_replica_gives_no_notice(ended: Termination) -> None:
     assert EndNotices(besides="digits-master-0").of([ended]) == []
 
 

@@ -62,7 +62,7 @@ def test_an_event_may_be_about_something_else(extra: Any) -> None:
         ({"uri": "s3://in/\udcff"}, r"batch.uri: 's3://in/\\udcff' is not allowed"),
     ],
 )
-def test_what_is_no_batch_is_told_by_its_field_beside_the_others(change: dict[str, Any], named: str) -> None:
+def test_an_invalid_batch_is_named_by_its_field_and_the_others_are_taken(change: dict[str, Any], named: str) -> None:
     """A database cannot store an invalid batch; the valid ones of the event are taken."""
     found, wrong = batches_of({"batches": [{**FIELDS, **change}, FIELDS]})
 
@@ -109,7 +109,7 @@ def test_a_batch_is_json_and_back() -> None:
         ([], None, False, ReservationState.FREE),
     ],
 )
-def test_how_a_run_stands_with_its_batches(
+def test_the_states_of_a_run_decide_its_reservation_state(
     *, training: list[str], is_going: bool | None, reported: bool, expected: ReservationState
 ) -> None:
     assert reservation_state(training, is_going=is_going, reported=reported, was_here=True) is expected
@@ -122,7 +122,9 @@ def test_a_run_that_airflow_never_had_is_not_gone(*, reported: bool, expected: R
 
 
 @given(training=st.lists(st.sampled_from(STATES), max_size=4), is_going=st.booleans(), reported=st.booleans())
-def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], is_going: bool, reported: bool) -> None:
+def test_batches_are_not_free_while_a_training_may_use_them(
+    *, training: list[str], is_going: bool, reported: bool
+) -> None:
     state = reservation_state(training, is_going=is_going, reported=reported, was_here=True)
 
     if state is ReservationState.FREE:
@@ -141,7 +143,7 @@ def test_a_run_gets_more_only_before_its_training(state: str) -> None:
     assert may_claim_more([])
 
 
-def test_what_a_training_is_told() -> None:
+def test_a_handover_lists_the_new_and_all_batches() -> None:
     told = Handover(earlier=[batch(1), batch(2)], new=[batch(3), batch(4, size=None)]).to_dict()
 
     assert json.loads(json.dumps(told)) == told

@@ -19,6 +19,6 @@ def test_limits_are_read_as_values_texts_and_timedeltas() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "20m", 0, -1, float("nan"), float("inf"), 10**400, timedelta(0), []])
-def test_what_is_no_time_is_refused(value: Any) -> None:
+def test_a_limit_that_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(InvalidSpec, match=r"start_timeout: .* allowed: a number of seconds above 0, or a timedelta"):
         given_limits({"start_timeout": value})

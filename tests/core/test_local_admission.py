@@ -76,7 +76,7 @@ def announced(
     return next((text for text in texts if text.startswith("not applied")), "")
 
 
-def test_what_is_honoured_is_not_announced(tmp_path: Path) -> None:
+def test_fields_that_are_honoured_are_not_announced(tmp_path: Path) -> None:
     container = {
         "args": ["a"],
         "workingDir": "/w",
@@ -102,7 +102,7 @@ def test_what_is_honoured_is_not_announced(tmp_path: Path) -> None:
         assert announced(tmp_path, None, {"nodeSelector": nothing, "unheardOf": nothing}) == ""
 
 
-def test_what_does_not_apply_is_announced_by_name_once(tmp_path: Path) -> None:
+def test_fields_that_do_not_apply_are_announced_once_by_name(tmp_path: Path) -> None:
     """Known or not, of whichever replica."""
     volumes = [
         {"name": "v", "persistentVolumeClaim": {"claimName": "v"}},
@@ -165,9 +165,7 @@ def test_policies_that_do_not_apply_are_announced(
         ({"container": {"volumeMounts": [{"name": "v", "subPathExpr": "$(A)"}]}}, r"volumeMounts\[\]\.subPathExpr"),
     ],
 )
-def test_what_would_be_another_job_without_a_field_is_refused(
-    tmp_path: Path, change: dict[str, Any], path: str
-) -> None:
+def test_fields_whose_loss_would_change_the_job_are_refused(tmp_path: Path, change: dict[str, Any], path: str) -> None:
     with pytest.raises(UnsupportedByBackend, match=path):
         admitted(job(**change), tmp_path)
 
@@ -202,7 +200,7 @@ def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> 
     assert less == [f"image i:1: replaced by {tmp_path / 'quiet'}; python is /py"]
 
 
-def test_what_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
+def test_a_container_that_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
     """This holds for every image; the settings that the provider adds for pods are not announced."""
     sync = {"name": "init-code", "image": "git-sync:v4", "securityContext": {"runAsNonRoot": True}, **limits(cpu="1")}
     plain = {"name": "other", "image": "i:1", "command": ["x"], "imagePullPolicy": "Always"}
@@ -328,7 +326,7 @@ def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> Non
             admit_pod(asking(unknown), claims=tmp_path)
 
 
-def test_what_a_pod_refers_to_is_there(tmp_path: Path) -> None:
+def test_a_pod_that_refers_to_a_missing_object_is_refused(tmp_path: Path) -> None:
     """References in `env`, `envFrom` and volumes of all containers are checked; the error has the path of the field."""
     variables = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, {"name": "B", "value": "x"}]
     volumes = [{"name": "v", "secret": {"secretName": "t"}}, {"name": "e", "emptyDir": {}}]

@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:
         LocalConfig(**{"root": ROOT, **fields})
 
 
-def test_only_what_every_program_needs_is_inherited() -> None:
+def test_only_variables_that_every_program_needs_are_inherited() -> None:
     environ = {
         "PATH": "/bin",
         "HOME": "/root",

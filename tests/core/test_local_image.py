@@ -116,7 +116,7 @@ def test_an_entrypoint_forgets_the_bases_cmd(context: Path) -> None:
     assert (facts.entrypoint, facts.cmd) == (["e"], [])
 
 
-def test_what_is_not_applied_is_listed_once(context: Path) -> None:
+def test_instructions_that_are_not_applied_are_listed_once(context: Path) -> None:
     """These are instructions that a build executes, and files outside the context."""
     text = (
         "# a comment\nFROM x\nLABEL a=b\nRUN one\nRUN two\nUSER 5\nEXPOSE 80\nCOPY --from=build /a /b\n"
@@ -144,7 +144,7 @@ def test_a_dockerfile_that_could_not_be_built_is_refused(context: Path, text: st
         read(context, text)
 
 
-def test_what_cannot_replace_an_image_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_replace_an_image_is_refused(tmp_path: Path) -> None:
     """Examples are a directory without a Dockerfile and another shell for shell forms."""
     with pytest.raises(InvalidSpec, match="a directory with a Dockerfile"):
         read_image(tmp_path, python="/py", image="i")

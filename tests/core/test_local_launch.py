@@ -75,7 +75,7 @@ def test_values_come_from_where_they_are_referred_to() -> None:
     }
 
 
-def test_what_is_optional_may_be_absent() -> None:
+def test_an_optional_reference_may_be_absent() -> None:
     container = {
         "envFrom": [{"secretRef": {"name": "none", "optional": True}}],
         "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "none", "optional": True}}}],
@@ -95,7 +95,7 @@ def test_what_is_optional_may_be_absent() -> None:
         ({"envFrom": [{"secretRef": {"name": "none"}}]}, r"envFrom\[0\].secretRef.*'none'.*configured here.*: s"),
     ],
 )
-def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
+def test_an_absent_reference_is_refused_by_its_field(container: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpec, match=words) as caught:
         resolve(container, stores=STORES, fields={})
 
@@ -263,7 +263,7 @@ def test_every_container_path_in_a_text_is_replaced(text: str, mapped: str) -> N
     assert MAP.text(text) == mapped
 
 
-def test_what_was_replaced_is_not_replaced_again() -> None:
+def test_a_replaced_path_is_not_replaced_again() -> None:
     """A path of this machine may start like one of the container; without mounts nothing changes."""
     assert PathMap({"/data": "/mnt/data", "/mnt": "/x"}).text("/data /mnt/a") == "/mnt/data /x/a"
     assert PathMap({}).text("/data") == "/data"

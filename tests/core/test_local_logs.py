@@ -97,7 +97,7 @@ def test_a_line_that_was_written_in_part_ends_with_its_program(tmp_path: Path) -
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40_000), st.booleans()), max_size=6))
-def test_what_was_written_can_be_read_back(tmp_path_factory: object, chunks: list[tuple[bytes, bool]]) -> None:
+def test_written_output_can_be_read_back(tmp_path_factory: object, chunks: list[tuple[bytes, bool]]) -> None:
     """The joined pieces are the program's output, however it was split, and reading goes on after any of them."""
     files = JobFiles(tmp_path_factory.mktemp("job"))  # type: ignore[attr-defined]
     now = [0]

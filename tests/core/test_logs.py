@@ -148,7 +148,7 @@ def test_the_same_instant_written_differently_is_equal() -> None:
 
 
 @each_row("text", ["", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20T10:00:00.1234567890Z", f"{T0}\n"])
-def test_what_is_no_instant_is_refused(text: str) -> None:
+def test_a_text_that_is_no_instant_is_refused(text: str) -> None:
     """It could not be compared."""
     with pytest.raises(ValueError, match="not an RFC 3339 instant"):
         nanoseconds(text)

@@ -136,7 +136,7 @@ async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
         ({"TrainJob": FULL}, ClusterUnavailable),
     ],
 )
-async def test_nothing_is_listed_where_nothing_may_be(said: dict[str, Any], expected: type[Exception]) -> None:
+async def test_listing_jobs_fails_if_no_kind_can_be_listed(said: dict[str, Any], expected: type[Exception]) -> None:
     """An empty list would mean that there are no jobs."""
     with pytest.raises(expected):
         await list_jobs(backend(**said), "team", {})

@@ -135,7 +135,7 @@ def test_tuples_in_a_map_become_lists() -> None:
         (CONTAINS_ITSELF, "levels deep"),
     ],
 )
-def test_what_is_not_one_sound_manifest_is_refused(source: Any, told: str) -> None:
+def test_a_source_that_is_not_one_valid_manifest_is_refused(source: Any, told: str) -> None:
     """The error names the place and what is allowed, and nothing is built from the source."""
     with pytest.raises(InvalidSpec) as error:
         load_manifest(source)

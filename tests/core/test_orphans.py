@@ -172,7 +172,7 @@ async def test_looking_stops_nothing() -> None:
         "failed, and its pods are wanted",
     ],
 )
-async def test_what_is_not_nobodys_is_left_alone(left: Manifest) -> None:
+async def test_a_job_that_may_have_an_owner_is_left_alone(left: Manifest) -> None:
     backend = holding(left)
     backend.pods_stay = 1
 

@@ -43,7 +43,7 @@ def test_every_value_becomes_strict_json_of_utf_8(value: Any) -> None:
 
 
 @given(ODD)
-def test_what_travels_is_not_changed(value: Any) -> None:
+def test_a_value_that_can_be_stored_is_not_changed(value: Any) -> None:
     sound = json.loads(json.dumps(outgoing(value)))
     told: list[str] = []
 
@@ -69,7 +69,7 @@ def test_what_travels_is_not_changed(value: Any) -> None:
         ([2**64] * 5, [str(2**64)] * 5, "[0] (an integer beyond 64 bits), [1] (an integer beyond 64 bits), [2] (an"),
     ],
 )
-def test_what_is_replaced_is_told_by_its_key(value: Any, left: Any, told: str | None) -> None:
+def test_a_replaced_value_is_reported_by_its_key(value: Any, left: Any, told: str | None) -> None:
     heard: list[str] = []
 
     assert outgoing(value, heard.append) == left
@@ -103,7 +103,7 @@ def test_depth_and_size_are_bounded() -> None:
     assert outgoing(10**5000) == "1" + "0" * 5000
 
 
-def test_what_comes_after_too_much_keeps_its_keys() -> None:
+def test_values_after_the_size_limit_are_cut_but_keep_their_keys() -> None:
     """An event is read by its keys: only texts, lists and maps are cut."""
     told: list[str] = []
     texts = [f"{number:06d}" + "x" * 60_000 for number in range(1000)]

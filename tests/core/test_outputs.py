@@ -125,7 +125,7 @@ def test_a_relative_path_without_a_working_directory_is_refused(working_dir: str
 
 
 @each_row("text", ["", "/data/a\nb", "s3://bucket/model.pt", "pvc:/digits/model.pt", "file:/data/x"])
-def test_what_is_neither_an_address_nor_a_path_is_refused(text: str) -> None:
+def test_an_output_that_is_neither_an_address_nor_a_path_is_refused(text: str) -> None:
     """A mistyped scheme is not taken for a relative path."""
     with pytest.raises(InvalidSpec, match="allowed: pvc://claim/path, or a path as the training code sees it"):
         resolve(text, field="model", mounts=[DATA], working_dir="/data")
@@ -268,7 +268,7 @@ def test_a_missing_model_is_a_problem_that_says_where_and_what_to_do() -> None:
     )
 
 
-def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
+def test_a_problem_of_the_inspection_is_the_reason_for_a_missing_output() -> None:
     """A link that leaves the claim leads to nothing that another pod could read."""
     (problem,) = model_problems(OutputFacts(exists=False, problem="it is a link that leaves the claim"))
 

@@ -29,7 +29,7 @@ def test_the_most_of_all_looks_is_the_peak() -> None:
     assert PeakUsage().with_sample({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
 
 
-def test_what_two_pods_of_a_replica_wrote_counts_together() -> None:
+def test_disk_usage_of_two_pods_of_a_replica_is_added_up() -> None:
     """Their peaks do not, because they did not run at the same time."""
     first = PeakUsage(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
     second = PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
@@ -53,7 +53,7 @@ def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
     }
 
 
-def test_it_is_plain_json_that_can_be_read_back() -> None:
+def test_peak_usage_is_plain_json_that_can_be_read_back() -> None:
     """For the result, and for the job's annotation."""
     uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, disk=3, samples=9), "w": PeakUsage()}
 

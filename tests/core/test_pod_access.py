@@ -58,7 +58,7 @@ def test_another_token_needs_no_other_connection(folder: Path) -> None:
     [("token", "token"), ("ca.crt", "ca.crt"), *((name, name) for name in ENVIRON)],
 )
 @pytest.mark.parametrize("empty", [True, False])
-def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str, said: str, empty: bool) -> None:  # noqa: FBT001
+def test_a_missing_part_of_a_service_account_is_named(folder: Path, absent: str, said: str, empty: bool) -> None:  # noqa: FBT001
     environ = {name: "" if name == absent else text for name, text in ENVIRON.items() if empty or name != absent}
     for file in folder.iterdir():
         if file.name == absent and empty:
@@ -70,7 +70,9 @@ def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str
         of_pod(environ, folder)
 
 
-async def test_where_nothing_reads_kubeconfigs_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_image_without_the_kubeconfig_library_is_refused_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An image for pods only omits the library; a pod without a service account would search for a kubeconfig."""
     monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # imports behave as if it were absent
 

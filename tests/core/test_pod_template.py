@@ -67,6 +67,6 @@ def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], fo
         ({"a": None, "b": 1}, {"b": 1}, {"b": 2}, {"a": None, "b": 2}),
     ],
 )
-def test_only_what_changed_is_taken_over(original: Any, before: Any, after: Any, found: Any) -> None:
+def test_only_changed_fields_are_taken_over(original: Any, before: Any, after: Any, found: Any) -> None:
     """Fields that the reader does not know stay, if their position is clear."""
     assert with_changes(original, before, after) == found

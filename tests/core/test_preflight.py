@@ -52,7 +52,7 @@ def rules(folder: str, kind: str = "Role") -> set[tuple[str, str, str]]:
     }
 
 
-def test_what_is_needed_is_what_the_base_gives() -> None:
+def test_the_needed_rights_are_those_of_the_base_role() -> None:
     """Binding the base Role is therefore enough."""
     assert plain(needed_rights(["PyTorchJob"])) == rules(BASE)
 
@@ -62,7 +62,7 @@ def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
     return {(right.group, right.resource, right.verb) for right in rights}
 
 
-def test_what_other_kinds_need_is_what_their_roles_give() -> None:
+def test_the_rights_that_other_kinds_need_are_those_of_their_roles() -> None:
     others, pods = needed_rights(["TrainJob", "PyTorchTrainingJob"]), needed_rights([])
     given = rules(KINDS)
 
@@ -88,7 +88,7 @@ def test_rights_of_queues_are_useful_where_queues_are_served() -> None:
 
 
 @each_row("folder", sorted({right.given_by for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES)} - {KINDS}))
-def test_what_is_useful_is_what_the_component_gives_that_the_advice_names(folder: str) -> None:
+def test_each_useful_right_is_given_by_the_component_that_the_advice_names(folder: str) -> None:
     """Cluster-wide rights come from its ClusterRole, all others from its Role.
 
     `pods/exec get` is excluded: clusters older than 1.35 check it for the web socket's GET instead of `create`.
@@ -100,7 +100,7 @@ def test_what_is_useful_is_what_the_component_gives_that_the_advice_names(folder
         assert named == rules(folder, kind) - {("", "pods/exec", "get")}
 
 
-def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
+def test_the_rights_for_a_tensorboard_are_those_of_its_role() -> None:
     """One verb per resource represents all rights of the Role, and the advice names its folder."""
     given = rules(f"{COMPONENTS}/tensorboard")
     asked = {(right.group, right.resource, right.verb) for right in SHOWING}
@@ -199,7 +199,7 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
 @pytest.mark.parametrize(
     "answer", [(200, {"paths": {"apis/kueue.x-k8s.io/v1beta2": {}}}), 403], ids=["served", "untold"]
 )
-async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None:
+async def test_kueue_is_checked_unless_it_is_known_to_be_absent(answer: Any) -> None:
     async with stand_in_api_server(*of_trainer(), answer) as server, shared_client(server.config()) as client:
         checks = {check.about: check for check in await check_up(client, "ml")}
 
@@ -270,7 +270,7 @@ def test_the_controllers_of_what_is_served_are_looked_at() -> None:
         ({"runtimeRef"}, "served", True),
     ],
 )
-def test_whose_words_a_trainjob_has_is_told(fields: set[str], said: str, is_good: bool | None) -> None:  # noqa: FBT001
+def test_the_check_of_trainjob_names_the_version_of_trainer(fields: set[str], said: str, is_good: bool | None) -> None:  # noqa: FBT001
     """An older Trainer refuses some fields."""
     check = kind_check(kinds.named("TrainJob"), fields | {"trainer"})
 

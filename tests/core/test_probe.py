@@ -224,7 +224,7 @@ def test_links_in_a_directory_are_not_followed_out_of_the_root_or_to_directories
     )
 
 
-def test_only_the_first_problems_are_told(tmp_path: Path) -> None:
+def test_only_the_first_problems_are_reported(tmp_path: Path) -> None:
     """A million bad links do not make a report of megabytes."""
     (tmp_path / "model").mkdir()
     for index in range(8):
@@ -404,7 +404,7 @@ def test_a_scalar_may_be_a_tensor(tmp_path: Path, content: bytes, value: float) 
         part(1, part(1, b"t") + part(4, b"image")),
     ],
 )
-def test_what_is_no_scalar_is_left_out(tmp_path: Path, value: bytes) -> None:
+def test_values_that_are_no_scalars_are_left_out(tmp_path: Path, value: bytes) -> None:
     """Texts, images, histograms and tensors with dimensions; their steps are ignored too."""
     found = scalars_of(tmp_path, event(7, value), event(1, scalar("loss", 1.0)))
 

@@ -100,9 +100,7 @@ def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, A
         (ended(143, "Error"), "was stopped by SIGTERM (exit code 143)", "see whether its node is well"),
     ],
 )
-def test_what_keeps_the_pod_from_answering_is_said_with_what_to_do(
-    found: dict[str, Any], said: str, resolution: str
-) -> None:
+def test_the_obstacle_of_a_probe_is_named_with_advice(found: dict[str, Any], said: str, resolution: str) -> None:
     """One clause about the pod in the words of scheduler, kubelet or Python, then the advice."""
     clause, _, told = obstacle(found, title=in_ptjob).rpartition("; ")
 
@@ -142,7 +140,7 @@ def test_a_refusal_comes_with_what_to_do(error: PTJobError, said: str) -> None:
     assert said in advice(error)
 
 
-def test_what_is_seen_of_a_pod_is_told_without_the_probes_advice() -> None:
+def test_the_problem_of_another_pod_has_no_advice_about_the_probe() -> None:
     """Other pods of the provider have other settings; a pod that runs, or has ended well, has no such message."""
     assert problem(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
     assert "ValueError: no" in problem(ended(1, "Error", raised("ValueError: no")))

@@ -200,7 +200,7 @@ def test_the_jobs_own_image_is_never_prefixed() -> None:
     assert container(made(job(), image_prefix="mirror.example"))["image"] == "registry.example/digits:1"
 
 
-def test_it_asks_for_little_and_for_no_device() -> None:
+def test_a_probe_pod_requests_little_and_no_device() -> None:
     """Requests and limits are set, so that quotas and limit ranges admit it; no GPU, no variable of the job."""
     trainer = {
         "resources": {"limits": {"nvidia.com/gpu": "8", "cpu": "32"}},
@@ -219,7 +219,7 @@ def test_it_asks_for_little_and_for_no_device() -> None:
     assert not {"priorityClassName", "hostNetwork", "initContainers"} & set(pod["spec"])
 
 
-def test_it_ends_by_itself_and_goes_with_the_job() -> None:
+def test_a_probe_pod_has_a_deadline_and_is_owned_by_the_job() -> None:
     """If the worker is killed meanwhile, nothing runs for long or outlives the job."""
     pod = made(job(), timeout=12.5)
 
@@ -241,7 +241,7 @@ def test_a_time_limit_that_is_none_is_refused(timeout: float) -> None:
         ProbeOptions(timeout=timeout)
 
 
-def test_it_is_no_replica_of_the_job() -> None:
+def test_a_probe_pod_is_no_replica_of_the_job() -> None:
     """It has none of the labels by which the operator, Arena and the provider find replicas, and no Istio sidecar."""
     meta = made(job())["metadata"]
 
@@ -261,7 +261,7 @@ def test_its_name_is_the_jobs_and_a_valid_one(name: str) -> None:
     assert "--" not in found
 
 
-def test_it_has_rank_0s_user_secrets_and_account() -> None:
+def test_a_probe_pod_has_the_user_secrets_and_account_of_rank_0() -> None:
     """They decide whether the image can be pulled and the files can be read; the account's token is not mounted."""
     pod = made(
         job(
@@ -290,7 +290,7 @@ def test_it_has_rank_0s_user_secrets_and_account() -> None:
         ({"runAsNonRoot": False}, {"runAsUser": 1000, "runAsNonRoot": False}),
     ],
 )
-def test_who_is_no_root_passes_pod_security_restricted(
+def test_a_probe_pod_without_root_meets_pod_security_restricted(
     pod_context: dict[str, Any], container_context: dict[str, Any]
 ) -> None:
     """No privileges and no capabilities, even if rank 0 had some."""

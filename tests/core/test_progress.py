@@ -71,7 +71,7 @@ def test_a_story_is_known_as_it_is_told(name: str) -> None:
     assert (this.status, this.deleted) == (story.status, False)
 
 
-def test_what_has_not_been_seen_is_not_known() -> None:
+def test_an_unobserved_job_is_pending_and_has_no_log() -> None:
     this = known("pod-deleted-gloo")
 
     assert (this.record, this.status.phase, this.has_begun, this.has_log) == (None, JobPhase.PENDING, False, False)

@@ -202,7 +202,7 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
 
 
 @each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
-def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
+def test_a_template_refuses_fields_that_only_one_job_can_have(field: str) -> None:
     with pytest.raises(InvalidSpec, match=rf"template.{field}: leave it to each job"):
         installed(**{field: "x"})
 

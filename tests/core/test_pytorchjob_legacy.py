@@ -58,13 +58,13 @@ def test_the_training_operators_words_are_left_as_they_are() -> None:
         ({"elastic_policy": {"min_replicas": 1, "max_replicas": 2}}, "elastic_policy"),
     ],
 )
-def test_what_the_old_operator_cannot_say_is_refused(given: Any, name: str) -> None:
+def test_fields_that_the_old_operator_lacks_are_refused(given: Any, name: str) -> None:
     """A server that prunes would drop it silently."""
     with pytest.raises(InvalidSpec, match=f"^{name}: .*old PyTorch operator"):
         PYTORCHJOB.converted_for(manifest(**given), OLD)
 
 
-def test_what_is_changed_at_the_end_is_said_there_too() -> None:
+def test_changes_at_the_end_are_converted_for_the_old_operator() -> None:
     """An old job's clean-up policy and time to live are read from there too."""
     old = PYTORCHJOB.converted_for(manifest(), OLD)
 

@@ -151,7 +151,7 @@ def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any
     assert without_additions(rendered, asked) == asked
 
 
-def test_what_only_the_api_server_writes_is_left_out() -> None:
+def test_fields_that_only_the_api_server_writes_are_left_out() -> None:
     """A manifest copied from a cluster brings no status, uid or version into a new job; labels and owners stay."""
     copied = recorded("pytorchjob-succeeded")
     copied["metadata"]["managedFields"] = [{"manager": "kubectl"}]

@@ -116,7 +116,7 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
         ),
     ],
 )
-def test_what_the_webhook_refuses_or_the_operator_hangs_on_is_refused(
+def test_a_manifest_that_the_webhook_or_the_operator_cannot_handle_is_refused(
     path: tuple[str | int, ...], value: object, told: str
 ) -> None:
     """The text begins with the field's path in the manifest and gives what is allowed."""
@@ -194,7 +194,7 @@ def test_cores_in_any_unit_that_the_api_server_takes_are_taken() -> None:
     validate(changed("manifest-args-only", RESOURCES, {"limits": {"cpu": "4Gi"}, "requests": {"cpu": "1k"}}))
 
 
-def test_what_is_in_a_free_map_is_nobodys_business() -> None:
+def test_keys_of_a_free_map_are_not_validated() -> None:
     """A user's own keys, such as a driver's attributes, may have the names of fields."""
     driver = {"driver": "csi.example", "volumeAttributes": {"sizeLimit": "big", "port": "none"}}
     volumes = [{"name": "a", "csi": driver}, {"name": "b", "csi": driver}]

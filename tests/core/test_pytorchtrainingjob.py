@@ -160,7 +160,9 @@ def test_an_elastic_job_says_how_far_it_may_grow() -> None:
     ],
     ids=["ttl_seconds_after_finished", "gang", "runtime", "command", "elastic_policy.rdzv_host"],
 )
-def test_what_it_cannot_say_is_refused_by_its_name(more: dict[str, Any], request: pytest.FixtureRequest) -> None:
+def test_a_field_that_the_kind_lacks_is_refused_by_its_name(
+    more: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     with pytest.raises(InvalidSpec, match=f"^{request.node.callspec.id}: "):
         rendered(**BASE, **more)
 
@@ -333,7 +335,7 @@ def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: Jo
     assert PYTORCHTRAININGJOB.running_since(job) is None
 
 
-def test_it_runs_since_its_condition_says_so() -> None:
+def test_running_since_is_the_transition_time_of_the_condition() -> None:
     since = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
 
     assert PYTORCHTRAININGJOB.running_since({"status": {"conditions": [since]}}) == parse_instant(
@@ -401,7 +403,7 @@ def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
     assert (run.container, run.pod) == ("pytorch", POD)
 
 
-def test_what_is_changed_of_a_job_that_exists() -> None:
+def test_an_existing_job_can_be_paused_and_cleaned_up_but_not_expired() -> None:
     """It is paused, and cleaned up; an ended one has no time to live, and there is one version of its fields."""
     assert PYTORCHTRAININGJOB.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
     assert PYTORCHTRAININGJOB.STOP_RUNNING_PODS is not None
@@ -431,7 +433,7 @@ def observed(job: Manifest, *pods: Manifest) -> PodHistory:
     return kinds.observe(PodHistory(), job, pods, [], now=NOW)
 
 
-def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None:
+def test_the_end_of_a_replica_without_its_pod_is_read_from_the_status() -> None:
     """With its exit code, and as the first failure: the replica that followed the controller's signal is not one."""
     job = tasks(
         replica(f"{JOB}-5b373-worker-0", 143), replica(f"{JOB}-5b373-worker-1", 3), replica(f"{JOB}-5b373-worker-2", 0)
@@ -449,7 +451,7 @@ def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None
     assert observed(job) == kinds.observe(record, job, [], [], now=NOW)
 
 
-def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
+def test_an_end_from_the_status_has_the_time_of_the_jobs_end() -> None:
     """A status without a timestamp counts as of the job's end, and is the cause of what was observed just before."""
     gone = replica(f"{JOB}-5b373-worker-1", 139)
     ended = {"type": "Failed", "status": "True", "reason": "R", "lastTransitionTime": "2026-11-20T10:05:04Z"}
@@ -462,7 +464,7 @@ def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
     assert soon.finished_at == late.finished_at == datetime(2026, 11, 20, 10, 5, 4, tzinfo=UTC)
 
 
-def test_what_is_seen_of_a_pod_takes_the_place_of_what_was_told() -> None:
+def test_an_end_observed_on_a_pod_replaces_the_one_from_the_status() -> None:
     """The pod has more: the reason, and the time."""
     name = f"{JOB}-5b373-worker-1"
     job = tasks(replica(name, 3, phase="Failed"))
@@ -505,7 +507,7 @@ def test_restarts_are_counted_by_the_status_too(counts: dict[str, int], restarts
     assert from_text(to_text(record)).restarts == restarts
 
 
-def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
+def test_pods_are_assigned_to_replicas_by_the_status() -> None:
     """For any name and any order; a replica that the job does not request is not assigned."""
     job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
     replica_of = kinds.replica_of(job)

@@ -212,7 +212,7 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     assert shown[:3] == [{"w-1"}] * 3
 
 
-async def test_who_looks_once_asks_once_and_at_once() -> None:
+async def test_a_single_look_sends_one_request_at_once() -> None:
     world = suspended()
     async with stand_in_api_server(workloads(NEWER)) as server, shared_client(server.config()) as client:
         await EventPoller("team").read_now(client, world)
@@ -221,7 +221,7 @@ async def test_who_looks_once_asks_once_and_at_once() -> None:
     assert len(server.requests) == 1
 
 
-async def test_who_looks_once_does_not_wait_for_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_look_does_not_wait_for_an_unresponsive_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasons, "_IMPATIENT", 0.1)
     world = suspended()
     async with (
@@ -248,7 +248,7 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     ],
     ids=["a queue", "no Kueue", "forbidden"],
 )
-async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ...], told: list[Any]) -> None:
+async def test_the_reason_of_its_queue_is_among_a_jobs_events(answers: tuple[Any, ...], told: list[Any]) -> None:
     """`ptjob events` shows it with its time; without the right, the other events are shown all the same."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
@@ -258,7 +258,7 @@ async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ..
     assert all("metadata" in each for each in found)
 
 
-async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> None:
+async def test_the_queues_reason_for_a_later_job_of_the_name_is_left_out() -> None:
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-2")
     async with stand_in_api_server((200, QUEUED_JOB), *[EMPTY] * 3) as server:
         found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
@@ -266,7 +266,7 @@ async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> Non
     assert (list(found), any("workloads" in line for line in server.requests)) == ([], False)
 
 
-async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_right_to_read_workloads_is_reported_after_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Permissions do not depend on the version: the other one would be refused as well."""
     versions, [told] = await asked(monkeypatch, 403, 403)
 
@@ -274,7 +274,7 @@ async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeyp
     assert told.startswith("cannot read why it waits: read workloads in team: said 403")
 
 
-def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
+def test_the_waiting_reason_of_a_suspended_job_is_that_of_its_queue() -> None:
     """While it is suspended; the reason stays if the queue is silent later, and the record on the job keeps it."""
     event = as_event(workload(("QuotaReserved", "False", WHY)))
     assert event is not None

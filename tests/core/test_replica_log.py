@@ -77,7 +77,7 @@ def repeated(second: int) -> str:
     return f"[{REPLICA}: lines since {whole(second)} may be repeated: {why}]"
 
 
-async def test_what_follows_the_cursor_is_read() -> None:
+async def test_reading_goes_on_after_the_cursor() -> None:
     """The cursor's own line is served again and dropped."""
     assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
 
@@ -182,7 +182,7 @@ async def test_lines_of_an_older_run_than_the_last_two_are_repeated_from_the_run
 
 
 @each_row("count", range(1, 9))
-async def test_whoever_goes_on_after_a_late_status_misses_nothing(count: int) -> None:
+async def test_a_reader_that_goes_on_after_a_late_status_misses_no_line(count: int) -> None:
     """Wherever the first reader was stopped, both have every line together."""
     runs = [run(2.0, 3.0, began=2), run(10.5, 11.0, began=9)]
     told = await followed(ScriptedNode(runs=runs, told=1))

@@ -61,7 +61,7 @@ def test_time_in_the_queue_is_not_time_on_the_gpus(
     assert (found["queue_seconds"], found["run_seconds"], found["gpu_seconds"]) == times
 
 
-def test_what_restarts_lost_is_counted_by_replica() -> None:
+def test_gpu_seconds_lost_to_restarts_are_counted_by_replica() -> None:
     """An unknown replica has no GPUs."""
     runs = {"w": 10, "gone": 5}
     ends = [

@@ -104,7 +104,7 @@ async def test_a_try_that_may_not_list_its_kind_starts_no_second_training() -> N
         ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD, TRY_ANNOTATION: REPORTED}, 1, 2),
     ],
 )
-async def test_what_became_of_the_newest_job_decides(
+async def test_the_end_of_the_newest_job_decides_whether_training_is_repeated(
     phase: str, notes: dict[str, str], repeated: int, otherwise: int
 ) -> None:
     """Training is not repeated if a result exists, nor automatically where a retry cannot help."""

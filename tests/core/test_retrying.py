@@ -88,6 +88,6 @@ def test_an_end_without_an_exception_has_a_cause_alone() -> None:
         ([int], r"never_retry_on\[0\]: <class 'int'> is not allowed"),
     ],
 )
-def test_what_is_neither_is_refused(value: Any, said: str) -> None:
+def test_a_value_that_is_neither_a_cause_nor_an_exception_is_refused(value: Any, said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         Retrying.of(None, value)

@@ -54,7 +54,7 @@ def test_a_message_of_brackets_is_no_return_value() -> None:
     assert record.returned == ""
 
 
-def test_whatever_text_a_function_returns_arrives(tmp_path: Path) -> None:
+def test_a_return_value_with_unstorable_parts_arrives_with_them_replaced(tmp_path: Path) -> None:
     """A training that has succeeded does not fail for it; what cannot be stored is replaced, and the log says so."""
     message = tmp_path / "message"
     try:

@@ -240,7 +240,7 @@ def test_a_value_that_does_not_fit_its_hint_is_refused() -> None:
         ("None", None),
     ],
 )
-def test_what_rank_0_returns_is_told(tmp_path: Path, expression: str, value: Any) -> None:
+def test_the_return_value_of_rank_0_is_reported(tmp_path: Path, expression: str, value: Any) -> None:
     """As JSON; a number of NumPy or PyTorch is a number."""
     text = f"""
         import dataclasses, pathlib
@@ -269,7 +269,7 @@ def test_what_rank_0_returns_is_told(tmp_path: Path, expression: str, value: Any
         ("'x' * 5000", "ValueError: train returned 5,025 bytes of JSON; allowed: 4,096; write it to a claim"),
     ],
 )
-def test_what_cannot_be_told_fails_the_run(tmp_path: Path, expression: str, words: str) -> None:
+def test_a_return_value_that_cannot_be_reported_fails_the_run(tmp_path: Path, expression: str, words: str) -> None:
     """A lost value is an error at once."""
     found = returned(f"def train(): return {expression}", cwd=tmp_path)
 
@@ -277,7 +277,7 @@ def test_what_cannot_be_told_fails_the_run(tmp_path: Path, expression: str, word
     assert words in found.error
 
 
-def test_only_rank_0_tells(tmp_path: Path) -> None:
+def test_only_rank_0_reports_its_return_value(tmp_path: Path) -> None:
     """By torchrun's rank of the process, otherwise by the operator's rank of the pod."""
     text = "def train(): return 1"
 
@@ -302,7 +302,7 @@ def test_the_folder_of_the_model_is_there(tmp_path: Path) -> None:
     assert "NotADirectoryError" in refused.error
 
 
-def test_nothing_is_told_without_a_place(tmp_path: Path) -> None:
+def test_no_return_value_is_reported_without_a_file_for_it(tmp_path: Path) -> None:
     """A person may run the script."""
     assert returned("def train(): return object()", cwd=tmp_path, **{run_function.RETURN_VALUE: ""}).code == 0
 
@@ -369,7 +369,7 @@ def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: s
     assert [line for line in found.error.splitlines() if not line.startswith("raised in ")][-1].startswith(last)
 
 
-def test_one_in_a_module_that_travels_names_that(tmp_path: Path) -> None:
+def test_a_traceback_names_the_file_of_a_module_that_was_sent(tmp_path: Path) -> None:
     """By its path in the package, not by this run's directory."""
     (tmp_path / "tools_of_mine.py").write_text("def fail():\n    return 1 / 0\n")
     text = "import tools_of_mine\ndef train(): tools_of_mine.fail()\n"
@@ -407,7 +407,7 @@ def test_the_source_of_its_classes_can_be_read(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_of_the_run_stays(tmp_path: Path) -> None:
+def test_a_run_leaves_no_temporary_files(tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
 

@@ -41,7 +41,7 @@ async def test_a_cluster_without_trainer_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(("answer", "level"), [(403, logging.INFO), (503, logging.DEBUG), (NOT_SERVED, logging.DEBUG)])
-async def test_who_cannot_look_leaves_it_to_the_create(
+async def test_a_runtime_that_cannot_be_checked_does_not_refuse_the_job(
     answer: object, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job is not refused; one line gives the reason why the check was skipped."""

@@ -70,7 +70,7 @@ def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: PodOwnerIndex) ->
     assert owners.learn(job("one")) == []
 
 
-def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: PodOwnerIndex) -> None:
+def test_deleted_pods_that_came_before_their_job_are_not_kept(owners: PodOwnerIndex) -> None:
     owners.keep(pod("gone"))
     owners.drop(pod("gone"))
     empty = owners.learn(job("one"))
@@ -96,6 +96,6 @@ def test_an_event_is_found_by_uid_and_by_kind_and_name() -> None:
     assert selectors_of({}) == (by_uid(""), by_name("", ""))
 
 
-def test_what_the_server_was_not_told_is_of_no_time() -> None:
+def test_an_event_that_the_server_does_not_have_sorts_last() -> None:
     assert created_at({"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}}) == "2026-11-20T10:00:00Z"
     assert created_at({"reason": "NotApplied"}) > "2026-11-20T10:00:00Z"

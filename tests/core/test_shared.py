@@ -45,7 +45,7 @@ def _uncounted() -> Iterator[None]:
     Ticker.made = 0
 
 
-async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
+async def test_all_subscribers_of_a_key_share_one_source() -> None:
     async with (
         shared_source("a", Ticker) as one,
         shared_source("a", Ticker) as two,
@@ -102,7 +102,7 @@ async def _error_of(box: Notifier) -> Exception:
     return raised.value
 
 
-async def test_whoever_is_slow_sees_the_newest_and_holds_up_nobody() -> None:
+async def test_a_slow_subscriber_sees_the_newest_state_and_delays_no_other() -> None:
     """A thousand changes are one snapshot for a slow subscriber, and nothing is queued for it."""
     box, is_free = Notifier(), asyncio.Event()
 

@@ -96,7 +96,7 @@ async def test_outputs_that_cannot_be_looked_at_do_not_hide_the_job() -> None:
     assert snapshot.to_dict()["phase"] == "Succeeded"
 
 
-async def test_what_the_jobs_own_task_has_noted_is_told_without_looking() -> None:
+async def test_a_report_stored_by_the_jobs_task_is_shown_without_an_inspection() -> None:
     """On a cluster an inspection would start a pod."""
     report = OutputReport(model=GOOD_MODEL, tfevents=None)
     noted = job("Succeeded", annotations={REPORT_ANNOTATION: report_text(report)})
@@ -138,7 +138,7 @@ async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
     ],
     ids=["there", "gone", "gone, with its last lines"],
 )
-async def test_nobody_is_sent_to_a_log_that_is_gone_with_its_pod(name: str, message: str, advice: str) -> None:
+async def test_the_advice_does_not_name_a_log_that_is_gone_with_its_pod(name: str, message: str, advice: str) -> None:
     """`ptjob logs` would refer back to `ptjob get`."""
     end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=3, message=message)
     failed = job("Failed", annotations={RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,)))})
@@ -207,7 +207,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
     ],
     ids=["queue", "quota", "forbidden"],
 )
-async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: str, told: Manifest, said: str) -> None:
+async def test_the_reason_of_a_waiting_job_is_in_its_first_snapshot(condition: str, told: Manifest, said: str) -> None:
     """The first snapshot of a watch does not have it; the watch reads it later."""
     backend = holding(job(condition))
     backend.told = [told]
@@ -217,7 +217,7 @@ async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: s
     assert snapshot.waiting == said
 
 
-async def test_nobody_is_asked_why_a_job_waits_that_has_ended() -> None:
+async def test_no_waiting_reason_is_requested_for_an_ended_job() -> None:
     """A sensor reads ended jobs, thousands of them."""
     backend = holding(job("Succeeded"))
 

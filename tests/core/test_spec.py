@@ -98,7 +98,7 @@ def test_a_field_is_read_in_the_forms_that_people_and_templates_write(field: str
 
 @each_row("nothing", [None, "", "  ", "None"])
 @each_row("field", sorted(set(JOB_FIELDS) - {"name", "image", "clean_pod_policy"}))
-def test_what_a_template_makes_of_nothing_is_unset(field: str, nothing: Any) -> None:
+def test_an_empty_value_from_a_template_leaves_a_field_unset(field: str, nothing: Any) -> None:
     assert getattr(job(**{field: nothing}), field) is None
 
 
@@ -208,7 +208,7 @@ def test_a_wrong_field_is_refused_by_its_name_and_value_and_with_what_is_allowed
         max_size=6,
     )
 )
-def test_nothing_but_an_invalid_spec_comes_out_of_nonsense(values: dict[str, Any]) -> None:
+def test_random_fields_are_parsed_or_refused_as_an_invalid_spec(values: dict[str, Any]) -> None:
     """The result is a job or an InvalidSpec: no TypeError, and no traceback of the package in a user's log."""
     try:
         described = TrainingJob.parse(**values)

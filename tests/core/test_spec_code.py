@@ -93,7 +93,7 @@ def test_every_part_can_be_said() -> None:
         (["x"], "a map"),
     ],
 )
-def test_what_is_wrong_is_named(value: Any, words: str) -> None:
+def test_an_invalid_source_of_code_is_refused_by_its_field(value: Any, words: str) -> None:
     with pytest.raises(InvalidSpec, match=words):
         code(value)
 
@@ -128,7 +128,7 @@ def test_an_installation_has_no_code_of_its_own() -> None:
         ("RSYNC_PASSWORDS", False, False),
     ],
 )
-def test_which_variables_fetch_code_and_which_are_nobodys_to_read(
+def test_variables_of_the_sync_and_its_credentials_are_known_by_name(
     name: str,
     meant: bool,  # noqa: FBT001 - a table
     hidden: bool,  # noqa: FBT001 - a table

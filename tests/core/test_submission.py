@@ -42,7 +42,7 @@ async def submit(
     return await ensure_submitted(backend, job, owner=owner, store=store, sleep=no_wait, **how)
 
 
-async def test_nothing_there_means_attempt_one() -> None:
+async def test_a_submission_without_an_earlier_job_is_attempt_one() -> None:
     """The job is created, and the record is saved before and after."""
     backend, store = ScriptedBackend(), MemoryStore()
 
@@ -111,7 +111,7 @@ class Between:
         ("", {"owner": STRANGER}, (2, False, 2, [], False)),  # the record came with a copied database
     ],
 )
-async def test_what_a_second_try_does_with_the_first_ones_job(
+async def test_a_second_try_adopts_the_job_of_the_first_or_starts_the_next_attempt(
     between: str, how: dict[str, Any], outcome: tuple[int, bool, int, list[str], bool]
 ) -> None:
     """Adopts it, or starts the next attempt once the stopped job is gone, under another name unless one is given."""
@@ -347,7 +347,7 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert "tops3cret" not in caplog.text
 
 
-async def test_nobody_can_guess_what_a_jobs_secret_is_called() -> None:
+async def test_the_name_of_a_jobs_secret_cannot_be_guessed() -> None:
     """Otherwise somebody could create one of that name before; an adopting try uses the name that the job refers to."""
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
     one, other = ScriptedBackend(), ScriptedBackend()

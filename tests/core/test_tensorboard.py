@@ -47,7 +47,7 @@ def pod(*, is_held_by_one_node: bool = False, **fields: Any) -> dict[str, Any]:
     return spec
 
 
-def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
+def test_a_tensorboard_shows_the_tfevents_unless_logdir_names_another_folder() -> None:
     """An address, or a path as the program sees it: through sub-paths, from the working directory, a claim's root."""
     _, usual = beside()
     assert (usual.claim, usual.path) == ("runs", "team/tb")
@@ -82,14 +82,14 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
         ({"tensorboard": {"service_type": "LoadBalancer"}}, "NodePort"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], why: str) -> None:
+def test_a_tensorboard_of_a_folder_that_cannot_be_shown_is_refused(fields: dict[str, Any], why: str) -> None:
     """Before anything is created; the message names the field."""
     with pytest.raises(InvalidSpec, match="tensorboard") as raised:
         rendered(**fields)
     assert raised.match(why)
 
 
-def test_none_is_asked_for_by_default_or_by_false() -> None:
+def test_a_job_has_no_tensorboard_by_default_or_by_false() -> None:
     assert TrainingJob.parse(**BASE, tensorboard="false").tensorboard is None
     assert TrainingJob.parse(**BASE, tensorboard="true").tensorboard == TensorBoard()
     assert TENSORBOARD_ANNOTATION not in rendered()["metadata"]["annotations"]
@@ -107,7 +107,7 @@ def test_the_job_says_where_it_is_reached() -> None:
     assert TensorBoardPlan.of(job) is None
 
 
-def test_what_it_is_does_not_change_what_is_trained() -> None:
+def test_a_tensorboard_does_not_change_the_specification_of_the_job() -> None:
     """An adopted job has the same specification."""
     job = TrainingJob.parse(**BASE)
     same = TrainingJob.parse(**BASE, tensorboard=True)
@@ -170,7 +170,7 @@ def test_its_pod_is_of_a_hardened_cluster() -> None:
     assert "affinity" not in found
 
 
-def test_it_keeps_no_node_that_the_training_wants() -> None:
+def test_a_tensorboard_does_not_occupy_a_node_that_the_training_needs() -> None:
     """A pod without a device stays for days: if each node can mount the claim, any that can run the image will do."""
     wanted = {"zone": "b", "kubernetes.io/arch": "arm64"}
     term = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
@@ -205,7 +205,7 @@ def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
     assert made["spec"]["affinity"]["nodeAffinity"] == affinity["nodeAffinity"]
 
 
-def test_it_is_found_by_arena_and_goes_with_the_job() -> None:
+def test_a_tensorboard_has_arenas_labels_and_is_owned_by_the_job() -> None:
     """The job owns both objects; the Service selects the Deployment's pods and no replica."""
     job, plan = beside()
     made, led = deployment(job, plan, is_held_by_one_node=False), service(job, plan)

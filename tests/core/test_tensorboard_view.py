@@ -55,7 +55,7 @@ def asked(**how: Any) -> TensorBoardView:
     return TensorBoardView(**{"namespace": "team", "plan": plan.run_by("digits:1"), "job": job, **how})
 
 
-async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_noted() -> None:
+async def test_a_jobs_tensorboard_is_used_although_its_address_is_not_stored() -> None:
     """Its creator may have been killed before; a second pod would be one too many on the claim."""
     async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
@@ -65,7 +65,7 @@ async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_not
     assert verbs == ["GET", "GET"]
 
 
-async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
+async def test_a_starting_tensorboard_of_a_job_is_waited_for() -> None:
     """It was just created, or its machine is busy: a second pod would be one too many on the claim."""
     script = ((200, {}), pods(beside()), pods(beside(nodeName="n")), pods(beside({"running": {}})), pods(READY))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
@@ -86,7 +86,7 @@ async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
         {"leaves": True},
     ],
 )
-async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(status: dict[str, Any]) -> None:
+async def test_a_tensorboard_of_a_job_that_cannot_start_is_not_waited_for(status: dict[str, Any]) -> None:
     """A separate pod may succeed: the TensorBoard of a suspended job waits for a pod of the job."""
     async with (
         stand_in_api_server((200, {}), pods(beside(status)), GONE) as server,
@@ -99,7 +99,7 @@ async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(s
     assert paths[2:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
 
 
-async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most() -> None:
+async def test_a_tensorboard_of_a_job_is_waited_for_half_of_the_timeout_at_most() -> None:
     """It runs and does not listen; the pod that is started then shows the reason, if the image is at fault."""
     script = ((200, {}), pods(beside({"running": {}})), GONE)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
@@ -121,7 +121,7 @@ def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"containers": [{"name": "tensorboard"}], **spec}, "status": told}
 
 
-async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> None:
+async def test_a_terminating_tensorboard_without_its_deployment_is_not_used() -> None:
     """Its Deployment is gone; a new pod is started, which needs the claim."""
     async with stand_in_api_server(GONE, GONE) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
@@ -134,7 +134,7 @@ def nobodys(**how: Any) -> TensorBoardView:
     return TensorBoardView(namespace="team", plan=TensorBoardPlan(claim="runs", path="tb", image="digits:1"), **how)
 
 
-async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> None:
+async def test_a_tensorboard_pod_that_ended_is_reported_with_its_last_lines() -> None:
     """With the remedy that helps here, another image; nothing about the pods that inspect outputs."""
     end = {"exitCode": 1, "reason": "Error", "message": "one\ntwo\nNo module named 'tensorboard'\n"}
     ended = {
@@ -155,7 +155,7 @@ async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> No
     assert verbs[-1] == "DELETE"
 
 
-async def test_what_was_never_seen_is_told_as_well() -> None:
+async def test_a_tensorboard_pod_that_was_never_seen_is_reported() -> None:
     """The API server was too slow for the available time."""
     script = ((200, {}), pods(), (200, {}), SILENT)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
@@ -212,7 +212,9 @@ class KubeletStandIn:
         return found
 
 
-async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_connection_through_the_tunnel_is_logged_with_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A kubelet's message about a pod's port is not lost with the connection; the kubelet is a stand-in."""
     async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

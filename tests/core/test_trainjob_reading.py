@@ -171,7 +171,7 @@ def test_the_secrets_of_its_variables_are_known() -> None:
     assert TRAINJOB.rank0_template(job(trainer={"image": "i"}))["spec"]["containers"][0]["image"] == "i"
 
 
-def test_what_is_changed_of_a_trainjob_that_exists() -> None:
+def test_an_existing_trainjob_can_only_be_suspended() -> None:
     """Only the suspension: JobSet itself stops what runs, and an ended job has no time to live."""
     assert TRAINJOB.suspended(suspend=True) == {"spec": {"suspend": True}}
     assert (TRAINJOB.STOP_RUNNING_PODS, TRAINJOB.expiring(job())) == (None, None)

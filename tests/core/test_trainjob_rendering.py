@@ -71,7 +71,7 @@ def variables(manifest: Manifest) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in manifest["spec"]["trainer"]["env"]}
 
 
-def test_what_trainer_has_a_field_for_is_said_there() -> None:
+def test_fields_of_the_trainer_are_rendered_in_the_trainer() -> None:
     """Image, program, nodes, processes and resources are in the trainer; the runtime is Trainer's own for PyTorch."""
     found = rendered(
         **BASE, command=["python", "train.py"], args=["--lr=1"], nproc_per_node=2, gpus=1, cpu="2", suspend=True
@@ -213,7 +213,7 @@ REFUSED = {
 
 
 @each_row("field", REFUSED)
-def test_what_a_trainjob_cannot_say_is_refused_by_its_name(field: str) -> None:
+def test_a_field_that_a_trainjob_lacks_is_refused_by_its_name(field: str) -> None:
     with pytest.raises(InvalidSpec, match=rf"^{field}\b"):
         rendered(**{**BASE, field: REFUSED[field]})
 

@@ -84,7 +84,7 @@ def test_2_0_has_overrides_of_the_pod_spec_and_labels_for_the_whole_job() -> Non
         (V2_0, {"image_pull_secrets": ["hub"]}, "imagePullSecrets"),
     ],
 )
-def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], given: Any, name: str) -> None:
+def test_a_field_that_an_older_version_lacks_is_refused(fields: frozenset[str], given: Any, name: str) -> None:
     with pytest.raises(InvalidSpec, match=f"^{name}: "):
         spec(fields, **given)
 

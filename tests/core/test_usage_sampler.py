@@ -82,7 +82,7 @@ async def test_a_thousand_jobs_cost_what_one_costs() -> None:
     assert len(asked) < 10
 
 
-async def test_what_is_told_is_the_replicas_use() -> None:
+async def test_the_usage_of_a_replica_is_the_maximum_of_its_samples() -> None:
     """The maximum of all rounds, by the replica's name; null if nothing was measured."""
     world = running("digits")
     first, second = metrics("digits", cpu="500m", memory="1Mi"), metrics("digits", cpu="250m", memory="2Mi")
@@ -126,7 +126,7 @@ async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) 
     assert world.usage()["digits-master-0"].peak_memory == 2**20
 
 
-async def test_nothing_is_asked_while_nothing_runs() -> None:
+async def test_no_metrics_are_requested_while_no_replica_runs() -> None:
     """Ten thousand jobs in a queue cost nothing; neither do jobs whose pods have ended, or without a follower.
 
     Pods that start later are sampled.
@@ -153,7 +153,7 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
     assert stand_in.requests
 
 
-async def test_whoever_wants_no_measuring_has_none() -> None:
+async def test_an_interval_of_zero_sends_no_request() -> None:
     async with stand_in_api_server() as stand_in, shared_client(stand_in.config()) as client:
         metering = UsageSampler("team", 0.0, lambda: OURS)
         metering.update(running("digits"))
@@ -201,7 +201,7 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
-async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answer(bad: int) -> None:
+async def test_a_single_look_does_not_retry_an_unavailable_metrics_api(bad: int) -> None:
     """One request is sent; the replica is shown without figures, with the reason."""
     job, pods = digits()
 

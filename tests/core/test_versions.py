@@ -75,7 +75,7 @@ def picked(found: Any, like: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "fields"), FIRST, ids=[kind.__name__ for kind, _ in FIRST])
-def test_what_an_older_version_has_written_is_read(kind: Any, fields: dict[str, Any]) -> None:
+def test_a_record_of_an_older_version_is_read(kind: Any, fields: dict[str, Any]) -> None:
     """Each field that it did not have gets its default, and nothing that it wrote is lost."""
     again = kind.from_dict(fields).to_dict()
 
@@ -83,7 +83,7 @@ def test_what_an_older_version_has_written_is_read(kind: Any, fields: dict[str, 
 
 
 @pytest.mark.parametrize(("kind", "fields"), FIRST, ids=[kind.__name__ for kind, _ in FIRST])
-def test_what_a_newer_version_has_written_is_read_as_far_as_it_is_known(kind: Any, fields: dict[str, Any]) -> None:
+def test_unknown_fields_in_a_record_of_a_newer_version_are_ignored(kind: Any, fields: dict[str, Any]) -> None:
     """After a downgrade, or while workers and triggerers are upgraded one after the other."""
     assert kind.from_dict(with_more(fields)) == kind.from_dict(fields)
 

@@ -63,11 +63,11 @@ def test_instants_of_a_model_are_rfc_3339(instant: date, text: str) -> None:
 
 
 @each_row("value", ["text", 5, None, timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), {1, 2}])
-def test_what_is_no_model_stays(value: object) -> None:
+def test_a_value_that_is_no_model_is_not_converted(value: object) -> None:
     assert to_wire(value) == value
 
 
-def test_nothing_is_shared_with_what_was_given() -> None:
+def test_a_converted_value_shares_no_object_with_its_source() -> None:
     given: dict[str, Any] = {"list": [1], "tuple": (1,)}
 
     found = to_wire(given)
