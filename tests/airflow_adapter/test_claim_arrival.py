@@ -78,7 +78,7 @@ def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) 
         ClaimArrivalTrigger(**{"claim": "digits", **wrong})
 
 
-async def test_what_is_noted_is_told_once(file: Path) -> None:
+async def test_each_batch_noted_on_a_claim_is_announced_once(file: Path) -> None:
     note(file, a={"path": "incoming/a", "files": 2, "bytes": 10})
     store = StandInStore()
     async with watched(store=store).running() as triggerer:
@@ -95,7 +95,7 @@ async def test_what_is_noted_is_told_once(file: Path) -> None:
     assert payload["version"] == payload["batches"][0]["id"]
 
 
-async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
+async def test_batches_noted_at_once_can_be_announced_in_one_event(file: Path) -> None:
     note(file, **{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
     async with watched(events="together").running() as triggerer:
         await triggerer.until(250)

@@ -203,7 +203,7 @@ def test_a_configuration_does_not_show_its_credentials(monkeypatch: pytest.Monke
     assert TOKEN not in repr(PyTorchJobHook().cluster_config())
 
 
-def test_what_leads_a_trigger_to_the_cluster_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_arguments_of_a_trigger_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trigger's arguments are stored in Airflow's database."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 

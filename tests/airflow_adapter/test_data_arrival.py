@@ -105,7 +105,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptjob_provider.retraining.troubles.SHORTEST_PAUSE", POLL)
 
 
-async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path) -> None:
+async def test_present_and_later_batches_are_announced_once_each(source: Path) -> None:
     drop(source, "first")
     drop(source, "unfinished", marker=False)
     before = everything(source)
@@ -373,7 +373,7 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
     assert triggerer.names == ["one", "two"]
 
 
-async def test_it_runs_by_itself_where_nothing_confirms(source: Path) -> None:
+async def test_a_watcher_without_confirmations_counts_an_event_as_taken_at_the_next_request(source: Path) -> None:
     """As in `dag.test()`: an event counts as taken when the next one is requested."""
     drop(source, "one")
     drop(source, "two")
@@ -504,7 +504,7 @@ async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is
     assert await threads.call(lambda: 8, within=SOON) == 8
 
 
-async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
+async def test_an_error_of_a_call_in_a_thread_is_raised_to_its_caller() -> None:
 
     def fail() -> None:
         raise KeyError("x")

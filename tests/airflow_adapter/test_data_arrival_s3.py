@@ -241,7 +241,7 @@ def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
     assert "role_arn in its extra needs apache-airflow-providers-amazon" in said.text
 
 
-def test_whatever_fsspec_speaks_is_listed() -> None:
+def test_a_source_of_any_fsspec_file_system_is_listed() -> None:
     """Here a file system in memory, whose modification times identify content."""
     files = sources.file_system(Source(address="memory://incoming"))
     files.pipe("/incoming/b/part-0", b"data")

@@ -27,7 +27,7 @@ def rated(config: dict[str, float]) -> float:
     return config["rate"] * len(CONFIG)
 
 
-def test_it_is_a_decorator_of_task() -> None:
+def test_the_task_decorator_of_airflow_offers_pytorch_job() -> None:
     """Airflow finds the decorator through this provider's entry point."""
     assert task.pytorch_job is pytorch_job_task
 
@@ -54,7 +54,7 @@ def test_a_command_is_refused(name: str) -> None:
         made(rated, CONFIG, **{name: ["python"]})
 
 
-def test_what_cannot_travel_is_refused_when_the_dag_is_parsed() -> None:
+def test_a_function_or_argument_that_cannot_be_sent_is_refused_when_the_dag_is_parsed() -> None:
     """The error names the variable; an argument without a JSON form is refused, too."""
     rates = iter([0.5])
 
@@ -75,7 +75,7 @@ def seed_everything(seed: int) -> None: ...
 seed_everything(42)
 
 
-def test_what_a_job_does_not_run_is_in_the_tasks_log() -> None:
+def test_a_statement_that_the_job_does_not_run_is_in_the_tasks_log() -> None:
     with capture_logs() as logged:
         made(rated, CONFIG).dry_run()
 

@@ -436,7 +436,7 @@ def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_that_a_job_could_not_be_marked_is_said(comms: FakeComms, *, is_known: bool) -> None:
+def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_known: bool) -> None:
     """The orphan search will not spare the job, so a user has to know."""
     trying = Try()
     submission = trying.submit()
@@ -544,7 +544,7 @@ def test_a_signal_handler_can_wake_who_waits() -> None:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_does_not_end_within_the_grace_is_cancelled() -> None:
+def test_a_coroutine_that_does_not_end_within_the_grace_is_cancelled() -> None:
     waiting, seen = Waiting(), []
 
     async def stubborn() -> None:

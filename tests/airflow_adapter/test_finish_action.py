@@ -78,7 +78,7 @@ def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action
 
 
 @pytest.mark.parametrize(("action", "times"), [("keep_job", 3), ("delete_job", 2)])
-def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
+def test_the_tensorboard_of_a_kept_job_is_ensured_again_at_its_end(
     backend: ScriptedBackend, action: str, times: int
 ) -> None:
     """The TensorBoard is ensured at creation, adoption and the end of a kept job: the next job may need its claim."""
@@ -187,7 +187,7 @@ def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(
     ("arguments", "mark"),
     [({"wait_for_completion": False}, "job"), ({"keep_running_pods": True}, "pods"), ({}, None)],
 )
-def test_what_may_run_on_without_a_task_says_so_on_its_object(
+def test_a_job_that_may_run_on_without_its_task_is_annotated(
     backend: ScriptedBackend, comms: FakeComms, arguments: dict[str, Any], mark: str | None
 ) -> None:
     given = context()

@@ -92,7 +92,7 @@ def test_an_address_that_is_known_needs_no_rendering() -> None:
     assert (model.mount.mount_path, model.path) == ("/mnt/outputs/output", "/mnt/outputs/output/champion.pt")
 
 
-def test_what_is_no_address_is_refused_when_the_dag_is_read() -> None:
+def test_an_output_volume_of_an_invalid_address_is_refused_when_the_dag_is_read() -> None:
     """Not hours later, when the pod starts."""
     with pytest.raises(InvalidSpec, match=r"uri: '/data/model.pt' is not allowed; allowed: pvc://claim/path"):
         OutputVolume("/data/model.pt")

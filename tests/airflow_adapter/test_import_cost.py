@@ -53,7 +53,7 @@ def printed(program: str, *arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("what", PARSED)
-def test_what_a_dag_file_does_loads_neither_a_client_nor_a_file_system(what: str) -> None:
+def test_parsing_a_dag_file_loads_neither_a_client_nor_a_file_system(what: str) -> None:
     """Tasks and triggers load them on demand."""
     modules, ours = printed(LOADED, PARSED[what])
 

@@ -233,7 +233,9 @@ def test_secrets_do_not_make_a_retry_look_changed(backend: ScriptedBackend) -> N
         ({"pod_template": {"containers": []}}, "pod_template.containers: there is no such field"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_path(backend: ScriptedBackend, arguments: dict[str, Any], said: str) -> None:
+def test_an_invalid_kubernetes_object_is_refused_by_its_path(
+    backend: ScriptedBackend, arguments: dict[str, Any], said: str
+) -> None:
     """At parse time, or when the whole job is known; always before a job is created."""
     with pytest.raises((InvalidSpec, AirflowFailException), match=said):
         submitted(backend, image="digits", **arguments)

@@ -158,7 +158,7 @@ def names(told: dict[str, Any]) -> list[str]:
         ("failed", [None], ["b1", "b2"]),
     ],
 )
-def test_what_airflow_says_of_a_run_decides_about_its_batches(
+def test_the_state_of_a_run_in_airflow_decides_whether_its_batches_are_free(
     airflow: StandInAirflow, url: str, run: str, states: list[str | None], expected: list[str]
 ) -> None:
     airflow.happen("b1")

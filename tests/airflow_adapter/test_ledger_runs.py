@@ -67,7 +67,7 @@ def test_the_first_training_gets_what_has_arrived(story: Story) -> None:
     assert story.told("first")["new"] == ["b1", "b2"]
 
 
-def test_what_has_arrived_meanwhile_is_taken_together(story: Story) -> None:
+def test_batches_that_arrived_during_a_run_are_taken_together_by_the_next(story: Story) -> None:
     """Two events, one of them with a known batch; neither of them has triggered a run."""
     assert story.told("fails")["new"] == ["b3", "b4"]
     assert story.told("fails")["all"] == ["b1", "b2", "b3", "b4"]

@@ -53,7 +53,7 @@ def test_outputs_are_model_and_tfevents() -> None:
     ]
 
 
-def test_what_was_not_declared_is_no_output() -> None:
+def test_undeclared_outputs_and_unknown_facts_are_not_in_the_lineage() -> None:
     """Unknown facts are left out; long lists of scalars are cut off."""
     tfevents = {**TFEVENTS, "last_step": None, "scalars": {f"s{number}": 0.0 for number in range(1000)}}
 

@@ -122,7 +122,7 @@ def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: Scr
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
+def test_the_diagnosis_in_xcom_of_a_failed_job_is_without_the_secret(
     backend: ScriptedBackend, *, deferred: bool
 ) -> None:
     """A notifier may post it publicly."""
@@ -147,7 +147,7 @@ def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
 
 
 @pytest.mark.parametrize("error", [ClusterUnavailable(f"no {SECRET}"), RuntimeError(f"no {SECRET}")])
-def test_what_a_task_tells_programs_of_any_other_error_is_without_the_secret(error: Exception) -> None:
+def test_the_diagnosis_in_xcom_of_any_other_error_is_without_the_secret(error: Exception) -> None:
     """Error texts of servers and libraries quote their input."""
     ti = StandInTaskInstance()
 

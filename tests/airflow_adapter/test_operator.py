@@ -103,7 +103,7 @@ def test_the_types_have_the_words_that_are_allowed() -> None:
     assert types["on_finish_action"] == f"Literal[{', '.join(repr(str(each)) for each in OnFinishAction)}]"
 
 
-def test_all_that_the_result_has_is_documented() -> None:
+def test_every_field_of_the_result_is_documented() -> None:
     """Authors of downstream tasks read it in the operator's docstring."""
     submission, status = Submission.of(job_object()), JobStatus(phase=JobPhase.SUCCEEDED)
     now = datetime.now(UTC)

@@ -35,7 +35,7 @@ RESULT: dict[str, Any] = {
 REVISION = "9fceb02d0ae598e95dc970b74767f19372d61af8"
 
 
-def test_everything_that_is_known_is_told() -> None:
+def test_the_extra_of_an_asset_event_has_every_known_fact() -> None:
     extra = model_extra(RESULT, data_version="5-0f", git_revision=REVISION)
 
     assert json.loads(json.dumps(extra)) == extra
@@ -55,7 +55,7 @@ def test_everything_that_is_known_is_told() -> None:
     }
 
 
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_facts_are_absent_from_the_extra_of_an_asset_event() -> None:
     extra = model_extra({**RESULT, "model": None, "tfevents": None})
 
     assert (extra["model"], extra["tfevents"], extra["metrics"]) == (None, None, {})

@@ -42,7 +42,7 @@ def test_every_name_of_kubernetes_pod_operator_is_understood_or_explained() -> N
     assert of_every_operator == THEIRS - OURS - UNDERSTOOD - INSTEAD
 
 
-def test_what_is_explained_is_theirs_and_not_ours() -> None:
+def test_explained_names_are_those_of_kubernetes_pod_operator_and_not_ours() -> None:
     """A name that they drop, or that we add, must leave the table."""
     assert INSTEAD <= THEIRS
     assert not INSTEAD & (OURS | UNDERSTOOD)
@@ -84,7 +84,7 @@ def test_a_name_that_means_nothing_says_what_to_use_instead(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALREADY)
-def test_what_happens_anyway_may_be_asked_for(name: str) -> None:
+def test_an_argument_that_asks_for_the_only_behaviour_is_accepted(name: str) -> None:
     """In the task, in `default_args` and in `partial`; the opposite value is refused with a reason."""
     asked: dict[str, Any] = {name: ALREADY[name]}
 

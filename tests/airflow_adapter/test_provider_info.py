@@ -39,7 +39,7 @@ def test_airflow_finds_and_accepts_the_provider() -> None:
 
 
 @pytest.mark.parametrize("path", [*sorted(MODULES), *NAMES])
-def test_everything_that_it_lists_can_be_imported(path: str) -> None:
+def test_every_path_in_the_provider_info_can_be_imported(path: str) -> None:
     """Airflow imports them on demand."""
     assert pkgutil.resolve_name(path)
 

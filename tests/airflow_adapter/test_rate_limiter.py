@@ -94,7 +94,7 @@ async def test_one_timer_serves_all_jobs_and_none_is_left_when_nobody_waits() ->
     await until(lambda: limiter._timer is None)
 
 
-async def test_nothing_is_written_while_airflow_has_much_to_read() -> None:
+async def test_no_line_is_written_while_much_is_unread_by_airflow() -> None:
     """A write to a full socket would block the event loop of all jobs until Airflow's supervisor reads."""
     airflow, written = StandInSupervisor(MAX_UNREAD + 1), []
     limiter = RateLimiter(1000, airflow.unread)
@@ -108,7 +108,7 @@ async def test_nothing_is_written_while_airflow_has_much_to_read() -> None:
     assert before == []
 
 
-async def test_what_was_written_is_waited_for_until_it_is_read_and_turns_rest_meanwhile() -> None:
+async def test_draining_waits_until_written_lines_are_read_and_pauses_the_turns() -> None:
     """Airflow drops data that is still in the socket when a trigger's event arrives."""
     airflow, written = StandInSupervisor(8), []
     limiter = RateLimiter(1000, airflow.unread)

@@ -26,7 +26,7 @@ async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
     return logger.text.split("\n") if logger.records else []
 
 
-async def test_what_the_trigger_has_vouched_for_is_not_added() -> None:
+async def test_lines_up_to_the_cursor_of_the_event_are_not_added() -> None:
     """The event's cursor wins over the stored one."""
     kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict()}
 

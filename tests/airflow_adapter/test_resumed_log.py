@@ -115,7 +115,7 @@ async def test_another_task_that_follows_the_same_job_has_a_log_of_its_own(comms
     assert (first, sensors) == (line(5).cursor, line(2).cursor)
 
 
-async def test_nothing_is_remembered_of_a_log_whose_event_was_fired(comms: FakeComms) -> None:
+async def test_a_log_whose_event_was_fired_is_forgotten(comms: FakeComms) -> None:
     log = ResumableLog(StandInTaskInstance(), "u-1", logger=ListLogger())
     await log.begin()
     remembered = len(log._store.began)

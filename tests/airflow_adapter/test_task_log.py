@@ -50,7 +50,7 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(
     assert max(len(record) for record in logger.records) <= MAX_RECORD
 
 
-async def test_who_reads_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:
+async def test_a_reader_that_is_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:
     """The memory for a log is bounded."""
     most, text = 0, "x" * 10_000
 

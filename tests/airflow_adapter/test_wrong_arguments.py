@@ -131,11 +131,11 @@ def test_a_mistake_of_the_decorator_is_named(given: dict[str, Any], said: str) -
         {"kubernetes_conn_id": "{{ params.connection }}", "git_revision": "{{ params.revision }}"},
     ],
 )
-def test_what_a_template_or_a_file_decides_is_checked_when_the_task_runs(given: dict[str, Any]) -> None:
+def test_arguments_from_templates_or_files_are_checked_when_the_task_runs(given: dict[str, Any]) -> None:
     assert PyTorchJobOperator(task_id="train", **{**IMAGE, **given}).task_id == "train"
 
 
-def test_what_another_task_returns_is_checked_when_the_task_runs() -> None:
+def test_arguments_from_another_tasks_output_are_checked_when_the_task_runs() -> None:
     with DAG("training", schedule=None):
         first = PyTorchJobOperator(task_id="first", **IMAGE)
         seen: Any = first.output
