@@ -138,7 +138,7 @@ def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
     until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
 
 
-def test_what_arena_needs_goes_with_the_job(people: People) -> None:
+def test_the_config_map_that_arena_needs_is_deleted_with_the_job(people: People) -> None:
     """The job owns the ConfigMap, so `ptjob delete` and the job's time to live delete both."""
     people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
 

@@ -31,7 +31,7 @@ def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str
     assert (told["phase"], told["model"]["bytes"]) == ("Succeeded", 10)
 
 
-def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
+def test_get_shows_the_reasons_of_a_job_that_waits(terminal: Terminal) -> None:
     """The reasons come from the cluster, for pods that it does not create and for pods that do not start."""
     kubectl = ("--namespace", terminal.namespace, "create", "quota", "compute", "--hard=limits.memory=100Mi")
     terminal.cluster.kubectl(*kubectl)

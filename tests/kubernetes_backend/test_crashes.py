@@ -66,7 +66,7 @@ async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
     assert [JobRef.of(job) for job in jobs] == [submission.ref]
 
 
-async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespace: str) -> None:
+async def test_a_notice_says_that_lines_were_lost_with_a_pod(own_cluster: Cluster, own_namespace: str) -> None:
     """The log is deleted with the pod before it is read: a notice names the last line's time; no line is made up."""
     backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
     submission = await counting(backend, own_namespace, lines=LONG)  # it outlives its pod, on a busy machine too

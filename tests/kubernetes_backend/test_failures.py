@@ -212,7 +212,7 @@ def test_nothing_of_a_failed_job_runs_on(ended: dict[str, Ended], name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_why_a_job_waits_is_said_and_not_repeated(ended: dict[str, Ended], name: str) -> None:
+def test_each_reason_of_a_waiting_job_is_reported_once(ended: dict[str, Ended], name: str) -> None:
     """A reason is reported once while it lasts, though the kubelet's and the scheduler's texts keep changing."""
     waits = [text for text in ended[name].notices if " waits: " in text]
 

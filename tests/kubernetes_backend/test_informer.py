@@ -97,7 +97,7 @@ async def test_one_job_is_watched_by_its_name_and_many_together(
     assert {phase(task.result()) for task in seen} == {JobPhase.SUSPENDED}
 
 
-async def test_whoever_comes_late_sees_what_the_others_see(
+async def test_a_late_follower_sees_jobs_as_the_others_see_them(
     backend: KubernetesBackend, server: ApiServer, namespace: str
 ) -> None:
     """Live, ended and deleted jobs, with their pods, though nobody has followed them before."""

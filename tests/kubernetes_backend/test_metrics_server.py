@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
-def test_what_replicas_use_is_told_by_a_metrics_server(
+def test_the_usage_of_replicas_is_read_from_a_metrics_server(
     cluster: Cluster, namespace: str, tell: Callable[[str], None]
 ) -> None:
     """Cores and memory of each replica, now and in the result; null where nothing was measured.

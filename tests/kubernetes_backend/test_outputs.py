@@ -48,7 +48,9 @@ LARGE = 200 * 2**30
 """Bytes of a file that takes minutes to read and, being sparse, needs no space."""
 
 
-def test_what_a_training_wrote_comes_back_without_a_volume(cluster: Cluster, namespace: str, digits_image: str) -> None:
+def test_outputs_are_inspected_without_mounting_a_volume_here(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
     """On a ReadWriteOnce claim: size, sha256, step and last scalars equal those in the files, read by tensorboard."""
     accumulators = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(cluster, namespace)

@@ -80,7 +80,7 @@ async def test_a_job_is_followed_to_its_end(
     await stop_and_wait(lab.backend, submission.ref)
 
 
-async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(lab: Lab) -> None:
+async def test_the_ends_of_deleted_pods_are_shown_from_the_jobs_status(lab: Lab) -> None:
     """The result comes from the job's status, which is all that is left: nobody had followed the job."""
     submission = await lab.submit('[ "${HOSTNAME##*-}" = 0 ] || exit 3')
     controller = ScriptedT9kController(lab.cluster, submission.ref)

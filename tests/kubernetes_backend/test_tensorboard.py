@@ -147,7 +147,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
-def test_what_stands_beside_a_job_goes_with_it(kind: str, trained: Cluster, hardened_namespace: str) -> None:
+def test_a_tensorboard_is_deleted_with_its_job(kind: str, trained: Cluster, hardened_namespace: str) -> None:
     """This includes a job that never ran, where pods are restricted, counted and limited.
 
     Its TensorBoard pod is admitted and waits for one of the job's pods; there is no node address yet.
