@@ -210,7 +210,7 @@ def test_all_replicas_are_read_at_once_each_line_with_its_replica(ended: Machine
     assert sorted(followed) == sorted(line for line in read if line[-1] in "34")
 
 
-def test_only_young_lines_are_printed_if_that_is_asked_for(machine: Machine) -> None:
+def test_the_since_options_print_only_recent_lines(machine: Machine) -> None:
     """By age or by time, as with kubectl; with a tail, those of the last lines that are recent enough."""
     name = machine.submit("counts", COUNTS_IN_TWO, volumes=["data:/data"])
     machine.wait_for_line(name, "26")  # and its time: later lines have other times
@@ -256,7 +256,7 @@ def test_init_containers_have_a_log_here_too(machine: Machine, tmp_path: Path) -
     assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
 
 
-def test_why_a_replica_that_never_ran_has_no_log_is_said(machine: Machine) -> None:
+def test_logs_of_a_replica_that_never_ran_say_why_there_are_none(machine: Machine) -> None:
     """Its init container failed, and its log says why. No output is empty."""
     before = json.dumps({"name": "prepares", "image": "none", "command": ["sh", "-c", "echo gone; exit 3"]})
     job = ("--image", "none", "--working-dir", str(machine.root.parent), "--init-container", before, "true")

@@ -51,7 +51,7 @@ def test_control_characters_are_shown_and_not_sent(text: str, expected: str) -> 
     assert printable(text) == expected
 
 
-def test_what_a_job_said_is_shown_by_every_command_without_its_control_characters(machine: Machine) -> None:
+def test_every_command_shows_the_output_of_a_job_without_control_characters(machine: Machine) -> None:
     """The job's diagnosis begins with its program's output."""
     run = machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
     said = [run.stderr, *(machine.ptjob(*words).output for words in (["get", "odd"], ["list"], ["events", "odd"]))]
@@ -98,7 +98,7 @@ def test_a_log_is_raw_except_at_a_terminal(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("level", ["warning", "info"])
-def test_what_is_logged_is_shown_the_same_way(machine: Machine, level: str) -> None:
+def test_log_messages_are_shown_without_control_characters(machine: Machine, level: str) -> None:
     """The core logs messages of servers."""
     program = (
         "import logging; from ptjob_provider.cli import main\n"

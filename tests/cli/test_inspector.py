@@ -174,7 +174,7 @@ def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path
     assert (tmp_path / "back" / "a.npz").read_bytes() == b"12345"
 
 
-def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None:
+def test_settings_of_a_claim_that_a_directory_cannot_have_are_named(machine: Machine) -> None:
     """The claim is created anyway; a message names each requested setting that does not apply, and no other."""
     wishes = ("--size", "1Gi", "--access-mode", "ReadOnlyMany", "--storage-class", "fast")
 
@@ -197,7 +197,9 @@ def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None
         (["data", "create", "there"], 1, "default/there: there is such a claim"),
     ],
 )
-def test_what_cannot_be_copied_or_made_is_refused(machine: Machine, words: list[str], code: int, message: str) -> None:
+def test_a_copy_or_claim_that_cannot_be_made_is_refused(
+    machine: Machine, words: list[str], code: int, message: str
+) -> None:
     """The message names the part of the line that is wrong."""
     machine.ptjob("data", "create", "there")
 

@@ -226,7 +226,7 @@ def test_an_answer_that_is_none_deletes_nothing(
         ),
     ],
 )
-def test_whose_jobs_are_stopped_is_known_or_nothing_is(
+def test_no_orphan_is_stopped_unless_the_installation_is_known(
     running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None, more: list[str], text: str
 ) -> None:
     """A wrong address may be another Airflow's, with a failed task of that name."""

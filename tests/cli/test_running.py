@@ -456,7 +456,7 @@ def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, acti
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machine, *, is_there: bool) -> None:
+def test_files_of_local_jobs_can_be_read_only_by_their_user(machine: Machine, *, is_there: bool) -> None:
     """Whatever the process's umask is; an existing folder keeps its mode."""
     if is_there:
         machine.root.mkdir(mode=0o755)
@@ -473,7 +473,7 @@ def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machin
     assert oct(machine.root.stat().st_mode & 0o777) == ("0o755" if is_there else "0o700")
 
 
-def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:
+def test_fields_that_do_not_apply_locally_are_events(machine: Machine) -> None:
     """Fields without effect here are the first events."""
     machine.ptjob("run", "--name", "short", "--image", "none", "--queue", "team", "true")
 

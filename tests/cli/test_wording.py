@@ -44,7 +44,7 @@ def with_job(**labels: str) -> ScriptedBackend:
         ("local", {QUEUE_LABEL: "vision"}, "team/digits goes on"),  # there are no queues
     ],
 )
-def test_whether_a_resumed_job_goes_on_is_its_queues_to_say(
+def test_resume_does_not_say_that_a_job_in_a_queue_goes_on(
     ptjob: Callable[..., Result], backend: str, labels: dict[str, str], text: str
 ) -> None:
     """The message does not promise what Kueue decides."""
