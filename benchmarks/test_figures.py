@@ -56,6 +56,6 @@ def test_a_target_is_judged_by_the_stricter_limit_that_holds(reached: float, *, 
     assert Target(what="", must=must, aim=aim, reached=reached, at_least=at_least).verdict == verdict
 
 
-def test_what_was_not_measured_is_said_so() -> None:
+def test_a_target_without_measurements_is_reported_as_not_measured() -> None:
     """An empty run reaches no target and misses none."""
     assert {each.verdict for each in targets(Results(), 100)} == {"not measured"}

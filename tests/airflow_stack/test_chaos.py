@@ -249,7 +249,7 @@ def test_a_rolling_restart_of_everything_costs_no_line_and_repeats_none(lab: Lab
 
 
 @pytest.mark.parametrize("how", [Kill, Freeze])
-def test_whatever_dies_or_freezes_no_line_is_missing_and_what_is_repeated_is_marked(
+def test_killed_or_frozen_processes_lose_no_line_and_repeated_lines_are_marked(
     lab: Lab, how: type[Kill | Freeze]
 ) -> None:
     trainings = go_through(lab, how())

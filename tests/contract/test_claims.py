@@ -40,7 +40,7 @@ async def test_annotations_of_a_claim_are_reported(world: World) -> None:
         await until(states, {f"{NOTE}.2": "incoming/2b"})
 
 
-async def test_everybody_who_follows_a_claim_sees_the_same(world: World) -> None:
+async def test_all_followers_of_a_claim_see_the_same(world: World) -> None:
     """Two followers at once, and a third after both have left."""
     await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
 

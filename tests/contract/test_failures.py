@@ -45,7 +45,7 @@ async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: Wo
 
 
 @ON_CLUSTER
-async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> None:
+async def test_pods_that_still_run_after_the_end_of_a_job_can_be_stopped(world: World) -> None:
     """Changing cleanPodPolicy to Running at the end stops the others."""
     ref, _ = await world.run(world.job("stopped", SLEEP, "import sys; sys.exit(3)"))
 

@@ -93,7 +93,7 @@ async def test_jobs_are_listed_by_their_labels(world: World) -> None:
     assert [job["metadata"]["name"] for job in run] == ["b-two"]
 
 
-async def test_what_does_not_exist_is_not_found(world: World) -> None:
+async def test_a_job_that_does_not_exist_is_not_found(world: World) -> None:
     """Reading and changing it fail; deleting it succeeds."""
     ref = JobRef(kind="PyTorchJob", namespace=world.namespace, name="nobody", uid="0")
 

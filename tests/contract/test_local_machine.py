@@ -109,7 +109,7 @@ async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callab
     assert processes_of(ref) == []
 
 
-async def test_what_a_replica_leaves_behind_ends_with_it(machine: Callable[..., World]) -> None:
+async def test_processes_that_a_replica_leaves_behind_end_with_it(machine: Callable[..., World]) -> None:
     """In a container, too, other processes end with the first one."""
     world = machine()
     program = ESCAPE.replace("time.sleep(600)\n", "", 1).replace("    time.sleep(600)\n", "")
@@ -354,7 +354,7 @@ async def test_another_interpreter_can_be_configured(machine: Callable[..., Worl
         ({"pod": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, r"template\.spec\.volumes\[0\]\.hostPath"),
     ],
 )
-async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
+async def test_fields_that_cannot_be_honoured_are_refused_before_anything_starts(
     machine: Callable[..., World], tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     """The error has the field's path; no directory is created. All rules: tests/core/test_local_admission.py."""
@@ -397,7 +397,7 @@ async def test_the_first_failure_ends_the_job_whatever_its_policies(machine: Cal
     assert policies.startswith("restartPolicy, backoffLimit, cleanPodPolicy: not applied on this machine: nothing is")
 
 
-async def test_what_is_printed_without_an_end_of_line_is_there_within_a_second(machine: Callable[..., World]) -> None:
+async def test_text_without_an_end_of_line_is_in_the_log_within_a_second(machine: Callable[..., World]) -> None:
     """As a progress bar is; its pieces join to the line that it becomes."""
     world = machine()
     bar = f"print('\\r 10%', end='', flush=True)\n{held()}print('\\r100%')\nprint('end')"

@@ -54,7 +54,9 @@ def leave_behind(home: Path, one: Component, *, starter: dict[str, float], creat
     pid_file(home).write_text(json.dumps({"scheduler": {"pid": one.pid, "created": born}, "starter": starter}))
 
 
-def test_what_a_killed_run_left_behind_is_stopped(component: Callable[..., Component], tmp_path: Path) -> None:
+def test_processes_that_a_killed_run_left_behind_are_stopped(
+    component: Callable[..., Component], tmp_path: Path
+) -> None:
     """The next run in the same home stops it."""
     one = component(SLEEPS)
     leave_behind(tmp_path, one, starter={"pid": 1, "created": 0.0})

@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_batch_is_refused_by_its_address_and_with_the_reason(
+def test_an_invalid_batch_is_refused_with_its_address_and_the_reason(
     what: str, arrived: ModuleType, held_out: Any, tmp_path: Path
 ) -> None:
     make, reason = REFUSED[what]

@@ -62,7 +62,9 @@ def champion(models: Mapping[str, Path], tmp_path: Path) -> Path:
     return tmp_path / "champion"
 
 
-def test_only_what_is_better_by_the_margin_becomes_the_champion(models: Mapping[str, Path], tmp_path: Path) -> None:
+def test_only_a_model_that_is_better_by_the_margin_becomes_the_champion(
+    models: Mapping[str, Path], tmp_path: Path
+) -> None:
     """The first model needs no comparison; both are evaluated on the same images; the scalars record the decision."""
     folder, logs = tmp_path / "champion", tmp_path / "logs"
 
@@ -208,7 +210,7 @@ def test_the_way_back_goes_further_each_time_and_also_forward_again(
     assert "there is no champion number 17; allowed: 1, 2, 3, 4, 5, 6" in nowhere.output
 
 
-def test_who_has_gone_back_before_and_was_overruled_has_to_say_so_anew(
+def test_a_rollback_that_a_later_promotion_overruled_is_not_repeated(
     models: Mapping[str, Path], champion: Path
 ) -> None:
     """A task that is cleared weeks later must not undo a later promotion."""

@@ -99,7 +99,7 @@ def other(**more: Any) -> OtherEvidence:
         evidence(other=other(), asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0a")]),
     ],
 )
-def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
+def test_allowed_evidence_is_no_problem(seen: Evidence) -> None:
     """Allowed are repeats after an older cursor, and a reported loss where a pod was deleted with its log."""
     assert problems(seen) == []
 
@@ -141,5 +141,5 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(other=other(), asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0b")]), "theirs was touched"),
     ],
 )
-def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:
+def test_forbidden_evidence_is_a_problem(seen: Evidence, word: str) -> None:
     assert any(word in problem for problem in problems(seen)), problems(seen)

@@ -8,7 +8,7 @@ import sys
 from guide_pages import DOCS
 
 
-def test_whatever_takes_the_fields_of_a_job_describes_them_alike() -> None:
+def test_all_docstrings_describe_the_fields_of_a_job_alike() -> None:
     """If this fails after a change of a field, run `scripts/docstrings.py`."""
     program = str(DOCS.parent / "scripts" / "docstrings.py")
 

@@ -103,7 +103,7 @@ def test_the_dag_of_the_page_on_arriving_data_is_one() -> None:
     assert isinstance(watcher.trigger, DataArrivalTrigger)
 
 
-def test_all_that_the_architecture_names_is_there() -> None:
+def test_every_name_in_the_architecture_page_exists() -> None:
     """Every path exists below the package or the repository, and every name exists in its file."""
     named = [(found[1], found[2].split("::")[1:]) for found in NAMED.finditer(ARCHITECTURE.read_text())]
     files = {name: next((root / name for root in ROOTS if (root / name).exists()), None) for name, _ in named}

@@ -110,7 +110,7 @@ def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Pat
     assert find_output(copied.model, environ=environ) == Path(copied.model.path)
 
 
-def test_what_was_not_declared_is_empty(tmp_path: Path) -> None:
+def test_outputs_that_were_not_declared_are_empty(tmp_path: Path) -> None:
     """Pipelines that compare strings get empty strings."""
     made = artifacts(tmp_path)
 

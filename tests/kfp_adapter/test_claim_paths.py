@@ -61,7 +61,9 @@ def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
         find_output(ADDRESS, environ={})
 
 
-def test_it_says_so_before_it_trains(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copying_step_without_its_claim_fails_before_it_trains(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = local_step.given("", model=ADDRESS, model_artifact="copy")
 
     with pytest.raises(SystemExit) as ended:

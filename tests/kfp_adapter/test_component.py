@@ -70,7 +70,7 @@ def test_a_number_that_a_pipeline_may_have_rounded_is_refused_by_the_arguments_n
         request(compiled_pipeline, **{"value-1": default})
 
 
-def test_what_cannot_be_compiled_is_refused_by_the_arguments_name(tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_compiled_is_refused_by_the_arguments_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"args\[0\]: NUL or half"):
         compiled(tmp_path, name="a", image="b", args=["a\0"])
     with pytest.raises(InvalidSpec, match="more than 60 levels deep"):
@@ -199,7 +199,7 @@ def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_pat
         ({"image": "digits", "model_artifact": "copy"}, "model_artifact: 'copy'.*known when the pipeline is compiled"),
     ],
 )
-def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
+def test_arguments_that_are_known_to_be_wrong_are_refused_when_the_pipeline_is_compiled(
     given: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidSpec, match=said):

@@ -37,7 +37,7 @@ def test_there_is_a_chart_for_each_scalar_and_it_says_its_numbers() -> None:
     assert "<title>step 2: 0.5</title>" in text
 
 
-def test_what_names_things_is_shown_and_not_run() -> None:
+def test_tags_of_scalars_are_escaped_on_the_page() -> None:
     """Tags come from the training program and are escaped."""
     text = page("<b>", {"<script>&\"'": [[1, 1.0]]})
 
@@ -56,7 +56,7 @@ def test_a_curve_is_broken_where_it_is_no_number() -> None:
 
 
 @each_row(("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "it has no numeric value")])
-def test_nothing_to_draw_is_said(curves: dict[str, list[list[float | str]]], said: str) -> None:
+def test_a_page_without_curves_says_why(curves: dict[str, list[list[float | str]]], said: str) -> None:
     assert said in page("job", curves)
 
 

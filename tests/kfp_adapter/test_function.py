@@ -103,7 +103,7 @@ def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
     assert (given["name"], "args" in given) == ("own", False)
 
 
-def test_what_a_job_does_not_run_is_said_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
+def test_a_statement_that_the_job_does_not_run_is_a_warning_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
     folder = tmp_path / "seeded"
     folder.mkdir()
     (folder / "seeded.py").write_text(
@@ -133,7 +133,9 @@ REFUSED = [
 
 
 @each_row(("given", "expected"), REFUSED)
-def test_what_cannot_run_is_refused_when_the_pipeline_is_compiled(given: dict[str, Any], expected: str) -> None:
+def test_a_function_or_argument_that_cannot_be_sent_is_refused_when_the_pipeline_is_compiled(
+    given: dict[str, Any], expected: str
+) -> None:
     """The message names the function and the argument."""
     with pytest.raises(InvalidSpec, match=expected):
         pytorchjob_op(image="none", **given)

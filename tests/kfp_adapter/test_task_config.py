@@ -36,7 +36,7 @@ def test_the_jobs_own_words_win() -> None:
     assert found["nodeSelector"] == {"gpu": "a100", "zone": "b"}
 
 
-def test_what_a_step_mounts_to_copy_from_is_not_the_jobs() -> None:
+def test_the_claim_that_a_step_mounts_to_copy_is_not_mounted_in_the_job() -> None:
     """Only the step's own mount is left out: the job may mount the same claim at another path."""
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "models", "mountPath": "/mnt/own-claim"}]
     config = TaskConfig(volumes=[CLAIM, OWN], volume_mounts=mounts)

@@ -24,7 +24,7 @@ def telling(lab: Lab, run: str, canary: str) -> dict[str, Any]:
     return lab.pipeline(command=["python", "-c", TELLS], env=env, env_from=[{"secretRef": {"name": run}}])
 
 
-def test_what_a_program_says_of_its_secrets_is_masked(lab: Lab) -> None:
+def test_secrets_in_the_output_of_a_program_are_masked(lab: Lab) -> None:
     """In the log, in the diagnosis on the job, and in the note on the step's pod."""
     canary, run = f"canary-{secrets.token_hex(8)}", new_run("tells")
 

@@ -82,7 +82,7 @@ def test_a_batch_is_known_once(store: LedgerStore) -> None:
     assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
 
 
-def test_whatever_is_a_batch_can_be_kept(store: LedgerStore) -> None:
+def test_a_batch_with_the_largest_allowed_values_can_be_stored(store: LedgerStore) -> None:
     """The longest texts and the largest numbers that a batch may have."""
     fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**53 - 1, "bytes": 2**53 - 1, "modified": "m" * 40}
     store.record([Batch.from_dict(fields)])
@@ -90,7 +90,7 @@ def test_whatever_is_a_batch_can_be_kept(store: LedgerStore) -> None:
     assert [each.to_dict() for each in claim(store, "first").handover.new] == [fields]
 
 
-def test_what_one_run_has_claimed_another_does_not_get(store: LedgerStore) -> None:
+def test_batches_reserved_by_one_run_are_not_given_to_another(store: LedgerStore) -> None:
     """The first run may still train; batches that arrive meanwhile go to the second run, all together."""
     store.record([batch("b1")])
     claim(store, "first")
@@ -101,7 +101,7 @@ def test_what_one_run_has_claimed_another_does_not_get(store: LedgerStore) -> No
     assert new(claim(store, "third")) == []
 
 
-def test_what_a_training_has_had_is_had_by_later_ones(store: LedgerStore) -> None:
+def test_batches_of_a_successful_training_are_the_earlier_ones_of_later_runs(store: LedgerStore) -> None:
     store.record([batch("b1")])
     claim(store, "first")
     store.record([batch("b2")])
@@ -328,7 +328,7 @@ def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
         assert (one.read_until("drop"), other.read_until("drop")) == ("1", None)
 
 
-def test_how_far_events_were_read_only_grows(store: LedgerStore) -> None:
+def test_the_position_up_to_which_events_were_read_never_moves_back(store: LedgerStore) -> None:
     """A page that is read again, or by two readers, does not move the position back."""
     store.record([], source="drop", until="2026-11-22T02")
     store.record([], source="drop", until="2026-11-22T01")
@@ -357,7 +357,7 @@ def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
     assert store.read_until("drop") is None
 
 
-def test_what_a_failed_run_leaves_goes_to_the_first_that_claims_it(store: LedgerStore) -> None:
+def test_batches_of_a_failed_run_go_to_the_first_run_that_reserves_them(store: LedgerStore) -> None:
     """Two runs see that it failed; the decision of the second run no longer applies."""
     store.record([batch("b1")])
     claim(store, "failed")

@@ -96,7 +96,7 @@ def test_the_provenance_is_of_these_files_and_this_commit(release: Path) -> None
     }
 
 
-def test_whoever_has_the_sdist_builds_the_same_wheel(release: Path, unpacked: Path, tmp_path: Path) -> None:
+def test_the_sdist_builds_the_same_wheel(release: Path, unpacked: Path, tmp_path: Path) -> None:
     """It is identical bit by bit, on another day and in another directory, with the epoch that the provenance names."""
     definition = read(release, "provenance.unsigned.json")["predicate"]["buildDefinition"]
     env = {**os.environ, "SOURCE_DATE_EPOCH": definition["internalParameters"]["SOURCE_DATE_EPOCH"]}
