@@ -255,7 +255,7 @@ async def test_a_path_that_goes_away_is_said_once_and_what_came_meanwhile_is_ann
     assert said().count("can be listed again") == 1
 
 
-async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up_nobody(
+async def test_a_malformed_batch_is_reported_once_and_does_not_delay_others(
     source: Path, said: Callable[[], str]
 ) -> None:
     drop(source, "good")
@@ -488,7 +488,7 @@ def test_an_object_storage_path_is_a_source() -> None:
     assert (directory.address(), directory.conn_id) == ("file:///incoming", None)
 
 
-async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is_bounded() -> None:
+async def test_a_call_that_hangs_blocks_no_other_and_the_number_of_such_calls_is_bounded() -> None:
     """Each call has its own thread; beyond the limit no call is started."""
     threads, free = Threads("test", most=2), threading.Event()
     try:

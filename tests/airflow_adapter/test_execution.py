@@ -529,7 +529,7 @@ def test_waiting_returns_what_the_coroutine_returns() -> None:
     assert Waiting().run(asyncio.sleep(0, "done")) == "done"
 
 
-def test_a_signal_handler_can_wake_who_waits() -> None:
+def test_a_signal_handler_can_end_the_wait() -> None:
     """Airflow calls `on_kill` in a signal handler, on top of any code."""
     waiting = Waiting()
     before = signal.signal(signal.SIGUSR1, lambda *_: waiting.wake())

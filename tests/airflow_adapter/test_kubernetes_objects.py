@@ -124,7 +124,7 @@ def test_a_task_with_objects_can_be_shipped_to_the_scheduler() -> None:
 
 
 @pytest.mark.parametrize("as_pod", [False, True])
-def test_a_pod_template_is_what_every_pod_is_made_from(backend: ScriptedBackend, *, as_pod: bool) -> None:
+def test_a_pod_template_is_the_base_of_every_pod(backend: ScriptedBackend, *, as_pod: bool) -> None:
     """A pod written for KubernetesPodOperator names its training container `base`; typed fields override it."""
     pod = k8s.V1Pod(api_version="v1", kind="Pod", metadata=TEMPLATE.metadata, spec=TEMPLATE.spec)
 

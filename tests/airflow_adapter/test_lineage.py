@@ -34,7 +34,7 @@ def test_an_address_is_a_place(uri: str, expected: tuple[str, str]) -> None:
     assert place_of(uri, "team") == expected
 
 
-def test_inputs_are_inlets_and_what_was_claimed_each_once() -> None:
+def test_inputs_are_the_inlets_and_the_reserved_folders_each_once() -> None:
     inlets = [Asset("in", uri="s3://bucket/in"), AssetAlias("any"), "text"]
 
     found = data_of(inlets, ["s3://bucket/in", "pvc://data/more"], "5-0f")

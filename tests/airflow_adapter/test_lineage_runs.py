@@ -47,7 +47,7 @@ def place(dataset: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_inputs_are_the_inlets_and_what_the_run_claimed(emitted: Events, task: str) -> None:
+def test_inputs_of_a_run_are_its_inlets_and_reserved_batches(emitted: Events, task: str) -> None:
     (event,) = emitted[task, "COMPLETE"]
 
     assert [place(dataset) for dataset in event["inputs"]] == ["s3://bucket held-out", "s3://bucket incoming"]

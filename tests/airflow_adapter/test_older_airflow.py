@@ -225,7 +225,7 @@ def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: AirflowWithout
     assert config.read() != first
 
 
-async def test_a_question_goes_on_when_nobody_waits_for_its_answer() -> None:
+async def test_a_request_goes_on_after_its_caller_is_cancelled() -> None:
     """A cancelled read would leave its answer to the next reader."""
     may_go_on, has_ended = asyncio.Event(), asyncio.Event()
 

@@ -83,7 +83,7 @@ async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes(
     assert turns > 20
 
 
-async def test_a_record_belongs_to_the_job_whose_line_it_is_whoever_wakes_it() -> None:
+async def test_each_record_is_written_in_the_context_of_its_own_job() -> None:
     """Airflow's logger reads the trigger, and so the log file, from the context."""
     job: contextvars.ContextVar[str] = contextvars.ContextVar("job")
     written: list[tuple[str, str]] = []

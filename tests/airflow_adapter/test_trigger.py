@@ -357,7 +357,7 @@ async def test_a_cursor_that_an_older_version_has_stored_is_read(backend: Script
     assert log_of(made) == [MARK, "line 3"]
 
 
-async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_has_thrown_away(
+async def test_a_triggerer_that_gets_its_trigger_back_repeats_the_lines_that_airflow_truncated(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
     """Airflow 3.3.2 then truncates that triggerer's part of the log; other triggerers' parts remain."""

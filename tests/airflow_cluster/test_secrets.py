@@ -58,7 +58,9 @@ def test_a_secret_that_a_program_keeps_is_found_nowhere(lab: Lab, runs: dict[str
     assert places_with(lab, lab.secrets.canary) == set()
 
 
-def test_of_what_a_program_tells_at_its_end_airflow_masks_what_it_knows(lab: Lab, runs: dict[str, TaskRun]) -> None:
+def test_secrets_that_airflow_knows_are_masked_in_the_last_output_of_a_program(
+    lab: Lab, runs: dict[str, TaskRun]
+) -> None:
     """Airflow masks the connection's token in log, error and result; it does not know the cluster's own secrets.
 
     The kubelet quotes the last output of a failed container in the pod's status, and the operator in an event.

@@ -104,7 +104,7 @@ def test_a_training_that_is_cleared_after_its_batches_went_to_another_is_refused
     assert it.task(0, "claim").state == "skipped"
 
 
-def test_a_run_that_was_deleted_counts_as_what_its_training_told(lab: Lab) -> None:
+def test_a_deleted_run_counts_by_the_reported_success_of_its_training(lab: Lab) -> None:
     """The batches of a success stay used; those of a failure are new again."""
     it = Retraining(lab, "deleted")
     it.let()

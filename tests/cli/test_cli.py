@@ -305,7 +305,7 @@ def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
         (["follow", "good"], ["good"]),
     ],
 )
-def test_names_alone_are_what_other_commands_take(ended: Machine, words: list[str], names: list[str]) -> None:
+def test_output_of_names_can_be_passed_to_other_commands(ended: Machine, words: list[str], names: list[str]) -> None:
     """`-o name` for any command; for `doctor` the missing items, for a followed job its own name."""
     assert ended.ptjob(*words, "-o", "name").stdout.splitlines() == names
 

@@ -130,7 +130,7 @@ def test_a_flag_makes_the_operators_job(field: str, tmp_path: Path) -> None:
 
 
 @each_row("flag", [flag for flag in flags() if flag.section])
-def test_a_flag_of_a_part_says_what_the_part_says(flag: Flag) -> None:
+def test_a_flag_of_a_part_sets_the_field_of_the_part(flag: Flag) -> None:
     """`--worker-cpu 2` is `worker={"cpu": "2"}`."""
     values = {"pairs": ("K=V",), "switch": True, "list": ("{a: b}",), "text": "2"}
 

@@ -229,7 +229,7 @@ async def test_the_exit_code_of_a_container_that_did_not_end_by_itself_is_explai
     assert column(tables.replicas(replace(snapshot, record=seen)), "ENDED WITH") == ["", shown]
 
 
-async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
+async def test_the_end_of_a_replica_names_failed_sidecars_and_the_end_of_its_training() -> None:
     """A completed init container is not the replica's end."""
     job = recorded("pytorchjob-failed")
     job["metadata"]["labels"] = {}

@@ -98,7 +98,7 @@ def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
         claim_files.unpack(archive(("a", b""), kind=tarfile.SYMTYPE), root, root.resolve(), "a")
 
 
-def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user of the claim who guesses the temporary name cannot redirect the copy."""

@@ -331,7 +331,7 @@ def test_a_repository_is_fetched_by_a_key(ssh: Ssh, repository: Repository, tmp_
     assert (found.code, found.part) == (0, True), found.said
 
 
-def test_a_host_that_nobody_knows_gets_nothing(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+def test_an_unknown_ssh_host_is_refused(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
     named = {"GIT_SYNC_REPO": ssh.url(repository.path), **secret(tmp_path, ssh)}
     Path(named["GIT_SSH_KNOWN_HOSTS_FILE"]).unlink()
 

@@ -364,7 +364,7 @@ class TestReport:
         assert late.summary == f"it was still waiting at the deadline (1 of 2 running); {told}"
         assert late.log_tail[-1] == "ValueError: bad batch"
 
-    def test_a_deadline_nobody_ran_at_names_nobody(self) -> None:
+    def test_a_deadline_without_running_replicas_names_no_replica(self) -> None:
         """The pods may already be gone."""
         status = replace(FAILED, message="Job x has failed because it was active longer than specified deadline")
 

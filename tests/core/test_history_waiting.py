@@ -31,7 +31,7 @@ class TestHeldUp:
 
         assert [(one.replica, one.reason) for one in record.held_up] == [("digits-master-0", "ErrImagePull")]
 
-    def test_an_end_of_the_training_holds_nobody_up(self) -> None:
+    def test_an_end_of_the_training_delays_no_other_replica(self) -> None:
         """Only init containers wait for other pods."""
         record = look(PodHistory(), self.MASTER)
 
@@ -39,7 +39,7 @@ class TestHeldUp:
 
         assert record.held_up == ()
 
-    def test_a_crash_loop_holds_nobody_up(self) -> None:
+    def test_a_crash_loop_delays_no_other_replica(self) -> None:
         """Its pod has started, so nothing waits for it."""
         looping = {**self.MASTER, "status": {"phase": "Running", "containerStatuses": [container(BACK_OFF, 3)]}}
         record = look(PodHistory(), looping, self.worker(RUNNING))

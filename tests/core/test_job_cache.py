@@ -60,7 +60,7 @@ def trainjob(nodes: int = 2) -> Manifest:
         (2, []),
     ],
 )
-def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
+def test_events_of_the_controllers_are_selected_while_pods_are_missing(pods: int, about: list[str]) -> None:
     """For a TrainJob's pod, a quota's refusal is an event of the Job below it only."""
     cache = JobCache(TRAINJOB)
     cache.set_job(trainjob())

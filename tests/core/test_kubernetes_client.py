@@ -102,7 +102,7 @@ async def test_a_refusal_is_not_tried_again(bad: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "post", "patch", "delete"])
-async def test_every_verb_says_what_it_asked(verb: str) -> None:
+async def test_the_error_of_a_refused_request_names_its_verb(verb: str) -> None:
     """The error has kubectl's verb, followed by the server's message."""
     words = {"get": "read", "post": "create", "patch": "change", "delete": "delete"}
     refusal = (403, {"kind": "Status", "message": "not you"})

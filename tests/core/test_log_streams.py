@@ -102,7 +102,7 @@ async def test_a_reader_that_is_cancelled_keeps_no_stream(steps: int, free: int)
     assert shared.log_streams.locked()
 
 
-async def test_a_stream_that_ends_is_for_whoever_has_waited_longest() -> None:
+async def test_a_free_stream_goes_to_the_reader_that_has_waited_longest() -> None:
     """Also if its run goes on: the reader asks for a stream again."""
     limit, order = asyncio.Semaphore(1), list[str]()
     readers = []

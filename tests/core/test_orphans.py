@@ -200,7 +200,7 @@ async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story
     assert backend.jobs
 
 
-async def test_the_marked_job_of_a_task_that_only_submitted_it_loses_what_its_end_left_running() -> None:
+async def test_pods_left_running_by_an_ended_job_are_stopped_although_its_task_only_submitted_it() -> None:
     """It was wanted until its end."""
     backend = holding(finished(job(annotations={LEAVE_RUNNING_ANNOTATION: "job"}), "Failed"))
     backend.pods_stay = 1

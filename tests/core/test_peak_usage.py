@@ -30,7 +30,7 @@ def test_the_most_of_all_looks_is_the_peak() -> None:
 
 
 def test_disk_usage_of_two_pods_of_a_replica_is_added_up() -> None:
-    """Their peaks do not, because they did not run at the same time."""
+    """Their peaks are not, because they did not run at the same time."""
     first = PeakUsage(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
     second = PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
     unknown = PeakUsage(peak_cpu=0.5, samples=1)
@@ -44,7 +44,7 @@ def test_disk_usage_of_two_pods_of_a_replica_is_added_up() -> None:
     }
 
 
-def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
+def test_two_observations_of_the_same_pods_are_merged_to_their_maxima() -> None:
     one, other = PeakUsage(peak_memory=5, disk=10, samples=4), PeakUsage(peak_memory=3, disk=30, samples=1)
 
     assert together({"a": one}, {"a": other, "b": other}) == {

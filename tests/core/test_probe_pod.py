@@ -149,7 +149,7 @@ def test_its_command_reports_what_is_there(tmp_path: Path) -> None:
     assert report.tfevents is None
 
 
-def test_the_kubelet_leaves_what_it_is_told_as_it_is() -> None:
+def test_dollar_signs_in_the_probes_request_are_escaped_for_the_kubelet() -> None:
     """It expands `$(NAME)` in variables: each dollar sign is doubled, which it halves again."""
     model = output("runs", "$(HOSTNAME)/model.pt", "/data/$(HOSTNAME)/model.pt")
 

@@ -144,7 +144,7 @@ def test_the_logs_of_a_job_that_is_gone_are_not_asked_for() -> None:
     assert this.silent() == ()
 
 
-def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_objects_message() -> None:
+def test_a_job_that_runs_according_to_its_pods_is_reported_without_the_older_message() -> None:
     """The message belongs to the condition before: "is Running: PyTorchJob digits is created."."""
     name = "pod-deleted-gloo"
     this, job = known(name), recorded(name)["job"]
@@ -156,7 +156,7 @@ def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_obje
     assert news.sentences == (f"{this.submission.ref} is Running",)
 
 
-def test_a_failed_job_is_told_without_its_operators_words_and_what_it_stops_then_as_stopped() -> None:
+def test_a_failed_job_is_reported_without_its_message_and_later_ends_count_as_stopped() -> None:
     """The diagnosis follows; a killed replica would look like a second cause."""
     name = "pod-deleted-gloo"
     this, job = known(name), recorded(name)["job"]

@@ -171,7 +171,7 @@ def test_an_elastic_policy_needs_workers() -> None:
         ((*MASTER, "template", "metadata", "labels"), {"team": "-"}, "Master.template.metadata.labels.team: '-'"),
     ],
 )
-def test_metadata_is_what_every_object_may_have(path: tuple[str | int, ...], value: object, told: str) -> None:
+def test_metadata_that_no_object_may_have_is_refused(path: tuple[str | int, ...], value: object, told: str) -> None:
     """The API server checks it alike for all kinds; the labels of a pod template only when it is too late."""
     manifest = changed("manifest-args-only", path, value)
 

@@ -215,7 +215,7 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
     assert {mount["mountPath"] for mount in first(found.manifest)["volumeMounts"]} == {"/t9k/mnt", SHARED_MEMORY_PATH}
 
 
-def test_a_command_over_a_manifest_with_torchrun_is_what_it_starts() -> None:
+def test_a_torchrun_command_over_a_manifest_with_torchrun_becomes_its_arguments() -> None:
     """T9k ignores a command then: it becomes arguments, or is refused; the manifest's own stays."""
     found = first(rendered(manifest=GUIDES, command=["torchrun", "other.py"]))
     own = copy.deepcopy(GUIDES)

@@ -111,7 +111,7 @@ async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> 
     assert await texts(node) == ["at 2.0", "at 2.5", gone(at(2.5), "its end", ROTATED)]
 
 
-async def test_a_gap_is_told_to_whoever_only_looks() -> None:
+async def test_a_snapshot_of_a_log_reports_a_gap() -> None:
     """A worker that resumes adds the tail, and reports what is missing before it."""
     found = [line async for line in log_of(ScriptedNode(runs=[run(9.0)])).snapshot(place(2.5))]
 
@@ -214,7 +214,7 @@ async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
     assert await texts(node) == ["at 2.0", "at 3.0", again(9, 2), "at 9.0", "at 9.5"]
 
 
-async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
+async def test_lines_of_a_run_in_the_second_of_its_end_are_read_once() -> None:
     """The lines were its own, although the next run began within the same second."""
     first = run(3.1, 3.2, began=3, ended=False)
     node = ScriptedNode(runs=[first], told=1)

@@ -148,7 +148,7 @@ def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -
         (Outcome.UNVERIFIED, None, False),
     ],
 )
-async def test_a_note_tells_what_a_job_cannot_tell_any_more(
+async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
     outcome: Outcome, cause: Cause | None, *, is_told: bool, is_going: bool
 ) -> None:
     """An automatic retry follows it; a retry by a person begins the next attempt."""

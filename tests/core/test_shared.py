@@ -58,7 +58,7 @@ async def test_all_subscribers_of_a_key_share_one_source() -> None:
     assert Ticker.made == 2
 
 
-async def test_a_source_ends_with_the_last_who_waits() -> None:
+async def test_a_source_ends_with_its_last_subscriber() -> None:
     async with shared_source("a", Ticker) as source:
         async with shared_source("a", Ticker):
             await asyncio.sleep(0)

@@ -269,7 +269,9 @@ GAVE_UP = recorded("pod-init-gave-up")
         (False, "worker-0 gave up waiting for the master, and nothing tells any more why it did not start"),
     ],
 )
-async def test_a_job_that_nobody_followed_is_not_blamed_on_who_waited(*, is_there: bool, told: str) -> None:
+async def test_the_failure_of_an_unfollowed_job_is_not_blamed_on_the_worker_that_waited(
+    *, is_there: bool, told: str
+) -> None:
     """The cause is what kept the master from starting, read from its pod while it exists."""
     meta, shown = GAVE_UP["job"]["metadata"], [each for look in GAVE_UP["seen"] for each in look["pods"]]
     waiting = next(pod for pod in shown if "ImagePullBackOff" in str(pod["status"]))

@@ -73,7 +73,7 @@ async def looked(stand_in: StandInApiServer, *worlds: JobCache, requests: int) -
     return [line.split()[1] for line in stand_in.requests]
 
 
-async def test_a_thousand_jobs_cost_what_one_costs() -> None:
+async def test_a_thousand_jobs_cost_as_many_requests_as_one() -> None:
     """One request per round, for the pods of all of them, and none to a kubelet."""
     async with stand_in_api_server() as stand_in:
         asked = await looked(stand_in, *(running(f"j{n}") for n in range(1000)), requests=1)

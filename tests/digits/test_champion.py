@@ -117,7 +117,7 @@ def test_a_model_that_is_written_again_where_it_was_trained_leaves_the_champion_
     assert current(tmp_path / "champion")["sha256"] == meant
 
 
-def test_of_two_who_promote_at_once_the_better_model_is_the_champion(
+def test_the_better_of_two_concurrent_promotions_is_the_champion(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
     """Both have read the same champion; the second one then compares with the first one's model."""

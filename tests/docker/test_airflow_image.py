@@ -69,7 +69,7 @@ def inside(buildah: Buildah, container: str, *words: str, user: str = "50000:0")
 
 
 @pytest.mark.parametrize("user", ["50000:0", "123456:0"])
-def test_airflow_has_the_provider_whoever_runs_it(buildah: Buildah, container: str, user: str) -> None:
+def test_any_user_of_group_0_finds_the_provider(buildah: Buildah, container: str, user: str) -> None:
     """Airflow's user and any other user of group 0 find the provider with `airflow providers list`."""
     providers = json.loads(inside(buildah, container, "airflow", "providers", "list", "-o", "json", user=user))
 

@@ -22,7 +22,7 @@ def steps(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_a_registry_can_say_what_an_image_is(name: str) -> None:
+def test_an_image_has_all_labels(name: str) -> None:
     """All labels are set; by default the version is the package's."""
     labels = next(value for word, value in steps(name) if word == "LABEL")
     arguments = [value for word, value in steps(name) if word == "ARG"]

@@ -33,7 +33,7 @@ def test_a_claim_is_found_under_its_name(mnt: Path) -> None:
     assert find_output(ADDRESS, environ={}) == mnt / "models" / "run-1" / "m.pt"
 
 
-def test_a_claim_whose_name_was_a_value_is_the_only_one_that_is_mounted_so(mnt: Path) -> None:
+def test_a_claim_of_an_unknown_name_is_found_at_its_own_mount_only(mnt: Path) -> None:
     """The pod does not know the claim's name; a claim mounted under another name is not used."""
     (mnt / "old").mkdir()
     (mnt / "_claim").mkdir()

@@ -100,7 +100,7 @@ def test_a_maps_key_is_a_text() -> None:
         ("int", None, "null"),
     ],
 )
-def test_an_item_of_another_type_than_the_first_one_is_what_it_is(declared: str, value: Any, text: str) -> None:
+def test_an_item_of_another_type_than_the_declared_one_keeps_its_value(declared: str, value: Any, text: str) -> None:
     """The declared type of all items of a loop, and of the parts of a map, is the type of the first one."""
     mark = mark_of("value-1", declared)
 

@@ -85,7 +85,7 @@ async def test_a_job_that_has_ended_is_its_runs() -> None:
     ("own", "said"),
     [(pod("uid-a"), ""), (pod("uid-a", refuses=PermissionDenied("cannot get pods")), "is deleted with this pod")],
 )
-async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: str) -> None:
+async def test_a_job_whose_run_is_unknown_stays_owned_by_the_pod(own: OwnPod, said: str) -> None:
     """The step does not fail; a missing permission is logged."""
     trying = Try(backend=ScriptedBackend(), pod=own)
 

@@ -237,7 +237,9 @@ def compiled_digits(author: Author) -> None:
 
 
 @pytest.mark.usefixtures("compiled_digits")
-def test_runs_are_started_by_what_client_and_server_take(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_started_with_values_that_client_and_server_accept(
+    author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every night, or when data arrives; the API server accepts no string for a number."""
     words = ["--host", "http://localhost:8080", "epochs=2", "lr=1e-4", "image=mirror/digits:2"]
     values = {"epochs": 2, "lr": 0.0001, "image": "mirror/digits:2"}
