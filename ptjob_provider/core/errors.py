@@ -14,7 +14,7 @@ PTJobError
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
 ├─ LedgerUnavailable                  the ledger, or the source of the runs' states, did not answer: a retry helps
-├─ ClaimLost                          another run has reserved this training's batches: never retry
+├─ ReservationLost                    another run has reserved this training's batches: never retry
 └─ UnsupportedByBackend               the back-end does not support the request: never retry
    └─ KindNotServed                   the back-end does not serve this kind of job
 """
@@ -189,7 +189,7 @@ class LedgerUnavailable(PTJobError):
     retryable = True
 
 
-class ClaimLost(PTJobError):
+class ReservationLost(PTJobError):
     """A run was about to train on batches that it has not reserved."""
 
     cause = "claim_lost"

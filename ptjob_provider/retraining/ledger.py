@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
+from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable, ReservationLost
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.retraining.reservations import Batch, Handover, ReservationState
 
@@ -86,7 +86,7 @@ _OPEN, _HAD, _RELEASED = "open", "had", "released"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claimant:
+class Reserver:
     """A DAG run that reserves batches, and its training task.
 
     Attributes:
@@ -103,26 +103,26 @@ class Claimant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenClaim:
+class OpenReservation:
     """A reservation whose outcome the ledger does not know yet.
 
     Attributes:
         id: id of the reservation.
         number: counts changes of the reservation; a decision about it is valid while the number is unchanged.
-        claimant: the run that has reserved the batches.
+        run: the run that has reserved the batches.
         reported: whether the training has reported its success.
         batches: number of batches.
     """
 
     id: int
     number: int
-    claimant: Claimant
+    run: Reserver
     reported: bool
     batches: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claimed:
+class Reserved:
     """Result of a reservation.
 
     Attributes:
@@ -131,7 +131,7 @@ class Claimed:
     """
 
     handover: Handover
-    settled: Sequence[tuple[OpenClaim, ReservationState]]
+    settled: Sequence[tuple[OpenReservation, ReservationState]]
 
 
 class LedgerStore:
@@ -182,100 +182,100 @@ class LedgerStore:
         with self._change() as connection:
             return self._read(connection, source)
 
-    def open_claims(self) -> list[OpenClaim]:
+    def open_reservations(self) -> list[OpenReservation]:
         """Return the reservations whose outcome is unknown; the caller queries Airflow for it."""
         count = sa.select(sa.func.count()).where(BATCHES.c.claim_id == CLAIMS.c.id).scalar_subquery()
         query = sa.select(CLAIMS, count.label("batches")).where(self._of(CLAIMS), CLAIMS.c.state == _OPEN)
         with self._change() as connection:
-            return [_open_claim(row) for row in connection.execute(query.order_by(CLAIMS.c.id))]
+            return [_open_reservation(row) for row in connection.execute(query.order_by(CLAIMS.c.id))]
 
-    def claim(
-        self, claimant: Claimant, decisions: Sequence[tuple[OpenClaim, ReservationState]], *, may_claim_more: bool
-    ) -> Claimed:
+    def reserve(
+        self, run: Reserver, decisions: Sequence[tuple[OpenReservation, ReservationState]], *, may_reserve_more: bool
+    ) -> Reserved:
         """Apply decisions about reservations, reserve all new batches for this run, and return the run's data.
 
         Args:
-            claimant: the run.
+            run: the run.
             decisions: decisions about open reservations, including the run's own.
-            may_claim_more: False: reserve no further batches.
+            may_reserve_more: False: reserve no further batches.
         """
         with self._change() as connection:
-            settled = [(claim, self._settle(connection, claim, state, claimant)) for claim, state in decisions]
-            if may_claim_more:
-                self._take(connection, claimant)
-            handover = self._handover(connection, claimant)
-        return Claimed(handover=handover, settled=settled)
+            settled = [(each, self._settle(connection, each, state, run)) for each, state in decisions]
+            if may_reserve_more:
+                self._take(connection, run)
+            handover = self._handover(connection, run)
+        return Reserved(handover=handover, settled=settled)
 
-    def handover(self, claimant: Claimant) -> Handover:
+    def handover(self, run: Reserver) -> Handover:
         """Return the run's current data."""
         with self._change() as connection:
-            return self._handover(connection, claimant)
+            return self._handover(connection, run)
 
-    def check(self, claimant: Claimant) -> None:
+    def check(self, run: Reserver) -> None:
         """Check that this run still holds its batches; no other run can reserve them while this one trains.
 
         Raises:
-            ClaimLost: another run has the batches, or this run has reserved none.
+            ReservationLost: another run has the batches, or this run has reserved none.
         """
         with self._change() as connection:
-            claim = self._latest(connection, claimant)
-            if claim is None:
-                raise ClaimLost(
-                    f"The {claimant} has claimed no batches in the ledger {self._name}, so it must not train on any. "
+            reservation = self._latest(connection, run)
+            if reservation is None:
+                raise ReservationLost(
+                    f"The {run} has claimed no batches in the ledger {self._name}, so it must not train on any. "
                     "Clear its claim as well; if it has none, name the ledger that it claims from."
                 )
-            if claim.state == _RELEASED:
-                raise ClaimLost(
-                    f"The batches that the {claimant} had claimed were given to run {claim.released_to} after it had "
+            if reservation.state == _RELEASED:
+                raise ReservationLost(
+                    f"The batches that the {run} had claimed were given to run {reservation.released_to} after it had "
                     "failed, so they must not be new in this training. Clear its claim as well: it then gets what is "
                     "new now."
                 )
-            changed = {"number": claim.number + 1, "reported": False, "installation": claimant.installation.name}
-            connection.execute(CLAIMS.update().where(CLAIMS.c.id == claim.id).values(changed))
+            changed = {"number": reservation.number + 1, "reported": False, "installation": run.installation.name}
+            connection.execute(CLAIMS.update().where(CLAIMS.c.id == reservation.id).values(changed))
 
-    def report(self, claimant: Claimant) -> None:
+    def report(self, run: Reserver) -> None:
         """Record that this run's training has succeeded, in case the run is deleted from Airflow."""
         with self._change() as connection:
-            if (claim := self._latest(connection, claimant)) is not None:
-                connection.execute(CLAIMS.update().where(CLAIMS.c.id == claim.id).values(reported=True))
+            if (reservation := self._latest(connection, run)) is not None:
+                connection.execute(CLAIMS.update().where(CLAIMS.c.id == reservation.id).values(reported=True))
 
     def _settle(
-        self, connection: sa.Connection, claim: OpenClaim, decision: ReservationState, claimant: Claimant
+        self, connection: sa.Connection, reservation: OpenReservation, decision: ReservationState, run: Reserver
     ) -> ReservationState:
         """Apply a decision unless the reservation has changed since; return the current state."""
         if decision is ReservationState.TAKEN:
             return decision
-        unchanged = (CLAIMS.c.id == claim.id, CLAIMS.c.number == claim.number, CLAIMS.c.state == _OPEN)
-        given_to = {"released_to": claimant.run_id} if decision is ReservationState.FREE else {}
+        unchanged = (CLAIMS.c.id == reservation.id, CLAIMS.c.number == reservation.number, CLAIMS.c.state == _OPEN)
+        given_to = {"released_to": run.run_id} if decision is ReservationState.FREE else {}
         state = _HAD if decision is ReservationState.HAD else _RELEASED
         done = connection.execute(CLAIMS.update().where(*unchanged).values(state=state, **given_to))
         if not done.rowcount:
             return ReservationState.TAKEN
         if decision is ReservationState.FREE:
-            connection.execute(BATCHES.update().where(BATCHES.c.claim_id == claim.id).values(claim_id=None))
+            connection.execute(BATCHES.update().where(BATCHES.c.claim_id == reservation.id).values(claim_id=None))
         return decision
 
-    def _take(self, connection: sa.Connection, claimant: Claimant) -> None:
+    def _take(self, connection: sa.Connection, run: Reserver) -> None:
         free = (self._of(BATCHES), BATCHES.c.claim_id.is_(None))
-        own = self._latest(connection, claimant)
+        own = self._latest(connection, run)
         if own is not None and own.state == _OPEN:
-            changed = {**_fields(claimant), "number": own.number + 1, "reported": False}
+            changed = {**_fields(run), "number": own.number + 1, "reported": False}
             connection.execute(CLAIMS.update().where(CLAIMS.c.id == own.id).values(changed))
             claim_id = own.id
         elif connection.scalar(sa.select(BATCHES.c.id).where(*free).limit(1)) is None:
             return
         else:
-            values = {**_fields(claimant), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
+            values = {**_fields(run), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
             (claim_id,) = connection.execute(CLAIMS.insert().values(values)).inserted_primary_key or (None,)
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
 
-    def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
-        own = sa.and_(*self._by(claimant))  # a released reservation has no batches
+    def _handover(self, connection: sa.Connection, run: Reserver) -> Handover:
+        own = sa.and_(*self._by(run))  # a released reservation has no batches
         new = self._batches(connection, own)
         return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
 
-    def _latest(self, connection: sa.Connection, claimant: Claimant) -> sa.Row[Any] | None:
-        query = sa.select(CLAIMS).where(*self._by(claimant)).order_by(CLAIMS.c.id.desc()).limit(1)
+    def _latest(self, connection: sa.Connection, run: Reserver) -> sa.Row[Any] | None:
+        query = sa.select(CLAIMS).where(*self._by(run)).order_by(CLAIMS.c.id.desc()).limit(1)
         return connection.execute(query).one_or_none()
 
     def _batches(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Batch]:
@@ -283,11 +283,11 @@ class LedgerStore:
         rows = connection.execute(joined.where(self._of(BATCHES), condition).order_by(BATCHES.c.id))
         return [_batch(row) for row in rows]
 
-    def _by(self, claimant: Claimant) -> tuple[sa.ColumnElement[bool], ...]:
+    def _by(self, run: Reserver) -> tuple[sa.ColumnElement[bool], ...]:
         """Return the conditions of the run's reservations; one without an installation may be its own, too."""
-        names = [claimant.installation.name, *claimant.installation.aliases]
+        names = [run.installation.name, *run.installation.aliases]
         is_own = sa.or_(CLAIMS.c.installation.in_(names), CLAIMS.c.installation.is_(None))
-        return self._of(CLAIMS), CLAIMS.c.dag_id == claimant.dag_id, CLAIMS.c.run_id == claimant.run_id, is_own
+        return self._of(CLAIMS), CLAIMS.c.dag_id == run.dag_id, CLAIMS.c.run_id == run.run_id, is_own
 
     def _of(self, table: sa.Table) -> sa.ColumnElement[bool]:
         return table.c.ledger == self._name
@@ -383,14 +383,14 @@ def _create(url: sa.URL, connect_args: Mapping[str, Any]) -> sa.Engine:
         raise InvalidSpec(f"ledger: the driver of {url.drivername} is not installed here: {error}") from error
 
 
-def _fields(claimant: Claimant) -> dict[str, str]:
-    return {**vars(claimant), "installation": claimant.installation.name}
+def _fields(run: Reserver) -> dict[str, str]:
+    return {**vars(run), "installation": run.installation.name}
 
 
-def _open_claim(row: sa.Row[Any]) -> OpenClaim:
-    run = {"dag_id": row.dag_id, "run_id": row.run_id, "training_task_id": row.training_task_id}
-    claimant = Claimant(installation=Instance(row.installation or ""), **run)
-    return OpenClaim(id=row.id, number=row.number, claimant=claimant, reported=row.reported, batches=row.batches)
+def _open_reservation(row: sa.Row[Any]) -> OpenReservation:
+    names = {"dag_id": row.dag_id, "run_id": row.run_id, "training_task_id": row.training_task_id}
+    run = Reserver(installation=Instance(row.installation or ""), **names)
+    return OpenReservation(id=row.id, number=row.number, run=run, reported=row.reported, batches=row.batches)
 
 
 def _batch(row: sa.Row[Any]) -> Batch:

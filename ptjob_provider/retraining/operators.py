@@ -41,14 +41,14 @@ from ptjob_provider.retraining.reservations import (
     ReservationState,
     batches_of,
     manifest_lines,
-    may_claim_more,
+    may_reserve_more,
     reservation_state,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ptjob_provider.retraining.ledger import Claimant, Claimed, LedgerStore, OpenClaim
+    from ptjob_provider.retraining.ledger import LedgerStore, OpenReservation, Reserved, Reserver
     from ptjob_provider.retraining.reservations import Handover
 
 _PAGE = 50
@@ -105,7 +105,7 @@ class DataLedger:
     def confirm(self, context: Any) -> None:
         """Do the same as `check`, but raise this package's errors instead of Airflow's."""
         with self.open() as store:
-            store.check(_claimant(context["ti"], context["ti"].task_id))
+            store.check(_reserver(context["ti"], context["ti"].task_id))
 
     def report(self, context: Any) -> None:
         """Record that the training has succeeded, in case its run is deleted before another one reserves batches.
@@ -116,7 +116,7 @@ class DataLedger:
         if context["ti"].map_index is not None and context["ti"].map_index >= 0:
             return  # other instances of a mapped task may still fail
         with self.open() as store:
-            store.report(_claimant(context["ti"], context["ti"].task_id))
+            store.report(_reserver(context["ti"], context["ti"].task_id))
 
     def folders(self, context: Any) -> list[str]:
         """Return the folders of the run's training data, each once.
@@ -125,7 +125,7 @@ class DataLedger:
             LedgerUnavailable: the ledger did not respond.
         """
         with self.open() as store:
-            handover = store.handover(_claimant(context["ti"], context["ti"].task_id))
+            handover = store.handover(_reserver(context["ti"], context["ti"].task_id))
         return sorted({batch.uri.rstrip("/").rpartition("/")[0] or batch.uri for batch in handover.current})
 
 
@@ -183,11 +183,11 @@ class ClaimBatchesOperator(BaseOperator):
                 raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
             with self.ledger.open() as store:
                 self._record(store, context)
-                claimed = self._claim(store, _claimant(context["ti"], self.training_task_id))
-        self._log_result(claimed)
-        if not claimed.handover.new:
+                reserved = self._reserve(store, _reserver(context["ti"], self.training_task_id))
+        self._log_result(reserved)
+        if not reserved.handover.new:
             raise AirflowSkipException("No new batches: every batch was trained or is reserved by another run")
-        return self._hand_over(claimed.handover)
+        return self._hand_over(reserved.handover)
 
     def _record(self, store: LedgerStore, context: Any) -> None:
         triggering = context["triggering_asset_events"]
@@ -210,13 +210,13 @@ class ClaimBatchesOperator(BaseOperator):
                 self.log.error("a batch in an event of %s is left out: %s", event.asset.uri, problem)
         return batches
 
-    def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
+    def _reserve(self, store: LedgerStore, run: Reserver) -> Reserved:
         with _asking("how the runs stand that have claimed batches, so nothing was claimed"):
-            decisions = self._decisions(store, claimant)
-            more = may_claim_more(_training_states(claimant))
-        return store.claim(claimant, decisions, may_claim_more=more)
+            decisions = self._decisions(store, run)
+            more = may_reserve_more(_training_states(run))
+        return store.reserve(run, decisions, may_reserve_more=more)
 
-    def _decisions(self, store: LedgerStore, claimant: Claimant) -> list[tuple[OpenClaim, ReservationState]]:
+    def _decisions(self, store: LedgerStore, own: Reserver) -> list[tuple[OpenReservation, ReservationState]]:
         """Return the state of each open reservation; the runs of other Airflows may still train on theirs.
 
         A Variable has the runs that this Airflow's database had when they held batches. After the restore of a backup,
@@ -226,30 +226,30 @@ class ClaimBatchesOperator(BaseOperator):
             self.log.warning("the batches of other runs stay reserved: %s", is_copy)
         key = f"ptjob_ledger_{hashlib.sha256(str(store).encode()).hexdigest()[:16]}"
         seen = set(json.loads(Variable.get(key, default="[]")))
-        still, decisions = {str(claimant)}, []
-        for claim in store.open_claims():
-            run, owner = claim.claimant, claim.claimant.installation.name
-            is_ours = claimant.installation.has(owner)
-            is_own = str(run) == str(claimant) and (is_ours or not owner)
+        still, decisions = {str(own)}, []
+        for reservation in store.open_reservations():
+            run, owner = reservation.run, reservation.run.installation.name
+            is_ours = own.installation.has(owner)
+            is_own = str(run) == str(own) and (is_ours or not owner)
             state, is_going = ReservationState.TAKEN, None
             if is_own or not (is_copy or (owner and not is_ours)):
                 training = _training_states(run)  # before the run's state: a run cleared in between counts as active
                 is_going = is_own or _is_going(run)  # the batches of the run that asks are never free
                 was_here = is_ours and str(run) in seen
-                state = reservation_state(training, is_going=is_going, reported=claim.reported, was_here=was_here)
+                state = reservation_state(training, is_going=is_going, reported=reservation.reported, was_here=was_here)
                 if is_going is None and state is ReservationState.TAKEN:
-                    self.log.warning(_NOT_HERE, run, claim.batches, claim.id)
+                    self.log.warning(_NOT_HERE, run, reservation.batches, reservation.id)
             if is_going is not None or str(run) in seen:
                 still.add(str(run))
-            decisions.append((claim, state))
+            decisions.append((reservation, state))
         if still != seen:
             Variable.set(key, json.dumps(sorted(still)), description=f"Runs that claimed batches of the {store}")
         return decisions
 
-    def _log_result(self, claimed: Claimed) -> None:
-        for claim, state in claimed.settled:
-            self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, state)
-        new, earlier = claimed.handover.new, claimed.handover.earlier
+    def _log_result(self, reserved: Reserved) -> None:
+        for each, state in reserved.settled:
+            self.log.info("%d batches of the %s: %s", each.batches, each.run, state)
+        new, earlier = reserved.handover.new, reserved.handover.earlier
         self.log.info("%d batches are new in this training; %d were in earlier ones", len(new), len(earlier))
 
     def _hand_over(self, handover: Handover) -> dict[str, Any]:
@@ -260,20 +260,20 @@ class ClaimBatchesOperator(BaseOperator):
         return dict(outgoing({**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}))
 
 
-def _training_states(claimant: Claimant) -> list[str]:
+def _training_states(run: Reserver) -> list[str]:
     """Return the states of the instances of a run's training task."""
     states = compat.task_instances().get_task_states(
-        dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
+        dag_id=run.dag_id, task_ids=[run.training_task_id], run_ids=[run.run_id]
     )
-    of_run: Mapping[str, Any] = states.get(claimant.run_id) or {}
+    of_run: Mapping[str, Any] = states.get(run.run_id) or {}
     return [str(getattr(state, "value", state) or "none") for state in of_run.values()]
 
 
-def _is_going(claimant: Claimant) -> bool | None:
+def _is_going(run: Reserver) -> bool | None:
     """Return whether a run is queued or running; None if the run does not exist."""
 
     def count(**filters: Any) -> int:
-        return int(compat.task_instances().get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **filters))
+        return int(compat.task_instances().get_dr_count(dag_id=run.dag_id, run_ids=[run.run_id], **filters))
 
     return None if not count() else not count(states=["success", "failed"])
 
@@ -287,12 +287,12 @@ def _asking(what: str) -> Iterator[None]:
         raise LedgerUnavailable(f"Airflow did not say {what}: {error}") from error
 
 
-def _claimant(ti: Any, training_task_id: str) -> Claimant:
-    from ptjob_provider.retraining.ledger import Claimant  # noqa: PLC0415 - only tasks need SQLAlchemy
+def _reserver(ti: Any, training_task_id: str) -> Reserver:
+    from ptjob_provider.retraining.ledger import Reserver  # noqa: PLC0415 - only tasks need SQLAlchemy
 
     with _asking("which installation this is"):
         installation = config.read()
-    return Claimant(installation=installation, dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
+    return Reserver(installation=installation, dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
 
 
 def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:

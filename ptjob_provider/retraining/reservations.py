@@ -115,7 +115,7 @@ def reservation_state(
     return ReservationState.FREE
 
 
-def may_claim_more(training: Collection[str]) -> bool:
+def may_reserve_more(training: Collection[str]) -> bool:
     """Return whether a run that reserves again may get further batches: only before its training starts.
 
     A training that runs or has succeeded does not read batches that are added later; they would count as used.

@@ -28,13 +28,13 @@ from ptjob_provider.airflow.waiting import StopRequested, Waiting
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (
-    ClaimLost,
     ClusterUnavailable,
     InvalidSpec,
     JobNotFound,
     OutputsNotVerified,
     PermissionDenied,
     PTJobError,
+    ReservationLost,
     UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, Instance
@@ -457,8 +457,8 @@ def test_a_try_that_has_lost_its_batches_leaves_its_job_running_and_says_so(comm
     trying = Try(StandInTaskInstance(max_tries=3))
     trying.submit()
 
-    with pytest.raises(ClaimLost, match="was left running"), trying.execution.leaving_nothing():
-        raise ClaimLost("given to run second")
+    with pytest.raises(ReservationLost, match="was left running"), trying.execution.leaving_nothing():
+        raise ReservationLost("given to run second")
 
     assert trying.backend.jobs
     assert trying.marks

@@ -306,7 +306,7 @@ def test_without_an_answer_from_airflow_nothing_is_claimed(airflow: StandInAirfl
 
     assert not isinstance(error.value, AirflowFailException)
     with LedgerStore(url, "default") as store:
-        assert [each.claimant.run_id for each in store.open_claims()] == ["before"]
+        assert [each.run.run_id for each in store.open_reservations()] == ["before"]
 
 
 def test_without_the_ledger_the_task_is_retried(airflow: StandInAirflow, tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
     )
 
     with LedgerStore(url, "default") as store:
-        assert [each.reported for each in store.open_claims()] == [reported]
+        assert [each.reported for each in store.open_reservations()] == [reported]
 
 
 @pytest.mark.parametrize(

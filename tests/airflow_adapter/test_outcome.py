@@ -32,7 +32,7 @@ from ptjob_provider.airflow.outcome import (
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
+from ptjob_provider.core.errors import ClusterUnavailable, OutputsNotVerified, PTJobError, ReservationLost
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 from ptjob_provider.core.run.outcome import Outcome
@@ -208,7 +208,7 @@ def test_after_an_event_that_is_not_ours_the_job_runs_on(backend: ScriptedBacken
     ("error", "cause", "retryable", "message"),
     [
         (AirflowTaskTimeout(), "timed_out", True, "AirflowTaskTimeout"),
-        (ClaimLost("another run has them"), "claim_lost", False, "another run has them"),
+        (ReservationLost("another run has them"), "claim_lost", False, "another run has them"),
         (OutputsNotVerified("no answer"), "outputs_not_verified", True, "no answer"),
         (PTJobError("no event"), "error", False, "no event"),
         (RuntimeError("a mistake"), "unexpected", True, "a mistake"),

@@ -16,7 +16,7 @@ from ptjob_provider.retraining.reservations import (
     ReservationState,
     batches_of,
     manifest_lines,
-    may_claim_more,
+    may_reserve_more,
     reservation_state,
 )
 from rows import each_row
@@ -138,9 +138,9 @@ def test_a_run_gets_more_only_before_its_training(state: str) -> None:
     """A batch that is added during the training would count as used."""
     expected = state in {"none", "failed", "upstream_failed", "skipped", "removed"}
 
-    assert may_claim_more([state]) is expected
-    assert may_claim_more(["none", state]) is expected
-    assert may_claim_more([])
+    assert may_reserve_more([state]) is expected
+    assert may_reserve_more(["none", state]) is expected
+    assert may_reserve_more([])
 
 
 def test_a_handover_lists_the_new_and_all_batches() -> None:

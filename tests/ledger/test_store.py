@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 
-from ledger.claimants import EarlierVersionStandIn
-from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
+from ledger.reserving import EarlierVersionStandIn
+from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable, ReservationLost
 from ptjob_provider.core.identity import Instance
-from ptjob_provider.retraining.ledger import CLAIMS, Claimant, Claimed, LedgerStore
+from ptjob_provider.retraining.ledger import CLAIMS, LedgerStore, Reserved, Reserver
 from ptjob_provider.retraining.reservations import Batch, ReservationState
 
 if TYPE_CHECKING:
@@ -35,31 +35,31 @@ def batch(name: str, version: str = "1") -> Batch:
 HERE_INSTALLED, ELSEWHERE = Instance("tests"), Instance("staging")
 
 
-def run(run_id: str, dag_id: str = "retrain", installation: Instance = HERE_INSTALLED) -> Claimant:
-    return Claimant(installation=installation, dag_id=dag_id, run_id=run_id, training_task_id="train")
+def run(run_id: str, dag_id: str = "retrain", installation: Instance = HERE_INSTALLED) -> Reserver:
+    return Reserver(installation=installation, dag_id=dag_id, run_id=run_id, training_task_id="train")
 
 
-def claim(
+def reserve(
     store: LedgerStore,
     run_id: str,
     state: ReservationState = ReservationState.TAKEN,
     *,
     more: bool = True,
     installation: Instance = HERE_INSTALLED,
-) -> Claimed:
+) -> Reserved:
     """Reserve batches for a run, deciding that all other runs' reservations are in this state."""
-    decisions = [(each, state) for each in store.open_claims() if each.claimant.run_id != run_id]
-    return store.claim(run(run_id, installation=installation), decisions, may_claim_more=more)
+    decisions = [(each, state) for each in store.open_reservations() if each.run.run_id != run_id]
+    return store.reserve(run(run_id, installation=installation), decisions, may_reserve_more=more)
 
 
-def new(claimed: Claimed) -> list[str]:
+def new(reserved: Reserved) -> list[str]:
     """Return the ids that are new."""
-    return [each.id for each in claimed.handover.new]
+    return [each.id for each in reserved.handover.new]
 
 
-def earlier(claimed: Claimed) -> list[str]:
+def earlier(reserved: Reserved) -> list[str]:
     """Return the ids that earlier trainings used."""
-    return [each.id for each in claimed.handover.earlier]
+    return [each.id for each in reserved.handover.earlier]
 
 
 def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(store: LedgerStore) -> None:
@@ -67,10 +67,10 @@ def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(store: LedgerSto
     store.record(told[:2])
     store.record(told[2:])
 
-    claimed = claim(store, "first")
+    reserved = reserve(store, "first")
 
-    assert list(claimed.handover.new) == told
-    assert earlier(claimed) == []
+    assert list(reserved.handover.new) == told
+    assert earlier(reserved) == []
 
 
 def test_a_batch_is_known_once(store: LedgerStore) -> None:
@@ -79,7 +79,7 @@ def test_a_batch_is_known_once(store: LedgerStore) -> None:
     assert store.record([batch("b2"), batch("b3")]) == 1
     assert store.record([]) == 0
 
-    assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
+    assert new(reserve(store, "first")) == ["b1@1", "b2@1", "b3@1"]
 
 
 def test_a_batch_with_the_largest_allowed_values_can_be_stored(store: LedgerStore) -> None:
@@ -87,26 +87,26 @@ def test_a_batch_with_the_largest_allowed_values_can_be_stored(store: LedgerStor
     fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**53 - 1, "bytes": 2**53 - 1, "modified": "m" * 40}
     store.record([Batch.from_dict(fields)])
 
-    assert [each.to_dict() for each in claim(store, "first").handover.new] == [fields]
+    assert [each.to_dict() for each in reserve(store, "first").handover.new] == [fields]
 
 
 def test_batches_reserved_by_one_run_are_not_given_to_another(store: LedgerStore) -> None:
     """The first run may still train; batches that arrive meanwhile go to the second run, all together."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b2")])
     store.record([batch("b3")])
 
-    assert new(claim(store, "second")) == ["b2@1", "b3@1"]
-    assert new(claim(store, "third")) == []
+    assert new(reserve(store, "second")) == ["b2@1", "b3@1"]
+    assert new(reserve(store, "third")) == []
 
 
 def test_batches_of_a_successful_training_are_the_earlier_ones_of_later_runs(store: LedgerStore) -> None:
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b2")])
-    second = claim(store, "second", ReservationState.HAD)
-    third = claim(store, "third", ReservationState.HAD)
+    second = reserve(store, "second", ReservationState.HAD)
+    third = reserve(store, "third", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b2@1"])
     assert (earlier(third), new(third)) == (["b1@1", "b2@1"], [])
@@ -115,13 +115,13 @@ def test_batches_of_a_successful_training_are_the_earlier_ones_of_later_runs(sto
 def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> None:
     """They keep their order of arrival, before later batches."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b2")])
 
-    second = claim(store, "second", ReservationState.FREE)
+    second = reserve(store, "second", ReservationState.FREE)
 
     assert (earlier(second), new(second)) == ([], ["b1@1", "b2@1"])
-    assert [(each.claimant.run_id, each.batches, state) for each, state in second.settled] == [
+    assert [(each.run.run_id, each.batches, state) for each, state in second.settled] == [
         ("first", 1, ReservationState.FREE)
     ]
 
@@ -129,23 +129,23 @@ def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> N
 def test_the_same_run_gets_its_own_again(store: LedgerStore) -> None:
     """On a retry of its claim task; it also gets new batches, unless its training has begun."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b2")])
 
-    assert new(claim(store, "first", more=False)) == ["b1@1"]
-    assert new(claim(store, "first")) == ["b1@1", "b2@1"]
-    assert new(claim(store, "second")) == []
+    assert new(reserve(store, "first", more=False)) == ["b1@1"]
+    assert new(reserve(store, "first")) == ["b1@1", "b2@1"]
+    assert new(reserve(store, "second")) == []
 
 
 def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(store: LedgerStore) -> None:
     """Its batches stay its own; newly reserved ones become new again if this training fails."""
     store.record([batch("b1")])
-    claim(store, "first")
-    claim(store, "second", ReservationState.HAD)
+    reserve(store, "first")
+    reserve(store, "second", ReservationState.HAD)
     store.record([batch("b2")])
 
-    again = claim(store, "first")
-    after = claim(store, "second", ReservationState.FREE)
+    again = reserve(store, "first")
+    after = reserve(store, "second", ReservationState.FREE)
 
     assert (earlier(again), new(again)) == ([], ["b1@1", "b2@1"])
     assert (earlier(after), new(after)) == (["b1@1"], ["b2@1"])
@@ -153,48 +153,48 @@ def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(store: LedgerS
 
 def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(store: LedgerStore) -> None:
     store.record([batch("b1")])
-    claim(store, "first")
-    claim(store, "second", ReservationState.FREE)
+    reserve(store, "first")
+    reserve(store, "second", ReservationState.FREE)
 
-    assert new(claim(store, "first")) == []
+    assert new(reserve(store, "first")) == []
     store.record([batch("b2")])
-    assert new(claim(store, "first")) == ["b2@1"]
+    assert new(reserve(store, "first")) == ["b2@1"]
     store.check(run("first"))
 
 
 def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -> None:
     """The training was cleared alone after its run failed: the error names the run that has its batches, and a fix."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.check(run("first"))
-    claim(store, "second", ReservationState.FREE)
+    reserve(store, "second", ReservationState.FREE)
 
-    with pytest.raises(ClaimLost, match=r"given to run second after it had failed.*Clear its claim as well"):
+    with pytest.raises(ReservationLost, match=r"given to run second after it had failed.*Clear its claim as well"):
         store.check(run("first"))
     store.check(run("second"))
-    with pytest.raises(ClaimLost, match="run third of retrain has claimed no batches in the ledger"):
+    with pytest.raises(ReservationLost, match="run third of retrain has claimed no batches in the ledger"):
         store.check(run("third"))
-    with pytest.raises(ClaimLost, match="of another has claimed no batches"):
+    with pytest.raises(ReservationLost, match="of another has claimed no batches"):
         store.check(run("second", dag_id="another"))
 
 
 def test_runs_of_two_installations_that_have_the_same_ids_hold_batches_of_their_own(store: LedgerStore) -> None:
     """Two Airflows with the same DAG may start a run for the same time."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b2")])
 
-    theirs = claim(store, "first", installation=ELSEWHERE)
+    theirs = reserve(store, "first", installation=ELSEWHERE)
 
     assert (earlier(theirs), new(theirs)) == ([], ["b2@1"])
-    assert new(claim(store, "first")) == ["b1@1"]
-    assert [each.claimant for each in store.open_claims()] == [run("first"), run("first", installation=ELSEWHERE)]
+    assert new(reserve(store, "first")) == ["b1@1"]
+    assert [each.run for each in store.open_reservations()] == [run("first"), run("first", installation=ELSEWHERE)]
 
 
 def test_a_run_is_the_same_by_each_id_of_its_installation(store: LedgerStore) -> None:
     """Two workers that create the installation's id at the same moment leave it with both."""
     store.record([batch("b1")])
-    claim(store, "first", installation=Instance("tests", frozenset({"other"})))
+    reserve(store, "first", installation=Instance("tests", frozenset({"other"})))
 
     again = run("first", installation=Instance("a", frozenset({"tests"})))
 
@@ -214,13 +214,13 @@ def test_a_table_of_an_earlier_version_gets_its_column_at_first_use(
     earlier_store: EarlierVersionStandIn, store: LedgerStore
 ) -> None:
     """Both versions go on; a reservation without an installation is that of the run that has its ids."""
-    assert [each.claimant for each in store.open_claims()] == [run("first", installation=Instance(""))]
+    assert [each.run for each in store.open_reservations()] == [run("first", installation=Instance(""))]
     assert list(store.handover(run("first")).new) == [batch("b1")]
     store.check(run("first"))
     store.record([batch("b2")])
     assert earlier_store.reserve("second") == ["b2@1"]
 
-    assert [each.claimant for each in store.open_claims()] == [run("first"), run("second", installation=Instance(""))]
+    assert [each.run for each in store.open_reservations()] == [run("first"), run("second", installation=Instance(""))]
 
 
 @pytest.mark.parametrize("are_there_tables", [True, False], ids=["with tables", "without tables"])
@@ -237,7 +237,7 @@ def test_processes_of_two_versions_bring_a_table_up_to_date_at_once(
     for n in range(8):
         known = json.dumps(everything if n < 3 else [])
         run_id = f"{'earlier' if n % 2 else 'run'}-{n}"
-        command = [sys.executable, HERE / "claimants.py", url, f"{name}-{n % 3}", run_id, str(moment), known]
+        command = [sys.executable, HERE / "reserving.py", url, f"{name}-{n % 3}", run_id, str(moment), known]
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     answers = [process.communicate(timeout=120)[0] for process in processes]
 
@@ -251,13 +251,13 @@ def test_a_process_that_adds_the_column_waits_for_the_others(
     """For one of the earlier version that changes the same ledger, then for one that adds it for another ledger."""
     with ThreadPoolExecutor() as pool, LedgerStore(url, f"{name}-other") as other:
         with earlier_store._change() as connection:
-            adding = waiting(pool.submit(store.open_claims))
+            adding = waiting(pool.submit(store.open_reservations))
             connection.scalar(sa.select(sa.func.count(CLAIMS.c.id)))
         assert adding.exception(60) is None
         with earlier_store._change() as connection:
             connection.exec_driver_sql("ALTER TABLE ptjob_claims DROP COLUMN installation")
         with other._change():
-            adding = waiting(pool.submit(store.open_claims))
+            adding = waiting(pool.submit(store.open_reservations))
         assert adding.exception(60) is None
 
 
@@ -271,48 +271,48 @@ def waiting(acting: Future[Any]) -> Future[Any]:
 def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(store: LedgerStore) -> None:
     """The decision is based on Airflow's state before the training was cleared, so it no longer applies."""
     store.record([batch("b1")])
-    claim(store, "first")
-    stale = [(each, ReservationState.FREE) for each in store.open_claims()]
+    reserve(store, "first")
+    stale = [(each, ReservationState.FREE) for each in store.open_reservations()]
     store.check(run("first"))
 
-    second = store.claim(run("second"), stale, may_claim_more=True)
+    second = store.reserve(run("second"), stale, may_reserve_more=True)
 
     assert new(second) == []
     assert [state for _, state in second.settled] == [ReservationState.TAKEN]
     store.check(run("first"))
-    assert [each.claimant.run_id for each in store.open_claims()] == ["first"]
+    assert [each.run.run_id for each in store.open_reservations()] == ["first"]
 
 
 def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(store: LedgerStore) -> None:
     """The same for a run that was cleared as a whole."""
     store.record([batch("b1")])
-    claim(store, "first")
-    stale = [(each, ReservationState.FREE) for each in store.open_claims()]
-    claim(store, "first")
+    reserve(store, "first")
+    stale = [(each, ReservationState.FREE) for each in store.open_reservations()]
+    reserve(store, "first")
 
-    assert new(store.claim(run("second"), stale, may_claim_more=True)) == []
+    assert new(store.reserve(run("second"), stale, may_reserve_more=True)) == []
 
 
 def test_a_success_is_reported_until_the_training_begins_again(store: LedgerStore) -> None:
     """Used when Airflow has deleted the run; a run without reserved batches is not recorded."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.report(run("first"))
     store.report(run("second"))
-    reported = [each.reported for each in store.open_claims()]
+    reported = [each.reported for each in store.open_reservations()]
     store.check(run("first"))
 
     assert reported == [True]
-    assert [each.reported for each in store.open_claims()] == [False]
+    assert [each.reported for each in store.open_reservations()] == [False]
 
 
 def test_a_batch_that_is_written_anew_is_a_new_one(store: LedgerStore) -> None:
     """The first version is still being trained on."""
     store.record([batch("b1")])
-    claim(store, "first")
+    reserve(store, "first")
     store.record([batch("b1", "2")])
 
-    second = claim(store, "second", ReservationState.HAD)
+    second = reserve(store, "second", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b1@2"])
     assert second.handover.to_dict()["all"] == ["s3://in/b1"]
@@ -323,8 +323,8 @@ def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
         one.record([batch("b1")], source="drop", until="1")
         other.record([batch("b1")])
 
-        assert new(claim(one, "first")) == ["b1@1"]
-        assert new(claim(other, "first")) == ["b1@1"]
+        assert new(reserve(one, "first")) == ["b1@1"]
+        assert new(reserve(other, "first")) == ["b1@1"]
         assert (one.read_until("drop"), other.read_until("drop")) == ("1", None)
 
 
@@ -341,10 +341,10 @@ def test_the_position_up_to_which_events_were_read_never_moves_back(store: Ledge
 def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
     with LedgerStore(url, name) as store:
         store.record([batch("b1")])
-        claim(store, "first")
+        reserve(store, "first")
 
     with LedgerStore(url, name) as store:
-        assert [each.claimant for each in store.open_claims()] == [run("first")]
+        assert [each.run for each in store.open_reservations()] == [run("first")]
 
 
 def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
@@ -353,18 +353,18 @@ def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
     with pytest.raises((LedgerUnavailable, OverflowError)):
         store.record([batch("b1"), too_long], source="drop", until="1")
 
-    assert new(claim(store, "first")) == []
+    assert new(reserve(store, "first")) == []
     assert store.read_until("drop") is None
 
 
 def test_batches_of_a_failed_run_go_to_the_first_run_that_reserves_them(store: LedgerStore) -> None:
     """Two runs see that it failed; the decision of the second run no longer applies."""
     store.record([batch("b1")])
-    claim(store, "failed")
-    over = [(each, ReservationState.FREE) for each in store.open_claims()]
+    reserve(store, "failed")
+    over = [(each, ReservationState.FREE) for each in store.open_reservations()]
 
-    assert new(store.claim(run("first"), over, may_claim_more=True)) == ["b1@1"]
-    assert new(store.claim(run("second"), over, may_claim_more=True)) == []
+    assert new(store.reserve(run("first"), over, may_reserve_more=True)) == ["b1@1"]
+    assert new(store.reserve(run("second"), over, may_reserve_more=True)) == []
 
 
 def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
@@ -375,7 +375,7 @@ def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
     processes = []
     for n in range(8):
         known = json.dumps(everything[n * 5 :: -1] + everything[n * 20 :])
-        command = [sys.executable, HERE / "claimants.py", url, name, f"run-{n}", str(moment), known]
+        command = [sys.executable, HERE / "reserving.py", url, name, f"run-{n}", str(moment), known]
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     answers = [process.communicate(timeout=120)[0] for process in processes]
 
@@ -418,10 +418,10 @@ def test_an_address_needs_no_driver(database: str, name: str) -> None:
 
 def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
     """A reservation waits for the current change, and then sees its result."""
-    told: list[Claimed] = []
+    told: list[Reserved] = []
     with LedgerStore(url, name) as store, LedgerStore(url, name) as other:
         store.record([batch("b1")])
-        waiting = threading.Thread(target=lambda: told.append(claim(other, "second")))
+        waiting = threading.Thread(target=lambda: told.append(reserve(other, "second")))
         with store._change() as connection:
             waiting.start()
             waiting.join(1)

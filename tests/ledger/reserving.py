@@ -1,4 +1,4 @@
-"""Program that reserves batches from a ledger at a given time and prints their ids: `python claimants.py …`.
+"""Program that reserves batches from a ledger at a given time and prints their ids: `python reserving.py …`.
 
 A run whose id begins with `earlier` stands in for one of the version whose reservations had no installation: it creates
 that version's tables under the same locks, and writes no other columns.
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.retraining import ledger
-from ptjob_provider.retraining.ledger import Claimant, LedgerStore
+from ptjob_provider.retraining.ledger import LedgerStore, Reserver
 from ptjob_provider.retraining.reservations import Batch
 
 
@@ -31,7 +31,7 @@ class EarlierVersionStandIn(LedgerStore):
         connection.execute(self._insert(ledger.LEDGERS, ("name",)), [{"name": self._name}])
         connection.execute(sa.select(ledger.LEDGERS).where(ledger.LEDGERS.c.name == self._name).with_for_update())
 
-    def reserve(self, run_id: str) -> list[str]:
+    def reserve_new(self, run_id: str) -> list[str]:
         """Reserve all new batches for a run, and return their ids."""
         row = {"ledger": self._name, "dag_id": "retrain", "run_id": run_id, "training_task_id": "train"}
         new = (self._of(ledger.BATCHES), ledger.BATCHES.c.claim_id.is_(None))
@@ -47,13 +47,13 @@ def main(url: str, name: str, run_id: str, moment: str, known: str) -> None:
     """Record the given batches, then reserve all new ones."""
     time.sleep(max(0.0, float(moment) - time.time()))
     batches = [Batch(id=each, uri=f"s3://in/{each}") for each in json.loads(known)]
-    claimant = Claimant(installation=Instance("tests"), dag_id="retrain", run_id=run_id, training_task_id="train")
+    run = Reserver(installation=Instance("tests"), dag_id="retrain", run_id=run_id, training_task_id="train")
     with (EarlierVersionStandIn if run_id.startswith("earlier") else LedgerStore)(url, name) as store:
         store.record(batches, source="drop", until=run_id)
         if isinstance(store, EarlierVersionStandIn):
-            new = store.reserve(run_id)
+            new = store.reserve_new(run_id)
         else:
-            new = [each.id for each in store.claim(claimant, [], may_claim_more=True).handover.new]
+            new = [each.id for each in store.reserve(run, [], may_reserve_more=True).handover.new]
     json.dump(new, sys.stdout)
 
 
