@@ -356,8 +356,6 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
-        from ptjob_provider.core.diagnosis import Limits
-
         with self._reporting_failure(context) as report:
             connection = ConnectionArgs.of(self).resolve()
             execution = self._execution(context, connection)
@@ -374,8 +372,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, connection.args)
-            limits = Limits(**self.limits)
-            conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
+            conclusion = execution.wait(submission)
             report.result = conclusion.result
             return self._tell(execution, execution.finish(submission, conclusion), context)
 
@@ -388,7 +385,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             with execution.leaving_nothing():
                 fired = JobEvent.from_dict(event)
             report.attempt = fired.submission.attempt
-            with execution.leaving_nothing(fired.submission):
+            execution.take(fired.submission)
+            with execution.leaving_nothing():
                 execution.add_rest_of_log(fired)
                 conclusion = fired.concluded()
             report.result = conclusion.result
@@ -445,6 +443,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def _execution(self, context: Any, connection: ResolvedConnection) -> JobExecution:
         from ptjob_provider.airflow.task_session import JobExecution
+        from ptjob_provider.core.diagnosis import Limits
 
         return JobExecution(
             connection.backend,
@@ -454,6 +453,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             log=self.log,
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,
+            limits=Limits(**self.limits),
+            keep_running_pods=self.keep_running_pods,
             leave_running=self._leave_running,
             retrying=self._retrying(),
         )

@@ -32,7 +32,7 @@ from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_befor
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import StopRequested
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Retrying
+from ptjob_provider.core.diagnosis import Limits, Retrying
 from ptjob_provider.core.errors import ClusterError, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.outgoing import outgoing
@@ -44,10 +44,11 @@ from ptjob_provider.core.run.cleanup import (
     leave_running,
     what_stays,
 )
+from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
 from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
 from ptjob_provider.core.run.session import Session
-from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, with_tensorboard
+from ptjob_provider.core.run.submit import Submission, SubmitOptions, conclude_attempt, deliver_attempt
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase
 
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.outcome import JobEvent
     from ptjob_provider.airflow.waiting import Waiting
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.spec import Installation, TrainingJob
 
 
@@ -148,6 +148,7 @@ class JobExecution:
         log: the task's logger.
         waiting: the wait that `on_kill` wakes.
         on_finish_action: one of `OnFinishAction`.
+        limits, keep_running_pods: see `follow`.
         leave_running: the part of the job that keeps running when no task waits for it. None: nothing.
         retrying: the retry rules of the task's author.
 
@@ -165,28 +166,35 @@ class JobExecution:
         log: Any,
         waiting: Waiting,
         on_finish_action: str = OnFinishAction.KEEP_JOB,
+        limits: Limits | None = None,
+        keep_running_pods: bool = False,
         leave_running: LeaveRunning | None = None,
         retrying: Retrying | None = None,
     ) -> None:
         self._leave_running = leave_running
         self._retrying = retrying or Retrying()
-        self._backend = backend
         self._ti = context["ti"]
         self._task = context["task"]
         self._instance = instance
-        self._store = TaskStateAttemptStore(context)
         self._tries_before_clear = tries_before_clear(context)
+        self._store = TaskStateAttemptStore(context)
         self._log = log
         self._waiting = waiting
         self._ref: JobRef | None = None
+        self._sink = TaskLog(log)
         self._session = Session(
             backend=backend,
             owner=owner_of(instance, self._ti),
             store=self._store,
+            sink=self._sink,
             on_finish_action=OnFinishAction.parse(on_finish_action),
             api_error_timeout=api_error_timeout,
             tell=partial(log.info, "%s"),
             warn=partial(log.warning, "%s"),
+            on_known=self._known,
+            how_to_follow=FollowOptions(
+                deadline=self.deadline, limits=limits or Limits(), keep_running_pods=keep_running_pods, mask=masked
+            ),
         )
 
     @property
@@ -205,19 +213,21 @@ class JobExecution:
         """Create the job or adopt the existing one, and push its identity as XComs before the task waits for it."""
         creating = self._create(job, load_installation(), exact_name=exact_name)
         with self.leaving_nothing():
-            submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
-        self._push_identity(submission)
-        if job.tensorboard is None:
-            return submission
-        with self.leaving_nothing(submission):
-            submission = self._waiting.run(with_tensorboard(self._backend, submission, job))
-        self._push_tensorboard_url(submission)
+            submission = self._waiting.run(creating, grace=lambda: 0.0 if self._ref else _SUBMIT_GRACE)
+        if submission.tensorboard_url:
+            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
+            self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
         return submission
+
+    def take(self, submission: Submission) -> None:
+        """Be responsible for the job, unless another installation has created it."""
+        if self._instance.has(submission.instance):
+            self._ref = submission.ref
 
     def leave(self, submission: Submission) -> None:
         """Log a warning about what a person must delete after a job that no task waits for."""
-        with self.leaving_nothing(submission):
-            stays = self._waiting.run(what_stays(self._backend, submission))
+        with self.leaving_nothing():
+            stays = self._waiting.run(what_stays(self._session.backend, submission))
         if stays:
             self._log.warning("%s", stays)
 
@@ -230,28 +240,19 @@ class JobExecution:
         Raises:
             TaskStopped: the task is no longer running in Airflow.
         """
-        with self.leaving_nothing(submission):
+        with self.leaving_nothing():
             state, is_finished = self._waiting.run(self._observe(submission.ref))
             if state not in {None, "running"}:
                 raise StopRequested
         return not is_finished
 
-    def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> JobOutcome:
+    def wait(self, submission: Submission) -> JobOutcome:
         """Follow the job in this process, and write rank 0's lines to the task's log."""
-        sink = TaskLog(self._log)
-        following = self._session.follow(
-            submission,
-            sink=sink,
-            deadline=self.deadline,
-            limits=limits,
-            keep_running_pods=keep_running_pods,
-            mask=masked,
-        )
         try:
-            with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
-                return self._waiting.run(following)
+            with self.leaving_nothing(), alarm_put_off(_TIMEOUT_GRACE):
+                return self._waiting.run(self._session.follow(submission))
         finally:
-            sink.flush()
+            self._sink.flush()
 
     def finish(self, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
@@ -267,8 +268,8 @@ class JobExecution:
             self._log.warning(
                 "%s is left as it is: it is a job of installation %s", submission.ref, submission.instance
             )
-        finishing = self._session.finish(submission.ref, conclusion, deliver=self._save_result, hands_off=hands_off)
-        return asyncio.run(finishing)
+        session = replace(self._session, how_to_follow=FollowOptions(hands_off=hands_off))
+        return asyncio.run(session.finish(submission.ref, conclusion, deliver=self._save_result))
 
     def deliver(self) -> None:
         """Record, as the last action of this try, that it has delivered the job's result; a failure is only logged."""
@@ -279,17 +280,15 @@ class JobExecution:
 
     def add_rest_of_log(self, event: JobEvent) -> None:
         """Add the lines after the last one that the trigger has confirmed."""
-        asyncio.run(add_rest_of_log(self._backend, event, task_instance=self._ti, logger=self._log))
+        asyncio.run(add_rest_of_log(self._session.backend, event, task_instance=self._ti, logger=self._log))
 
     @contextmanager
-    def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
+    def leaving_nothing(self) -> Iterator[None]:
         """Decide about the job when the block ends with an error, so that no job runs on unnoticed.
 
         A task that was told to stop keeps or deletes the job, see `fate_in_worker`. After a timeout, an unfinished job
         is stopped. After another error, the job runs on: the next try adopts it, or it is marked.
         """
-        if submission is not None and self._instance.has(submission.instance):
-            self._ref = submission.ref
         try:
             yield
         except StopRequested:
@@ -304,17 +303,25 @@ class JobExecution:
             raise
 
     async def _create(self, job: TrainingJob, installation: Installation, *, exact_name: bool) -> Submission:
-        namespace = job.named_namespace or kinds.DEFAULT_NAMESPACE
-        errors = ApiErrors(f"{namespace}, earlier tries", self._log.warning, timeout=self._session.api_error_timeout)
-        own_kinds = kinds.creatable(job, preferred=installation.kind)
-        await self._store.recall(self._backend, namespace, self._session.owner, errors, own_kinds=own_kinds)
-        return await self._session.submit(
-            marked(job, self._leave_running),
-            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
-            tries_before_clear=self._tries_before_clear,
+        how = SubmitOptions(
             exact_name=exact_name,
             installation=installation,
+            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
+            tries_before_clear=self._tries_before_clear,
         )
+        session = replace(self._session, how_to_submit=how)
+        namespace = job.named_namespace or kinds.DEFAULT_NAMESPACE
+        errors = ApiErrors(f"{namespace}, earlier tries", self._log.warning, timeout=session.api_error_timeout)
+        own_kinds = kinds.creatable(job, preferred=installation.kind)
+        await self._store.recall(session.backend, namespace, session.owner, errors, own_kinds=own_kinds)
+        return await session.submit(marked(job, self._leave_running))
+
+    async def _known(self, submission: Submission) -> None:
+        self.take(submission)
+        ref = submission.ref
+        for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
+            self._ti.xcom_push(key=key, value=value)
+        self._session.report_submitted(submission, advice="clear the task to train with the new one")
 
     async def _observe(self, ref: JobRef) -> tuple[str | None, bool]:
         state = await supervisor.state_from_worker(self._ti)
@@ -328,21 +335,10 @@ class JobExecution:
     async def _phase(self, ref: JobRef) -> JobPhase | None:
         """Return the job's phase; None if the job is gone."""
         try:
-            job = await self._backend.get(ref.kind, ref.namespace, ref.name)
+            job = await self._session.backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return None
         return kinds.read_status(job).phase if JobRef.of(job) == ref else None
-
-    def _push_identity(self, submission: Submission) -> None:
-        ref = submission.ref
-        for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
-            self._ti.xcom_push(key=key, value=value)
-        self._session.report_submitted(submission, advice="clear the task to train with the new one")
-
-    def _push_tensorboard_url(self, submission: Submission) -> None:
-        if submission.tensorboard_url:
-            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
-            self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
 
     def _save_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as it can leave the process; store it if the job is about to be deleted."""
@@ -364,14 +360,14 @@ class JobExecution:
             if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
                 return f"{ref} is kept: {_WHY_KEPT.get(state, 'the next try adopts it')}"
             why = "this was the last try" if state == "running" else f"the task is {state}"
-            deleted = await delete_if_unfinished(self._backend, ref)
+            deleted = await delete_if_unfinished(self._session.backend, ref)
         except (ClusterError, AirflowRuntimeError) as error:
             return _may_still_run(ref, error)
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 
     def _leave_unfollowed(self, error: Exception) -> None:
         """Leave the job running, and add that to the error."""
-        message = asyncio.run(leave_running(self._backend, self._session.owner, self._store, ref=self._ref))
+        message = asyncio.run(leave_running(self._session.backend, self._session.owner, self._store, ref=self._ref))
         if message:
             self._log.warning("%s", message)
         if message and isinstance(error, PTJobError):
@@ -389,7 +385,7 @@ class JobExecution:
                 ref = await self._known_job()
                 if ref is None:
                     return "execution_timeout has passed; this try had no job"
-                deleted = await delete_if_unfinished(self._backend, ref)
+                deleted = await delete_if_unfinished(self._session.backend, ref)
                 phase = JobPhase.FAILED if deleted else await self._phase(ref)
         except (ClusterError, TimeoutError) as error:
             return _may_still_run(ref, error)
@@ -401,7 +397,7 @@ class JobExecution:
 
     async def _known_job(self) -> JobRef | None:
         """Return this task's job, including one that an earlier try created or was creating."""
-        return self._ref or await known_job(self._backend, self._session.owner, self._store)
+        return self._ref or await known_job(self._session.backend, self._session.owner, self._store)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ptjob_provider.core.shared import until_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -34,12 +34,13 @@ class Waiting:
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
 
-    def run(self, coroutine: Coroutine[Any, Any, T], *, grace: float = 0.0) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T], *, grace: Callable[[], float] = float) -> T:
         """Return the coroutine's result.
 
         Args:
             coroutine: the coroutine to wait for.
-            grace: seconds in which it may complete after the task was told to stop; then it is cancelled.
+            grace: returns, when the task is told to stop, the seconds in which the coroutine may still complete; then
+                it is cancelled.
 
         Raises:
             StopRequested: the coroutine has completed or was cancelled; it never started if `wake` was called before.
@@ -49,13 +50,13 @@ class Waiting:
             raise StopRequested
         return asyncio.run(self._run(coroutine, grace))
 
-    async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
+    async def _run(self, coroutine: Coroutine[Any, Any, T], grace: Callable[[], float]) -> T:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._is_stopped:  # `wake` was called before this loop existed
             self._stop.set()
 
         async def stop(main: asyncio.Task[T]) -> T:
-            await asyncio.wait({main}, timeout=grace)
+            await asyncio.wait({main}, timeout=grace())
             raise StopRequested
 
         return await until_stopped(self._stop, coroutine, stop)

@@ -11,8 +11,9 @@ import getpass
 import secrets
 import signal
 from collections import deque
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,19 +33,21 @@ from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.run.cleanup import what_stays
+from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import ResumedAttempts
 from ptjob_provider.core.run.session import Session
-from ptjob_provider.core.run.submit import Submission, with_tensorboard
+from ptjob_provider.core.run.submit import Submission, SubmitOptions
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.spec import TrainingJob
 
 T = TypeVar("T")
@@ -131,29 +134,50 @@ class Following:
         """The back-end on which the job runs."""
         return self.target.open(for_new_jobs=True)
 
+    @cached_property
+    def sink(self) -> TerminalSink:
+        """The log on the terminal."""
+        return TerminalSink(lines_to_stderr=self.ending.output is not None)
+
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
         """Submit the job, wait for its end, and return its result."""
-        return await self.follow(await self.submit(job, tell=notice), hands_off=False)
+        with self._submitting(job, tell=notice) as (session, named):
+            submission, conclusion = await session.until_end(named)
+        return await self._finish(session, submission.ref, conclusion)
 
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
         """Submit the job; return it, and what remains until it is deleted: "" if all is removed automatically."""
         submission = await self.submit(job)
         return submission.ref, await what_stays(self.backend, submission)
 
-    async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
+    async def submit(self, job: TrainingJob) -> Submission:
         """Submit the job and its TensorBoard.
-
-        `ref` is set as soon as the job exists, so that an interrupt before the TensorBoard is created can name the job.
 
         Raises:
             JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
         """
+        with self._submitting(job) as (session, named):
+            return await session.submit(named)
+
+    @contextmanager
+    def _submitting(
+        self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[Session, TrainingJob]]:
+        """Yield a session to submit the job with, and the job in its namespace.
+
+        `ref` is set as soon as the job exists, so that an interrupt before the TensorBoard is created can name the job.
+        """
         named = job.in_namespace(self.target.namespace)
         exact_name = has_literal_name(job) if self.exact_name is None else self.exact_name
+
+        async def known(submission: Submission) -> None:
+            self.ref = ref = submission.ref
+            tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+
+        session = self._session(since=datetime.now(UTC))
+        how = SubmitOptions(exact_name=exact_name, installation=self.target.settings.installation())
         try:
-            submission = await self._session.submit(
-                named, exact_name=exact_name, installation=self.target.settings.installation()
-            )
+            yield replace(session, on_known=known, how_to_submit=how), named
         except JobAlreadyExists as error:
             if not exact_name:
                 raise
@@ -164,9 +188,6 @@ class Following:
                 code=error.code,
                 reason=error.reason,
             ) from error
-        self.ref = ref = submission.ref
-        tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
-        return await with_tensorboard(self.backend, submission, job)
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of an existing job; a job that the command line did not create is only watched."""
@@ -215,39 +236,44 @@ class Following:
         Raises:
             JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: see `raise_for`.
         """
-        self.ref = ref = submission.ref
-        started_at = datetime.fromisoformat(submission.first_started_at)
-        sink = TerminalSink(lines_to_stderr=self.ending.output is not None)
-        session = self._session
-        conclusion = await session.follow(
-            submission,
-            sink=sink,
-            deadline=deadline_after(started_at, self.ending.timeout),
-            limits=self.ending.limits,
-            keep_running_pods=self.ending.keep_running_pods,
-            leave_stuck=self.ending.leave_stuck,
-            hands_off=hands_off,
-        )
+        self.ref = submission.ref
+        session = self._session(since=datetime.fromisoformat(submission.first_started_at), hands_off=hands_off)
+        return await self._finish(session, self.ref, await session.follow(submission))
+
+    async def _finish(self, session: Session, ref: JobRef, conclusion: JobOutcome) -> dict[str, Any]:
         if self.ending.output and conclusion.result is not None:
             emit_rows([ref.name], dict(conclusion.result), self.ending.output)
-        if conclusion.outcome is Outcome.UNVERIFIED and not hands_off:
+        if conclusion.outcome is Outcome.UNVERIFIED and not session.hands_off:
             notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
-        return await session.finish(ref, conclusion, deliver=dict, hands_off=hands_off, shown=sink.shown)
+        return await session.finish(ref, conclusion, deliver=dict, shown=self.sink.shown)
 
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
         return run(guarded(work, self.interrupted), cancelled=_EXIT_TERMINATED)
 
-    @property
-    def _session(self) -> Session:
-        """Return a session whose owner is this call, so that no other call adopts the job that it creates."""
+    def _session(self, *, since: datetime, hands_off: bool = False) -> Session:
+        """Return a session whose owner is this call, so that no other call adopts the job that it creates.
+
+        Args:
+            since: the start of the time limit.
+            hands_off: only watch the job.
+        """
+        ending = self.ending
         return Session(
             backend=self.backend,
             owner=owner_of_call(secrets.token_hex(6)),
             store=ResumedAttempts(None),
-            on_finish_action=OnFinishAction.parse(self.ending.on_finish_action),
+            sink=self.sink,
+            on_finish_action=OnFinishAction.parse(ending.on_finish_action),
             api_error_timeout=self.target.settings.api_error_timeout(),
             tell=notice,
+            how_to_follow=FollowOptions(
+                deadline=deadline_after(since, ending.timeout),
+                limits=ending.limits,
+                keep_running_pods=ending.keep_running_pods,
+                leave_stuck=ending.leave_stuck,
+                hands_off=hands_off,
+            ),
         )
 
 

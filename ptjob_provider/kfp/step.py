@@ -17,15 +17,13 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import (
     ClusterError,
-    ClusterUnavailable,
     InvalidSpec,
     JobNotFound,
     PTJobError,
@@ -33,12 +31,13 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
 from ptjob_provider.core.outgoing import EXACT_AS_FLOAT, outgoing
-from ptjob_provider.core.run.api_errors import ApiErrors
+from ptjob_provider.core.run.api_errors import ApiErrors, through_outages
 from ptjob_provider.core.run.cleanup import leave_running
+from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
 from ptjob_provider.core.run.session import Session
-from ptjob_provider.core.run.submit import with_tensorboard
+from ptjob_provider.core.run.submit import SubmitOptions
 from ptjob_provider.core.spec import CodeSource
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
@@ -48,7 +47,7 @@ from ptjob_provider.kfp.steplog import Masking, StepLog
 from ptjob_provider.kfp.termination import Terminated, Termination
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Manifest, Reference
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.attempts import AttemptStore
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.kfp.artifacts import StepOutputs
     from ptjob_provider.kfp.environment import StepEnvironment
 
@@ -90,8 +90,6 @@ async def _set_owner(backend: Backend, ref: JobRef, owner: Reference) -> None:
     await backend.patch(ref, {"metadata": {"ownerReferences": [*others, owner]}})
 
 
-T = TypeVar("T")
-
 PAUSES = (1.0, 5.0, 15.0, 30.0)
 """Seconds before each retry of a request to a cluster that does not respond."""
 
@@ -110,31 +108,22 @@ class Training:
     environment: StepEnvironment
     log: StepLog
 
-    async def until_end(self) -> tuple[JobRef, JobOutcome]:
+    async def until_end(self) -> tuple[Session, JobRef, JobOutcome]:
         """Submit or adopt the job and follow it; on termination, delete it first."""
         termination = Termination(self.environment.backend)
         self.log.when_unread = termination.stop
         return await termination.run(self._train(termination))
 
-    async def _train(self, termination: Termination) -> tuple[JobRef, JobOutcome]:
-        deadline = deadline_after(datetime.now(UTC), self.request.timeout)
+    async def _train(self, termination: Termination) -> tuple[Session, JobRef, JobOutcome]:
+        began = datetime.now(UTC)
         store = await self._earlier_tries()
+        session = self.session(store, termination, began=began)
         if store.to_report is not None:
             gone = f"{store.to_report.ref} is gone, and is not made again"
             self.log.notice(f"{gone}; this is how it ended in an earlier try")
-            return store.to_report.ref, store.to_report.conclusion
+            return session, store.to_report.ref, store.to_report.conclusion
         try:
-            submission = await self._with_retries(lambda: self.submit(store, termination))
-            async with termination.warm():
-                conclusion = await self.session(store).follow(
-                    submission,
-                    sink=self.log,
-                    deadline=deadline,
-                    limits=self.request.limits,
-                    keep_running_pods=self.request.keep_running_pods,
-                    curves=True,
-                    mask=self.log.mask,
-                )
+            submission, conclusion = await session.until_end(self.job)
         except Exception:
             await self._leave(store)
             raise
@@ -145,26 +134,19 @@ class Training:
             with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
                 reported = {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}
                 await self.environment.backend.patch(submission.ref, reported)
-        return submission.ref, conclusion
+        return session, submission.ref, conclusion
 
     async def _earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries; if there were any, repeat refused requests, because their job may run."""
-        if not (self.environment.retry or await self._with_retries(self.environment.try_number)):
-            return await self._with_retries(self.earlier_tries)
-        errors = ApiErrors(
-            f"{self._namespace}, earlier tries", self.log.notice, timeout=self.environment.api_error_timeout
-        )
-        return await self._with_retries(lambda: errors.answer(self.earlier_tries, though_away=False))
+        notice, timeout = self.log.notice, self.environment.api_error_timeout
+        errors = ApiErrors(f"{self._namespace}, earlier tries", notice, timeout=timeout)
 
-    async def _with_retries(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Retry the operation while the cluster does not respond: a short outage must not give up a running job."""
-        for pause in PAUSES:
-            try:
-                return await operation()
-            except ClusterUnavailable as error:
-                self.log.notice(f"trying again in {pause:.0f} s: {error}")
-                await asyncio.sleep(pause)
-        return await operation()
+        async def listed() -> ResumedAttempts:
+            if not (self.environment.retry or await self.environment.try_number()):
+                return await self.earlier_tries()
+            return await errors.answer(self.earlier_tries, though_away=False)
+
+        return await through_outages(listed, pauses=PAUSES, tell=notice)
 
     async def earlier_tries(self) -> ResumedAttempts:
         """Return the state of earlier tries."""
@@ -185,37 +167,39 @@ class Training:
             replicas=replicas,
         )
 
-    async def submit(self, store: AttemptStore, termination: Termination) -> Submission:
-        """Create the job or adopt the existing one, with this try's pod as owner, and pass it to `termination`."""
-        job = self.request.job.in_namespace(self._namespace)
-        installation = self.environment.installation
-        installation = replace(installation, template=self.request.template(installation.template))
-        session = self.session(store)
-        submission = await session.submit(job, exact_name=self.request.exact_name, installation=installation)
-        termination.knows(submission.ref)
-        session.report_submitted(submission, advice="start a new run to train with this one")
-        if submission.adopted and self._owning_pod is not None:
-            await take_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
-        await self._learn_secrets(submission.ref)
-        return await with_tensorboard(self.environment.backend, submission, job)
+    def session(self, store: AttemptStore, termination: Termination, *, began: datetime) -> Session:
+        """Return the session of this try, which began at this instant."""
+        request, environment = self.request, self.environment
+        installation = replace(environment.installation, template=request.template(environment.installation.template))
 
-    def session(self, store: AttemptStore) -> Session:
-        """Return the session of this try, with a store of the step's attempts."""
-        return Session(
-            backend=self.environment.backend,
+        async def known(submission: Submission) -> None:
+            """Pass the job to `termination`, and set this try's pod as its owner."""
+            termination.knows(submission.ref)
+            session.report_submitted(submission, advice="start a new run to train with this one")
+            if submission.adopted and self._owning_pod is not None:
+                await take_over(environment.backend, submission.ref, self._owning_pod, self.log)
+            await self._learn_secrets(submission.ref)
+
+        session = Session(
+            backend=environment.backend,
             owner=self._owner,
             store=store,
-            on_finish_action=self.request.on_finish_action,
-            api_error_timeout=self.environment.api_error_timeout,
+            sink=self.log,
+            on_finish_action=request.on_finish_action,
+            api_error_timeout=environment.api_error_timeout,
             tell=self.log.notice,
+            on_known=known,
+            pauses=PAUSES,
+            how_to_submit=SubmitOptions(exact_name=request.exact_name, installation=installation),
+            how_to_follow=FollowOptions(
+                deadline=deadline_after(began, request.timeout),
+                limits=request.limits,
+                keep_running_pods=request.keep_running_pods,
+                curves=True,
+                mask=self.log.mask,
+            ),
         )
-
-    async def finish(self, ref: JobRef, conclusion: JobOutcome, artifacts: Artifacts) -> StepOutputs:
-        """Write the artifacts of a job that succeeded and return the output parameters, see `Session.finish`."""
-        model_artifact, local = self.request.model_artifact, self.environment.local
-        write = partial(artifacts.write, model_artifact=model_artifact, local=local)
-        conclusion = replace(conclusion, result=outgoing(conclusion.result, self.log.notice, largest=EXACT_AS_FLOAT))
-        return await self.session(ResumedAttempts(None)).finish(ref, conclusion, deliver=write)
+        return session
 
     async def _learn_secrets(self, ref: JobRef) -> None:
         """Mask the values that the job's programs get from Secrets, before any of their lines is logged."""
@@ -246,10 +230,14 @@ class Training:
             self.log.notice(message)
 
     @property
+    def job(self) -> TrainingJob:
+        """The requested job in its namespace."""
+        return self.request.job.in_namespace(self.environment.namespace or kinds.DEFAULT_NAMESPACE)
+
+    @property
     def _namespace(self) -> str:
         """The job's namespace."""
-        job = self.request.job.in_namespace(self.environment.namespace or kinds.DEFAULT_NAMESPACE)
-        return str(job.named_namespace)
+        return str(self.job.named_namespace)
 
     @property
     def _owning_pod(self) -> OwnPod | None:
@@ -306,7 +294,14 @@ def run(
         if request.model_artifact is ModelArtifact.COPY and environment.local is None:
             must_enter_own_claim()
         training = Training(request=request, environment=environment, log=log)
-        return asyncio.run(training.finish(*asyncio.run(training.until_end()), Artifacts.of(given)))
+        session, ref, conclusion = asyncio.run(training.until_end())
+
+        def write(result: dict[str, Any]) -> StepOutputs:
+            passed_on = outgoing(result, log.notice, largest=EXACT_AS_FLOAT)
+            how, local = request.model_artifact, environment.local
+            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local)
+
+        return asyncio.run(session.finish(ref, conclusion, deliver=write))
     except PTJobError as error:
         log.failure(str(error))
         sys.exit(_exit_code(error))

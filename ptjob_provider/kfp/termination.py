@@ -17,7 +17,7 @@ from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.shared import cancelled, until_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import Coroutine
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef
@@ -66,6 +66,8 @@ class Termination:
     async def run(self, work: Coroutine[None, None, T]) -> T:
         """Run the work until it ends or the step is terminated, and return its result.
 
+        Meanwhile a connection to the back-end of a known job is kept open.
+
         Raises:
             Terminated: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was
                 cancelled.
@@ -73,20 +75,13 @@ class Termination:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
+        reading = asyncio.create_task(self._read_again())
         try:
             return await until_stopped(self._stopped, work, self._stop)
         finally:
+            await cancelled(reading)
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
-
-    @contextlib.asynccontextmanager
-    async def warm(self) -> AsyncIterator[None]:
-        """Keep a connection to the job's back-end open inside the block."""
-        reading = asyncio.create_task(self._read_again())
-        try:
-            yield
-        finally:
-            await cancelled(reading)
 
     async def _read_again(self) -> None:
         ref = await asyncio.shield(self._job)

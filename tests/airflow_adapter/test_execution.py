@@ -26,7 +26,6 @@ from ptjob_provider.airflow.task_session import (
 )
 from ptjob_provider.airflow.waiting import StopRequested, Waiting
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
@@ -95,8 +94,12 @@ class Try:
         if self.is_told_as_it_waits:
             threading.Thread(target=self._wake_when_it_waits, daemon=True).start()
         with airflow_errors():
-            conclusion = self.execution.wait(submission, limits=Limits(), keep_running_pods=False)
+            conclusion = self.execution.wait(submission)
             return self.execution.finish(submission, conclusion)
+
+    def next(self) -> Try:
+        """Return the same task's next try, which does not know the job yet."""
+        return Try(given=self.given, backend=self.backend)
 
     @property
     def marks(self) -> bool:
@@ -168,13 +171,13 @@ def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
 def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms) -> None:
     """After a scheduler's failover the next try may run already; Airflow has no stored state for the replaced one."""
     trying = Try()
-    submission = trying.submit()
+    trying.submit()
     trying.given["task_state_store"].values.clear()
     trying.given["ti"].pushed.clear()
 
     with (
         pytest.raises(AirflowException, match="is kept: Airflow has reset its task"),
-        trying.execution.leaving_nothing(submission),
+        trying.execution.leaving_nothing(),
     ):
         raise StopRequested
 
@@ -197,12 +200,12 @@ def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> N
 def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: str, *, is_known: bool) -> None:
     comms.state = "failed"
     trying = Try()
-    submission = trying.submit()
+    trying.submit()
     trying.backend.refusals[verb] = [ClusterUnavailable("no answer")]
 
     with (
         pytest.raises(AirflowException, match=r"told to stop.*may still run"),
-        trying.execution.leaving_nothing(submission if is_known else None),
+        (trying if is_known else trying.next()).execution.leaving_nothing(),
     ):
         raise StopRequested
 
@@ -272,7 +275,7 @@ def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None
     comms.state = "failed"
     trying = Try()
     trying.submit()
-    second = Try(given=trying.given, backend=trying.backend)
+    second = trying.next()
     second.waiting.wake()
 
     with pytest.raises(AirflowException, match="was deleted: the task is failed"):
@@ -309,9 +312,9 @@ def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None
 @pytest.mark.parametrize("is_known", [True, False])
 def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: bool) -> None:
     trying = Try(StandInTaskInstance(max_tries=2))
-    submission = trying.submit()
+    trying.submit()
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission if is_known else None):
+    with pytest.raises(AirflowTaskTimeout), (trying if is_known else trying.next()).execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert not trying.backend.jobs
@@ -321,23 +324,23 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: b
 def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(comms: FakeComms) -> None:
     """Looking at the outputs may pass `execution_timeout`; the training must not be repeated for that."""
     first = Try(StandInTaskInstance(max_tries=2))
-    submission = first.submit()
+    first.submit()
     end_job(first.backend)
 
-    with pytest.raises(AirflowTaskTimeout), first.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), first.execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert "has succeeded and is kept" in first.log.text
-    assert Try(given=first.given, backend=first.backend).submit().adopted
+    assert first.next().submit().adopted
     assert (first.backend.created, first.backend.deleted) == (1, [])
 
 
 def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
     trying = Try(StandInTaskInstance(max_tries=2))
-    submission = trying.submit()
+    trying.submit()
     end_job(trying.backend, "Failed")
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert trying.backend.jobs
@@ -354,12 +357,12 @@ def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
     submission = trying.submit()
     trying.backend.refusals[verb] = [error]
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
     assert f"{submission.ref} may still run" in trying.log.text
-    assert Try(given=trying.given, backend=trying.backend).submit().adopted
+    assert trying.next().submit().adopted
 
 
 def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
@@ -367,10 +370,10 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
 ) -> None:
     monkeypatch.setattr("ptjob_provider.airflow.task_session._STOP_TIMEOUT", 0.1)
     trying = Try()
-    submission = trying.submit()
+    trying.submit()
     trying.backend.server = "silent"
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
@@ -380,7 +383,7 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
 def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: FakeComms, *, is_replaced: bool) -> None:
     """The next try finds out by itself; another job of that name is not this attempt's success."""
     trying = Try(StandInTaskInstance(max_tries=2))
-    submission = trying.submit()
+    trying.submit()
     end_job(trying.backend)
     (job,) = trying.backend.jobs.values()
     if is_replaced:
@@ -389,7 +392,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         trying.backend.jobs.clear()
     trying.backend.server = Observation(job=None)
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
@@ -413,9 +416,9 @@ def test_a_job_that_cannot_be_followed_runs_on(
 ) -> None:
     """If no further try follows, the job is marked for the orphan search and reported in the error and the log."""
     trying = Try(StandInTaskInstance(max_tries=max_tries))
-    submission = trying.submit()
+    trying.submit()
 
-    with pytest.raises(type(error)) as raised, trying.execution.leaving_nothing(submission):
+    with pytest.raises(type(error)) as raised, trying.execution.leaving_nothing():
         raise error
 
     assert trying.backend.jobs
@@ -426,10 +429,10 @@ def test_a_job_that_cannot_be_followed_runs_on(
 
 def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -> None:
     trying = Try()
-    submission = trying.submit()
+    trying.submit()
     end_job(trying.backend)
 
-    with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing(submission):
+    with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing():
         raise ClusterUnavailable("no answer")
 
     assert "left running" not in trying.log.text
@@ -445,7 +448,7 @@ def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_kn
 
     with (
         pytest.raises(ClusterUnavailable, match=rf"{submission.ref} may still run, and could not be marked .*cannot"),
-        trying.execution.leaving_nothing(submission if is_known else None),
+        (trying if is_known else trying.next()).execution.leaving_nothing(),
     ):
         raise ClusterUnavailable("no answer")
 
@@ -478,7 +481,7 @@ def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatc
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     first = Try(StandInTaskInstance(max_tries=3))
     first.submit()
-    second = Try(given=first.given, backend=first.backend)
+    second = first.next()
     second.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
 
     assert second.submit().adopted
@@ -555,7 +558,7 @@ def test_a_coroutine_that_does_not_end_within_the_grace_is_cancelled() -> None:
             seen.append("ended")
 
     with pytest.raises(StopRequested):
-        waiting.run(stubborn(), grace=0.1)
+        waiting.run(stubborn(), grace=lambda: 0.1)
 
     assert seen == ["ended"]
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes import MemoryStore, ScriptedBackend
+from fakes import ListSink, MemoryStore, ScriptedBackend
 from ptjob_provider.core.errors import JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.run.submit import SubmitOptions
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -23,20 +25,21 @@ if TYPE_CHECKING:
 class Try:
     """One attempt whose job has ended."""
 
-    def __init__(self, action: OnFinishAction = OnFinishAction.DELETE_JOB) -> None:
+    def __init__(self, action: OnFinishAction = OnFinishAction.DELETE_JOB, *, hands_off: bool = False) -> None:
         self.backend, self.store, self.said = ScriptedBackend(), MemoryStore(), list[str]()
         self.session = Session(
             backend=self.backend,
             owner=Owner(instance="prod", ids={"task": "train"}, labels={}),
             store=self.store,
+            sink=ListSink(),
             on_finish_action=action,
             api_error_timeout=1.0,
             tell=self.said.append,
             warn=lambda text: self.said.append(f"warning: {text}"),
+            how_to_submit=SubmitOptions(exact_name=True),
+            how_to_follow=FollowOptions(hands_off=hands_off),
         )
-        self.submission: Submission = asyncio.run(
-            self.session.submit(TrainingJob(name="digits", image="digits"), exact_name=True, installation=None)
-        )
+        self.submission: Submission = asyncio.run(self.session.submit(TrainingJob(name="digits", image="digits")))
 
     @property
     def ref(self) -> JobRef:
@@ -101,9 +104,9 @@ def test_a_job_that_could_not_be_stopped_keeps_its_attempt_and_its_object() -> N
 
 
 def test_a_job_of_another_owner_is_left_as_it_is() -> None:
-    trying = Try()
+    trying = Try(hands_off=True)
 
-    delivered = trying.finish(Outcome.SUCCEEDED, hands_off=True)
+    delivered = trying.finish(Outcome.SUCCEEDED)
 
     assert delivered == ({"attempt": 1}, True)
     assert trying.backend.jobs

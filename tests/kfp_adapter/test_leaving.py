@@ -67,7 +67,7 @@ def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a
     backend.refusals[unheard] = [ClusterUnavailable("no answer")] * 2
 
     second = Try(backend=backend, pod=SECOND)
-    ref, _ = asyncio.run(second.training.until_end())
+    _, ref, _ = asyncio.run(second.training.until_end())
 
     assert (ref, backend.created, backend.deleted) == (first.ref, 1, [])
     assert second.output.getvalue().count("trying again in 0 s: no answer") == 2

@@ -142,13 +142,16 @@ async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: 
             raise ClusterUnavailable("not now")
 
     stopping = Termination(CountingStandIn())
-    async with stopping.warm():
+
+    async def following() -> None:
         await asyncio.sleep(0.02)
         assert asked == []
         stopping.knows(REF)
         stopping.knows(replace(REF, name="another"))
         while len(asked) <= 2:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
+
+    await stopping.run(following())
     count = len(asked)
     await asyncio.sleep(0.05)
 

@@ -51,7 +51,8 @@ def failed(job: Manifest) -> Manifest:
 
 def ended(trying: Try) -> tuple[JobRef, JobOutcome]:
     """Run a try to its end."""
-    return asyncio.run(trying.training.until_end())
+    _, ref, conclusion = asyncio.run(trying.training.until_end())
+    return ref, conclusion
 
 
 def test_a_job_that_a_person_deleted_is_not_made_again_by_itself() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.conftest import IDS
@@ -63,8 +64,12 @@ class Try:
 
     async def submit_next(self) -> Submission:
         """Submit or adopt a job, with knowledge of earlier tries."""
-        return await self.training.submit(await self.training.earlier_tries(), Termination(self.backend))
+        return await self._submit(await self.training.earlier_tries(), Termination(self.backend))
 
     async def submit(self, termination: Termination | None = None) -> Submission:
         """Submit or adopt a job, without knowledge of earlier tries."""
-        return await self.training.submit(ResumedAttempts(None), termination or Termination(self.backend))
+        return await self._submit(ResumedAttempts(None), termination or Termination(self.backend))
+
+    async def _submit(self, store: ResumedAttempts, termination: Termination) -> Submission:
+        training = self.training
+        return await training.session(store, termination, began=datetime.now(UTC)).submit(training.job)

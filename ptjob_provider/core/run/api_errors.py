@@ -16,7 +16,7 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotF
 from ptjob_provider.core.shared import spread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 T = TypeVar("T")
 
@@ -132,3 +132,20 @@ class ApiErrors:
             f"and watch of jobs and pods, get of pods/log) and any proxy in front of the API server",
             code=error.code if isinstance(error, ClusterError) else 0,
         )
+
+
+async def through_outages(
+    operation: Callable[[], Awaitable[T]], *, pauses: Sequence[float], tell: Callable[[str], None]
+) -> T:
+    """Repeat the operation after each of these pauses, in seconds, while the cluster does not respond.
+
+    Raises:
+        ClusterUnavailable: there was no response after the last pause either.
+    """
+    for pause in pauses:
+        try:
+            return await operation()
+        except ClusterUnavailable as error:
+            tell(f"trying again in {pause:.0f} s: {error}")
+            await asyncio.sleep(pause)
+    return await operation()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history
@@ -77,21 +77,27 @@ _MOMENT = timedelta(milliseconds=100)
 """Time that the operator has to notice by itself that a job is past its deadline."""
 
 
+class FollowOptions(TypedDict, total=False):
+    """Options of `follow`, which describes them."""
+
+    deadline: datetime | None
+    limits: Limits
+    keep_running_pods: bool
+    leave_stuck: bool
+    hands_off: bool
+    curves: bool
+    mask: Callable[[str], str]
+
+
 async def follow(
     backend: Backend,
     submission: Submission,
     *,
     sink: Sink,
     cursor: LogCursor | Callable[[], Awaitable[LogCursor | None]] | None = None,
-    deadline: datetime | None = None,
-    limits: Limits | None = None,
-    keep_running_pods: bool = False,
-    leave_stuck: bool = False,
-    hands_off: bool = False,
-    curves: bool = False,
-    mask: Callable[[str], str] = str,
     api_error_timeout: float = TIMEOUT,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    **options: Unpack[FollowOptions],
 ) -> JobOutcome:
     """Follow the job until it has ended, and return the result; cancelling leaves the job unchanged.
 
@@ -104,35 +110,30 @@ async def follow(
         sink: takes rank 0's lines, each once, and sentences about the job's progress.
         cursor: cursor of the last line that a sink has received, or a function that looks up this cursor. The log is
             read from there on. The function is called once rank 0 has started: most followed jobs have no log yet.
-        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None for no deadline.
-        limits: maximum waits after which a job that cannot progress is given up and deleted.
+        api_error_timeout: seconds of uninterrupted refusals of requests about the job after which following is given
+            up.
+        clock: the wall clock.
+        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None: no deadline.
+        limits: maximum waits after which a job that cannot progress is given up and deleted; by default `Limits()`.
         keep_running_pods: keep the replicas that the operator leaves running after the job's end.
         leave_stuck: do not delete a job that is given up; only the deadline deletes it.
         hands_off: only read: the job is neither changed nor stopped, and its outputs are not inspected.
         curves: include the points of the scalars in the result, not only their last values.
         mask: removes known secrets from program output before it is quoted, shortened or written on the job.
-        api_error_timeout: seconds of uninterrupted refusals of requests about the job after which following is given
-            up.
-        clock: the wall clock.
 
     Raises:
         ClusterUnavailable: requests were refused for `api_error_timeout`; the job is unchanged.
     """
     errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
+    mask = options.get("mask", str)
     follower = _Follower(
         backend=backend,
         sink=sink,
         errors=errors,
         log=Rank0Log(backend=backend, submission=submission, sink=sink, errors=errors, start=cursor, mask=mask),
-        deadline=deadline,
-        limits=limits or Limits(),
-        keep_running_pods=keep_running_pods or hands_off,
-        leave_stuck=leave_stuck,
-        hands_off=hands_off,
-        curves=curves,
-        mask=mask,
         clock=clock,
         known=JobProgress(submission=submission, mask=mask),
+        **options,
     )
     return await follower.run()
 
@@ -183,15 +184,15 @@ class _Follower:
     sink: Sink
     errors: ApiErrors
     log: Rank0Log
-    deadline: datetime | None
-    limits: Limits
-    keep_running_pods: bool
-    leave_stuck: bool
-    hands_off: bool
-    curves: bool
-    mask: Callable[[str], str]
     clock: Callable[[], datetime]
     known: JobProgress
+    deadline: datetime | None = None
+    limits: Limits = field(default_factory=Limits)
+    keep_running_pods: bool = False
+    leave_stuck: bool = False
+    hands_off: bool = False
+    curves: bool = False
+    mask: Callable[[str], str] = str
     woken_at: datetime | None = None
     kept_wait: frozenset[tuple[str, str]] = frozenset()
     ordered: _End | None = None
@@ -232,7 +233,7 @@ class _Follower:
             self.sink.notice(
                 f"{self.ref} was deleted: it would not have ended by itself; only this message remains of it"
             )
-        elif not self.keep_running_pods and not self.known.deleted:
+        elif not (self.keep_running_pods or self.hands_off or self.known.deleted):
             await cleanup.stop(self.backend, self.ref, self.sink, self.errors)
         if self.known.has_begun:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)

@@ -1,27 +1,30 @@
 """Run one try of a job, the same way for all adapters: submit or adopt, follow, report the outcome, clean up.
 
-Adapters differ in their arguments: the job's owner, the store of attempts, the functions that take sentences and the
-result. Each adapter decides by itself what happens to the job if its try is stopped or cannot follow the job.
+An adapter gives a session the job's owner, the store of attempts, the sink of the log and the functions that take
+sentences and the result. It may cut the sequence between the steps, as a deferred task of Airflow does. Each adapter
+decides by itself what happens to the job if its try is stopped or cannot follow the job.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import JobFailed, PTJobError
+from ptjob_provider.core.run.api_errors import through_outages
 from ptjob_provider.core.run.cleanup import act_on_finished
-from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import raise_for, success_text
-from ptjob_provider.core.run.submit import conclude_attempt, ensure_submitted
+from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef, Owner
     from ptjob_provider.core.run.attempts import AttemptStore
     from ptjob_provider.core.run.outcome import JobOutcome
+    from ptjob_provider.core.run.rank0_log import Sink
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.on_finish import OnFinishAction
@@ -37,29 +40,66 @@ class Session:
         backend: where the job runs.
         owner: the owner of the job.
         store: the store of the owner's attempts.
+        sink: takes rank 0's lines, and sentences while the job is followed.
         on_finish_action: says whether a finished job's object is deleted.
         api_error_timeout: seconds for which requests about the job may be refused.
         tell: called with sentences about the job.
         warn: called with sentences about something that a person should check; None: `tell` is called.
+        on_known: called as soon as the job exists; its TensorBoard does not exist yet.
+        pauses: seconds before each retry of a submission that the cluster did not answer; none by default.
+        how_to_submit: see `SubmitOptions`.
+        how_to_follow: see `follow`.
     """
 
     backend: Backend
     owner: Owner
     store: AttemptStore
+    sink: Sink
     on_finish_action: OnFinishAction
     api_error_timeout: float
     tell: Callable[[str], None]
     warn: Callable[[str], None] | None = None
+    on_known: Callable[[Submission], Awaitable[None]] | None = None
+    pauses: Sequence[float] = ()
+    how_to_submit: SubmitOptions = field(default_factory=SubmitOptions)
+    how_to_follow: FollowOptions = field(default_factory=FollowOptions)
 
-    async def submit(self, job: TrainingJob, **options: Any) -> Submission:
-        """Create the job or adopt the existing job; the options are those of `ensure_submitted`."""
-        return await ensure_submitted(
-            self.backend, job, owner=self.owner, store=self.store, api_error_timeout=self.api_error_timeout, **options
+    @property
+    def hands_off(self) -> bool:
+        """Return whether the job is only watched."""
+        return self.how_to_follow.get("hands_off", False)
+
+    async def until_end(self, job: TrainingJob) -> tuple[Submission, JobOutcome]:
+        """Submit the job and follow it to its end."""
+        submission = await self.submit(job)
+        return submission, await self.follow(submission)
+
+    async def submit(self, job: TrainingJob) -> Submission:
+        """Create the job or adopt the existing job, see `ensure_submitted`, and create the TensorBoard it requests."""
+        return await through_outages(lambda: self._submit(job), pauses=self.pauses, tell=self.tell)
+
+    async def _submit(self, job: TrainingJob) -> Submission:
+        submission = await ensure_submitted(
+            self.backend,
+            job,
+            owner=self.owner,
+            store=self.store,
+            api_error_timeout=self.api_error_timeout,
+            **self.how_to_submit,
         )
+        if self.on_known is not None:
+            await self.on_known(submission)
+        return await with_tensorboard(self.backend, submission, job)
 
-    async def follow(self, submission: Submission, **options: Any) -> JobOutcome:
-        """Follow the job to its end; the options are those of `follow`."""
-        return await follow(self.backend, submission, api_error_timeout=self.api_error_timeout, **options)
+    async def follow(self, submission: Submission) -> JobOutcome:
+        """Follow the job to its end."""
+        return await follow(
+            self.backend,
+            submission,
+            sink=self.sink,
+            api_error_timeout=self.api_error_timeout,
+            **self.how_to_follow,
+        )
 
     def report_submitted(self, submission: Submission, *, advice: str) -> None:
         """Report the submission; the advice is for an adopted job that was created from another specification."""
@@ -74,7 +114,6 @@ class Session:
         conclusion: JobOutcome,
         *,
         deliver: Callable[[dict[str, Any]], T],
-        hands_off: bool = False,
         shown: Collection[str] = (),
     ) -> T:
         """Deliver the result of a job that succeeded, then delete the job or keep it, as `on_finish_action` says.
@@ -83,7 +122,6 @@ class Session:
             ref: the job.
             conclusion: the result of following the job.
             deliver: takes the job's result; its return value is returned, and if it raises, the job is kept.
-            hands_off: do not change or delete the job.
             shown: lines already printed, see `raise_for`.
 
         Raises:
@@ -96,19 +134,19 @@ class Session:
             if conclusion.is_open:
                 raise
             conclude_attempt(self.store)
-            await self._clean_up(ref, succeeded=False, hands_off=hands_off)
+            await self._clean_up(ref, succeeded=False)
             raise
         result = dict(conclusion.result or {})
         (self._warn if result.get("failed_replicas") else self.tell)(success_text(ref, result))
         delivered = deliver(result)
-        await self._clean_up(ref, succeeded=True, hands_off=hands_off)
+        await self._clean_up(ref, succeeded=True)
         return delivered
 
     def _warn(self, text: str) -> None:
         (self.warn or self.tell)(text)
 
-    async def _clean_up(self, ref: JobRef, *, succeeded: bool, hands_off: bool) -> None:
-        if hands_off:
+    async def _clean_up(self, ref: JobRef, *, succeeded: bool) -> None:
+        if self.hands_off:
             return
         action = self.on_finish_action
         try:

@@ -32,7 +32,7 @@ import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from ptjob_provider.core import kinds
@@ -160,18 +160,31 @@ def _outputs_in(job: Mapping[str, Any]) -> ResolvedOutputs:
         raise InvalidSpec(f"{JobRef.of(job)}: {why}") from error
 
 
+class SubmitOptions(TypedDict, total=False):
+    """Options of `ensure_submitted`.
+
+    Attributes:
+        clear_number: changes when the task is cleared; a record with another number is obsolete.
+        tries_before_clear: number of the last try before the last clear, see `attempts.is_delivered`.
+        exact_name: use the job's name without the hash that distinguishes jobs.
+        installation: the installation's settings for every job.
+    """
+
+    clear_number: int
+    tries_before_clear: int
+    exact_name: bool
+    installation: Installation | None
+
+
 async def ensure_submitted(
     backend: Backend,
     job: TrainingJob,
     *,
     owner: Owner,
     store: AttemptStore,
-    clear_number: int = 0,
-    tries_before_clear: int = 0,
-    exact_name: bool = False,
-    installation: Installation | None = None,
     api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    **options: Unpack[SubmitOptions],
 ) -> Submission:
     """Create the job or adopt the existing one, as in the module's table; safe to repeat after any failure.
 
@@ -189,13 +202,10 @@ async def ensure_submitted(
         job=job,
         owner=owner,
         store=store,
-        clear_number=clear_number,
-        tries_before_clear=tries_before_clear,
-        exact_name=exact_name,
-        installation=installation,
         api_error_timeout=api_error_timeout,
         sleep=sleep,
         record=store.load(),
+        **options,
     )
     return await submitter.run()
 
@@ -219,13 +229,13 @@ class _Submitter:
     job: TrainingJob
     owner: Owner
     store: AttemptStore
-    clear_number: int
-    tries_before_clear: int
-    exact_name: bool
-    installation: Installation | None
     api_error_timeout: float
     sleep: Callable[[float], Awaitable[None]]
     record: AttemptRecord | None
+    clear_number: int = 0
+    tries_before_clear: int = 0
+    exact_name: bool = False
+    installation: Installation | None = None
     first_started_at: str | None = None
     spec_hash: str = ""
     kind: str = kinds.DEFAULT.KIND
