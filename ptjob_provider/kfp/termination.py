@@ -9,12 +9,11 @@ step's pod.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.shared import cancelled, until_stopped
+from ptjob_provider.core.shared import until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -31,12 +30,6 @@ _CREATE_GRACE = 0.5
 
 _DELETE_TIMEOUT = 5.0
 """Timeout of the deletion in seconds, because an interrupted step on one machine must end, too."""
-
-_WARM_INTERVAL = 10.0
-"""Seconds between two reads of the job that keep a connection open.
-
-The HTTP client closes it after fifteen idle seconds, and a new one costs the deletion a TLS handshake.
-"""
 
 
 class Terminated(Exception):
@@ -66,8 +59,6 @@ class Termination:
     async def run(self, work: Coroutine[None, None, T]) -> T:
         """Run the work until it ends or the step is terminated, and return its result.
 
-        Meanwhile a connection to the back-end of a known job is kept open.
-
         Raises:
             Terminated: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was
                 cancelled.
@@ -75,20 +66,11 @@ class Termination:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        reading = asyncio.create_task(self._read_again())
         try:
             return await until_stopped(self._stopped, work, self._stop)
         finally:
-            await cancelled(reading)
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
-
-    async def _read_again(self) -> None:
-        ref = await asyncio.shield(self._job)
-        while True:
-            with contextlib.suppress(ClusterError):
-                await self._backend.get(ref.kind, ref.namespace, ref.name)
-            await asyncio.sleep(_WARM_INTERVAL)
 
     async def _stop(self, _: asyncio.Task[T]) -> T:
         raise Terminated(await self._delete())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,31 +128,3 @@ async def test_a_deletion_that_is_refused_is_no_success() -> None:
     backend.refusals["delete"] = [ClusterUnavailable("no answer")]
 
     assert "not known" in str(await terminated(backend, knows=True))
-
-
-async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job is read as soon as it is known, and again before the server would close the connection."""
-    monkeypatch.setattr(termination, "_WARM_INTERVAL", 0.01)  # the real ten seconds are long for a test
-    asked = []
-
-    class CountingStandIn(ScriptedBackend):
-        async def get(self, kind: str, namespace: str, name: str) -> Any:
-            asked.append(name)
-            raise ClusterUnavailable("not now")
-
-    stopping = Termination(CountingStandIn())
-
-    async def following() -> None:
-        await asyncio.sleep(0.02)
-        assert asked == []
-        stopping.knows(REF)
-        stopping.knows(replace(REF, name="another"))
-        while len(asked) <= 2:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)
-
-    await stopping.run(following())
-    count = len(asked)
-    await asyncio.sleep(0.05)
-
-    assert set(asked) == {"digits-1"}
-    assert len(asked) == count
