@@ -21,7 +21,7 @@ from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra,
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
-from ptjob_provider.airflow.waiting import Waiting
+from ptjob_provider.airflow.waiting import StoppableLoop
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
@@ -329,7 +329,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self._retry_rules = (retry_on, never_retry_on)
         if self._retry_rules != (None, None):
             self._retrying()
-        self._waiting = Waiting()
+        self._waiting = StoppableLoop()
         if not is_checked_later(self):
             self._check({name: value for name, value in given.items() if name not in JOB_FIELDS})
 

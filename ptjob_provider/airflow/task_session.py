@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ptjob_provider.airflow.outcome import JobEvent
-    from ptjob_provider.airflow.waiting import Waiting
+    from ptjob_provider.airflow.waiting import StoppableLoop
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.spec import Installation, TrainingJob
 
@@ -164,7 +164,7 @@ class JobExecution:
         instance: Instance,
         api_error_timeout: float = TIMEOUT,
         log: Any,
-        waiting: Waiting,
+        waiting: StoppableLoop,
         on_finish_action: str = OnFinishAction.KEEP_JOB,
         limits: Limits | None = None,
         keep_running_pods: bool = False,

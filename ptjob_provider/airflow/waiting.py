@@ -20,7 +20,7 @@ class StopRequested(Exception):
     """The task was told to stop while it waited; the job is unchanged."""
 
 
-class Waiting:
+class StoppableLoop:
     """Runs one task's coroutines, each until it is done or until `wake` is called."""
 
     def __init__(self) -> None:

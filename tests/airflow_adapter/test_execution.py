@@ -24,7 +24,7 @@ from ptjob_provider.airflow.task_session import (
     alarm_put_off,
     may_retry,
 )
-from ptjob_provider.airflow.waiting import StopRequested, Waiting
+from ptjob_provider.airflow.waiting import StoppableLoop, StopRequested
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -77,7 +77,7 @@ class Try:
         self.backend = backend or ScriptedBackend()
         self.backend.log_hangs = True
         self.given = given or context(ti, execution_timeout=execution_timeout)
-        self.waiting, self.log = Waiting(), ListLogger()
+        self.waiting, self.log = StoppableLoop(), ListLogger()
         self.execution = JobExecution(
             self.backend, self.given, instance=Instance("prod"), log=self.log, waiting=self.waiting
         )
@@ -529,12 +529,12 @@ def test_errors_are_retried_only_where_that_can_help(error: PTJobError, *, retri
 
 
 def test_waiting_returns_what_the_coroutine_returns() -> None:
-    assert Waiting().run(asyncio.sleep(0, "done")) == "done"
+    assert StoppableLoop().run(asyncio.sleep(0, "done")) == "done"
 
 
 def test_a_signal_handler_can_end_the_wait() -> None:
     """Airflow calls `on_kill` in a signal handler, on top of any code."""
-    waiting = Waiting()
+    waiting = StoppableLoop()
     before = signal.signal(signal.SIGUSR1, lambda *_: waiting.wake())
 
     async def waits_for_ever() -> None:
@@ -548,7 +548,7 @@ def test_a_signal_handler_can_end_the_wait() -> None:
 
 
 def test_a_coroutine_that_does_not_end_within_the_grace_is_cancelled() -> None:
-    waiting, seen = Waiting(), []
+    waiting, seen = StoppableLoop(), []
 
     async def stubborn() -> None:
         try:
@@ -569,7 +569,7 @@ def test_an_error_of_the_coroutine_is_raised_as_it_is() -> None:
         raise ClusterUnavailable("no answer")
 
     with pytest.raises(ClusterUnavailable):
-        Waiting().run(fails())
+        StoppableLoop().run(fails())
 
 
 def test_airflows_alarm_is_put_off_once() -> None:
