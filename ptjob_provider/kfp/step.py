@@ -44,7 +44,7 @@ from ptjob_provider.kfp.claim_paths import must_enter_own_claim
 from ptjob_provider.kfp.environment import read_environment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.steplog import Masking, StepLog
-from ptjob_provider.kfp.termination import Terminated, Termination
+from ptjob_provider.kfp.termination import StepTermination, Terminated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,11 +110,11 @@ class Training:
 
     async def until_end(self) -> tuple[Session, JobRef, JobOutcome]:
         """Submit or adopt the job and follow it; on termination, delete it first."""
-        termination = Termination(self.environment.backend)
+        termination = StepTermination(self.environment.backend)
         self.log.when_unread = termination.stop
         return await termination.run(self._train(termination))
 
-    async def _train(self, termination: Termination) -> tuple[Session, JobRef, JobOutcome]:
+    async def _train(self, termination: StepTermination) -> tuple[Session, JobRef, JobOutcome]:
         began = datetime.now(UTC)
         store = await self._earlier_tries()
         session = self.session(store, termination, began=began)
@@ -167,7 +167,7 @@ class Training:
             replicas=replicas,
         )
 
-    def session(self, store: AttemptStore, termination: Termination, *, began: datetime) -> Session:
+    def session(self, store: AttemptStore, termination: StepTermination, *, began: datetime) -> Session:
         """Return the session of this try, which began at this instant."""
         request, environment = self.request, self.environment
         installation = replace(environment.installation, template=request.template(environment.installation.template))

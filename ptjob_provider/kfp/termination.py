@@ -39,7 +39,7 @@ class Terminated(Exception):
         super().__init__(f"{deleted} was deleted" if deleted else "whether its job was deleted is not known")
 
 
-class Termination:
+class StepTermination:
     """Runs a coroutine for a step, and deletes the step's job when the step is terminated."""
 
     def __init__(self, backend: Backend) -> None:

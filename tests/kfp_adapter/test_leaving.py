@@ -14,7 +14,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp import step
-from ptjob_provider.kfp.termination import Terminated, Termination
+from ptjob_provider.kfp.termination import StepTermination, Terminated
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> Non
 class StoppedBackend(ScriptedBackend):
     """Terminates the step while it creates a TensorBoard or patches a job."""
 
-    termination: Termination
+    termination: StepTermination
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:
         self.termination.stop()
@@ -133,7 +133,7 @@ async def test_a_job_is_deleted_also_while_it_is_taken_over_or_gets_its_tensorbo
     backend = StoppedBackend()
     if is_adopted:
         await Try(backend=backend).submit()
-    backend.termination = Termination(backend)
+    backend.termination = StepTermination(backend)
     tensorboard = {"tfevents": "pvc://models/logs", "tensorboard": True}
     trying = Try(backend=backend, pod=SECOND, fields={} if is_adopted else tensorboard)
 

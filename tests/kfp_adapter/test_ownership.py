@@ -16,7 +16,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.kfp import termination
-from ptjob_provider.kfp.termination import Terminated, Termination
+from ptjob_provider.kfp.termination import StepTermination, Terminated
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def test_a_job_whose_run_is_unknown_stays_owned_by_the_pod(own: OwnPod, sa
 
 async def terminated(backend: ScriptedBackend, *, knows: bool) -> Terminated:
     """Terminate a step that waits for its job."""
-    stops = Termination(backend)
+    stops = StepTermination(backend)
     if knows:
         stops.knows(REF)
     asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)

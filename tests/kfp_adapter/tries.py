@@ -15,7 +15,7 @@ from ptjob_provider.kfp.environment import StepEnvironment
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.step import Training
 from ptjob_provider.kfp.steplog import Masking, StepLog
-from ptjob_provider.kfp.termination import Termination
+from ptjob_provider.kfp.termination import StepTermination
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
@@ -64,12 +64,12 @@ class Try:
 
     async def submit_next(self) -> Submission:
         """Submit or adopt a job, with knowledge of earlier tries."""
-        return await self._submit(await self.training.earlier_tries(), Termination(self.backend))
+        return await self._submit(await self.training.earlier_tries(), StepTermination(self.backend))
 
-    async def submit(self, termination: Termination | None = None) -> Submission:
+    async def submit(self, termination: StepTermination | None = None) -> Submission:
         """Submit or adopt a job, without knowledge of earlier tries."""
-        return await self._submit(ResumedAttempts(None), termination or Termination(self.backend))
+        return await self._submit(ResumedAttempts(None), termination or StepTermination(self.backend))
 
-    async def _submit(self, store: ResumedAttempts, termination: Termination) -> Submission:
+    async def _submit(self, store: ResumedAttempts, termination: StepTermination) -> Submission:
         training = self.training
         return await training.session(store, termination, began=datetime.now(UTC)).submit(training.job)
