@@ -26,7 +26,7 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFo
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.logs import parse, runs
 from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused, ReadPosition, whole_second
-from ptjob_provider.core.kubernetes.logs.replica import Replica
+from ptjob_provider.core.kubernetes.logs.replica import LoggedReplica
 from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ReplicaLog:
 
     def __init__(self, client: Client, cache: JobCache, ref: JobRef, replica: str) -> None:
         self._client = client
-        self._replica = Replica(cache, ref, replica)
+        self._replica = LoggedReplica(cache, ref, replica)
         self._namespace = ref.namespace
         self._name = replica
         self._position = ReadPosition()

@@ -30,7 +30,7 @@ _VERY_LATE = 10.0
 _LONG = 3600.0
 
 
-class Replica:
+class LoggedReplica:
     """One replica of a job, according to the job's cache."""
 
     def __init__(self, cache: JobCache, ref: JobRef, name: str) -> None:
