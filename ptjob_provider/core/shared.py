@@ -87,7 +87,7 @@ async def until_stopped(
         await cancelled(main, waiting)
 
 
-class Source(Protocol):
+class ChangeSource(Protocol):
     """Interface of a source of changes."""
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class Source(Protocol):
         """Raise the error in all waiters: there will be no more changes."""
 
 
-S = TypeVar("S", bound=Source)
+S = TypeVar("S", bound=ChangeSource)
 
 
 class Notifier:
@@ -185,7 +185,7 @@ def alone_or_all(alone: T, scope_of: Callable[[T], T]) -> T:
     return scope if any(scope_of(each) == scope for each in others) else alone
 
 
-def opened(key: Hashable) -> Source | None:
+def opened(key: Hashable) -> ChangeSource | None:
     """Return the source with this key if it is open on this loop, else None."""
     shared = _opened().get(key)
     return shared.source if shared else None

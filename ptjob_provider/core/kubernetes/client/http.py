@@ -57,7 +57,7 @@ class Page:
 
 
 class Client:
-    """Client of one API server on one event loop; a `shared.Source`. Use `shared_client` to get one.
+    """Client of one API server on one event loop; a `shared.ChangeSource`. Use `shared_client` to get one.
 
     Attributes:
         streams_lists: whether the server supports streaming lists (KEP-3157); True until it refuses one.
@@ -179,7 +179,7 @@ class Client:
             await socket.close()
 
     async def run(self) -> None:
-        """Keep the connections open until cancelled; see `shared.Source`."""
+        """Keep the connections open until cancelled; see `shared.ChangeSource`."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:

@@ -37,7 +37,7 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
 
 
 class _ClaimInformer:
-    """Watches and caches one claim; a `shared.Source`."""
+    """Watches and caches one claim; a `shared.ChangeSource`."""
 
     def __init__(self, config: ClusterConfig, namespace: str, name: str) -> None:
         self.notifier = Notifier()
@@ -48,7 +48,7 @@ class _ClaimInformer:
         self._selector = {"fieldSelector": f"metadata.name={name}"}
 
     async def run(self) -> None:
-        """Update the cache until cancelled; see `shared.Source`."""
+        """Update the cache until cancelled; see `shared.ChangeSource`."""
         async with shared_client(self._config) as client:
             reflector = Reflector(
                 client, self._path, self._selector, known=lambda: [self.claim.uid] if self.claim else []
@@ -58,7 +58,7 @@ class _ClaimInformer:
                     self._handle(event)
 
     def fail(self, error: BaseException) -> None:
-        """See `shared.Source`."""
+        """See `shared.ChangeSource`."""
         self.notifier.fail(error)
 
     def _handle(self, event: Event) -> None:

@@ -100,7 +100,7 @@ def _cache_without_job(ref: JobRef) -> JobCache:
 
 
 class JobInformer:
-    """Watches the jobs of a scope and their pods, and keeps a cache per job; a `shared.Source`."""
+    """Watches the jobs of a scope and their pods, and keeps a cache per job; a `shared.ChangeSource`."""
 
     def __init__(self, scope: WatchScope) -> None:
         self._scope = scope
@@ -122,7 +122,7 @@ class JobInformer:
         self._client: Client
 
     async def run(self) -> None:
-        """Update the caches until cancelled; see `shared.Source`."""
+        """Update the caches until cancelled; see `shared.ChangeSource`."""
         try:
             async with shared_client(self._scope.config) as self._client, asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._watch_jobs())
@@ -133,7 +133,7 @@ class JobInformer:
             raise group.exceptions[0] from None
 
     def fail(self, error: BaseException) -> None:
-        """See `shared.Source`."""
+        """See `shared.ChangeSource`."""
         self._notifier.fail(error)
         for cache in self._caches.values():
             cache.notifier.fail(error)
