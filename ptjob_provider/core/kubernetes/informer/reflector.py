@@ -86,13 +86,13 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """The server has refused the request, which will be retried."""
 
     error: PTJobError
 
 
-Event = Applied | Deleted | Synced | Restored | Opened | Refused
+Event = Applied | Deleted | Synced | Restored | Opened | Refusal
 
 
 class Reflector:
@@ -143,7 +143,7 @@ class Reflector:
                 failure = error
             self._doubt_silence()
             if failure is not None and self._is_refused(failure):
-                yield Refused(failure)
+                yield Refusal(failure)
             has_lasted = time.monotonic() - started >= _SETTLED
             self._backoff.failures = 0 if has_lasted else self._backoff.failures + 1
             retry_after = failure.retry_after if isinstance(failure, ClusterUnavailable) else None
