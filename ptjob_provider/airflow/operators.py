@@ -362,7 +362,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return self._tell(execution, result, context)
-            with execution.leaving_nothing():
+            with execution.deciding_on_error():
                 job = self._job(connection.namespace)
             submission = execution.submit(job, exact_name=self.exact_name)
             report.attempt = submission.attempt
@@ -382,11 +382,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
         with self._reporting_failure(context) as report:
             execution = self._execution(context, ConnectionArgs.of(self).resolve())
-            with execution.leaving_nothing():
+            with execution.deciding_on_error():
                 fired = JobEvent.from_dict(event)
             report.attempt = fired.submission.attempt
             execution.take(fired.submission)
-            with execution.leaving_nothing():
+            with execution.deciding_on_error():
                 execution.add_rest_of_log(fired)
                 conclusion = fired.concluded()
             report.result = conclusion.result
@@ -399,7 +399,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         except TaskDeferralError:
             with self._reporting_failure(context):
                 execution = self._execution(context, ConnectionArgs.of(self).resolve())
-                with execution.leaving_nothing():
+                with execution.deciding_on_error():
                     raise
 
     def on_kill(self) -> None:
@@ -420,7 +420,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def _confirm_claim(self, execution: JobExecution, context: Any) -> None:
         if self.ledger is not None:
-            with execution.leaving_nothing():
+            with execution.deciding_on_error():
                 self.ledger.confirm(context)
                 self._input_uris = self.ledger.folders(context) if is_wanted() else ()
 

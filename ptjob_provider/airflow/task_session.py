@@ -212,7 +212,7 @@ class JobExecution:
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the existing one, and push its identity as XComs before the task waits for it."""
         creating = self._create(job, load_installation(), exact_name=exact_name)
-        with self.leaving_nothing():
+        with self.deciding_on_error():
             submission = self._waiting.run(creating, grace=lambda: 0.0 if self._ref else _SUBMIT_GRACE)
         if submission.tensorboard_url:
             self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
@@ -226,7 +226,7 @@ class JobExecution:
 
     def leave(self, submission: Submission) -> None:
         """Log a warning about what a person must delete after a job that no task waits for."""
-        with self.leaving_nothing():
+        with self.deciding_on_error():
             stays = self._waiting.run(what_stays(self._session.backend, submission))
         if stays:
             self._log.warning("%s", stays)
@@ -240,7 +240,7 @@ class JobExecution:
         Raises:
             TaskStopped: the task is no longer running in Airflow.
         """
-        with self.leaving_nothing():
+        with self.deciding_on_error():
             state, is_finished = self._waiting.run(self._observe(submission.ref))
             if state not in {None, "running"}:
                 raise StopRequested
@@ -249,7 +249,7 @@ class JobExecution:
     def wait(self, submission: Submission) -> JobOutcome:
         """Follow the job in this process, and write rank 0's lines to the task's log."""
         try:
-            with self.leaving_nothing(), alarm_put_off(_TIMEOUT_GRACE):
+            with self.deciding_on_error(), alarm_put_off(_TIMEOUT_GRACE):
                 return self._waiting.run(self._session.follow(submission))
         finally:
             self._sink.flush()
@@ -283,7 +283,7 @@ class JobExecution:
         asyncio.run(add_rest_of_log(self._session.backend, event, task_instance=self._ti, logger=self._log))
 
     @contextmanager
-    def leaving_nothing(self) -> Iterator[None]:
+    def deciding_on_error(self) -> Iterator[None]:
         """Decide about the job when the block ends with an error, so that no job runs on unnoticed.
 
         A task that was told to stop keeps or deletes the job, see `fate_in_worker`. After a timeout, an unfinished job

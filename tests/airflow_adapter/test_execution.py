@@ -177,7 +177,7 @@ def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms
 
     with (
         pytest.raises(AirflowException, match="is kept: Airflow has reset its task"),
-        trying.execution.leaving_nothing(),
+        trying.execution.deciding_on_error(),
     ):
         raise StopRequested
 
@@ -205,7 +205,7 @@ def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: 
 
     with (
         pytest.raises(AirflowException, match=r"told to stop.*may still run"),
-        (trying if is_known else trying.next()).execution.leaving_nothing(),
+        (trying if is_known else trying.next()).execution.deciding_on_error(),
     ):
         raise StopRequested
 
@@ -290,7 +290,7 @@ def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> No
     trying.submit()
     end_job(trying.backend)
 
-    with pytest.raises(AirflowException, match="already ended"), trying.execution.leaving_nothing():
+    with pytest.raises(AirflowException, match="already ended"), trying.execution.deciding_on_error():
         raise StopRequested
 
     assert trying.backend.jobs
@@ -314,7 +314,7 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: b
     trying = Try(StandInTaskInstance(max_tries=2))
     trying.submit()
 
-    with pytest.raises(AirflowTaskTimeout), (trying if is_known else trying.next()).execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), (trying if is_known else trying.next()).execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert not trying.backend.jobs
@@ -327,7 +327,7 @@ def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(
     first.submit()
     end_job(first.backend)
 
-    with pytest.raises(AirflowTaskTimeout), first.execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), first.execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert "has succeeded and is kept" in first.log.text
@@ -340,7 +340,7 @@ def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeCom
     trying.submit()
     end_job(trying.backend, "Failed")
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert trying.backend.jobs
@@ -357,7 +357,7 @@ def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
     submission = trying.submit()
     trying.backend.refusals[verb] = [error]
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
@@ -373,7 +373,7 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
     trying.submit()
     trying.backend.server = "silent"
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
@@ -392,7 +392,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         trying.backend.jobs.clear()
     trying.backend.server = Observation(job=None)
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing():
+    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
         raise AirflowTaskTimeout
 
     assert not trying.record.ended
@@ -418,7 +418,7 @@ def test_a_job_that_cannot_be_followed_runs_on(
     trying = Try(StandInTaskInstance(max_tries=max_tries))
     trying.submit()
 
-    with pytest.raises(type(error)) as raised, trying.execution.leaving_nothing():
+    with pytest.raises(type(error)) as raised, trying.execution.deciding_on_error():
         raise error
 
     assert trying.backend.jobs
@@ -432,7 +432,7 @@ def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -
     trying.submit()
     end_job(trying.backend)
 
-    with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing():
+    with pytest.raises(ClusterUnavailable), trying.execution.deciding_on_error():
         raise ClusterUnavailable("no answer")
 
     assert "left running" not in trying.log.text
@@ -448,7 +448,7 @@ def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_kn
 
     with (
         pytest.raises(ClusterUnavailable, match=rf"{submission.ref} may still run, and could not be marked .*cannot"),
-        (trying if is_known else trying.next()).execution.leaving_nothing(),
+        (trying if is_known else trying.next()).execution.deciding_on_error(),
     ):
         raise ClusterUnavailable("no answer")
 
@@ -460,7 +460,7 @@ def test_a_try_that_has_lost_its_batches_leaves_its_job_running_and_says_so(comm
     trying = Try(StandInTaskInstance(max_tries=3))
     trying.submit()
 
-    with pytest.raises(ReservationLost, match="was left running"), trying.execution.leaving_nothing():
+    with pytest.raises(ReservationLost, match="was left running"), trying.execution.deciding_on_error():
         raise ReservationLost("given to run second")
 
     assert trying.backend.jobs
