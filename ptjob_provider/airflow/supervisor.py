@@ -18,7 +18,7 @@ from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import GetTaskStates, GetXCom, SetXCom
 from ptjob_provider.core import kinds
 from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
-from ptjob_provider.core.run.resume import resume
+from ptjob_provider.core.run.recall import recall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -222,7 +222,7 @@ class TaskStateAttemptStore:
     async def _recall(self, backend: Backend, namespace: str, owner: Owner, own_kinds: Sequence[str]) -> None:
         before = self._tries_before_clear
         is_repeated = self._try_number > before + 1
-        attempts = await resume(backend, namespace, owner, is_repeated=is_repeated, own_kinds=own_kinds)
+        attempts = await recall(backend, namespace, owner, is_repeated=is_repeated, own_kinds=own_kinds)
         if (record := attempts.load()) is None:
             return
         job = await backend.get(record.kind, record.namespace, record.name)

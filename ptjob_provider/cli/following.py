@@ -35,7 +35,7 @@ from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.run.cleanup import what_stays
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
-from ptjob_provider.core.run.resume import ResumedAttempts
+from ptjob_provider.core.run.recall import RecalledAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, SubmitOptions
 from ptjob_provider.core.spec.on_finish import OnFinishAction
@@ -262,7 +262,7 @@ class Following:
         return Session(
             backend=self.backend,
             owner=owner_of_call(secrets.token_hex(6)),
-            store=ResumedAttempts(None),
+            store=RecalledAttempts(None),
             sink=self.sink,
             on_finish_action=OnFinishAction.parse(ending.on_finish_action),
             api_error_timeout=self.target.settings.api_error_timeout(),

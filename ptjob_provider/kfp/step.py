@@ -35,7 +35,7 @@ from ptjob_provider.core.run.api_errors import ApiErrors, through_outages
 from ptjob_provider.core.run.cleanup import leave_running
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
-from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
+from ptjob_provider.core.run.recall import REPORTED, AttemptResult, RecalledAttempts, recall
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import SubmitOptions
 from ptjob_provider.core.spec import CodeSource
@@ -136,19 +136,19 @@ class Training:
                 await self.environment.backend.patch(submission.ref, reported)
         return session, submission.ref, conclusion
 
-    async def _earlier_tries(self) -> ResumedAttempts:
+    async def _earlier_tries(self) -> RecalledAttempts:
         """Return the state of earlier tries; if there were any, repeat refused requests, because their job may run."""
         notice, timeout = self.log.notice, self.environment.api_error_timeout
         errors = ApiErrors(f"{self._namespace}, earlier tries", notice, timeout=timeout)
 
-        async def listed() -> ResumedAttempts:
+        async def listed() -> RecalledAttempts:
             if not (self.environment.retry or await self.environment.try_number()):
                 return await self.earlier_tries()
             return await errors.answer(self.earlier_tries, though_away=False)
 
         return await through_outages(listed, pauses=PAUSES, tell=notice)
 
-    async def earlier_tries(self) -> ResumedAttempts:
+    async def earlier_tries(self) -> RecalledAttempts:
         """Return the state of earlier tries."""
         environment, owner = self.environment, self._owner
         notes: list[str] = []
@@ -157,7 +157,7 @@ class Training:
         if environment.pod is not None:
             notes = await environment.pod.notes(owner_key(owner)) if is_repeated else []
             replicas = await environment.pod.replicas(self._namespace, owner_selector(owner))
-        return await resume(
+        return await recall(
             environment.backend,
             self._namespace,
             owner,

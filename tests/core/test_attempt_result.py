@@ -10,7 +10,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.resume import AttemptResult
+from ptjob_provider.core.run.recall import AttemptResult
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row

@@ -18,7 +18,7 @@ from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.orphans import sweep
-from ptjob_provider.core.run.resume import resume
+from ptjob_provider.core.run.recall import recall
 from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class OtherInstallation:
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Resume and submit as a pipeline's step does, follow the job, then sweep orphaned jobs until cancelled."""
+        """Recall and submit as a pipeline's step does, follow the job, then sweep orphaned jobs until cancelled."""
         async with self._proxy.running():
             backend = KubernetesBackend(self._proxy.config())
             try:
@@ -86,7 +86,7 @@ class OtherInstallation:
         job = program.job(program.of_other(self._schedule), self._namespace)
         while self._conclusion is None:
             with contextlib.suppress(ClusterUnavailable):
-                store = await resume(backend, self._namespace, self._owner, is_repeated=True)
+                store = await recall(backend, self._namespace, self._owner, is_repeated=True)
                 submission = await ensure_submitted(backend, job, owner=self._owner, store=store)
                 self._conclusion = await follow(backend, submission, sink=self._life)
 

@@ -13,7 +13,7 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, TRY_ANNOTATION
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.resume import REPORTED
+from ptjob_provider.core.run.recall import REPORTED
 from rows import each_row
 
 if TYPE_CHECKING:

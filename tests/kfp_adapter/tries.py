@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.conftest import IDS
 from kfp_adapter.pod_stand_in import RUN, pod
-from ptjob_provider.core.run.resume import ResumedAttempts
+from ptjob_provider.core.run.recall import RecalledAttempts
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.environment import StepEnvironment
 from ptjob_provider.kfp.request import Request
@@ -68,8 +68,8 @@ class Try:
 
     async def submit(self, termination: StepTermination | None = None) -> Submission:
         """Submit or adopt a job, without knowledge of earlier tries."""
-        return await self._submit(ResumedAttempts(None), termination or StepTermination(self.backend))
+        return await self._submit(RecalledAttempts(None), termination or StepTermination(self.backend))
 
-    async def _submit(self, store: ResumedAttempts, termination: StepTermination) -> Submission:
+    async def _submit(self, store: RecalledAttempts, termination: StepTermination) -> Submission:
         training = self.training
         return await training.session(store, termination, began=datetime.now(UTC)).submit(training.job)

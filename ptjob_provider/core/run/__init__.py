@@ -1,1 +1,1 @@
-"""Submit a job, follow it, decide its outcome, clean up and resume; the same code for all adapters."""
+"""Submit a job, follow it, decide its outcome, clean up, recall earlier tries; the same code for all adapters."""

@@ -277,9 +277,9 @@ class _Submitter:
             self.first_started_at = record.first_started_at
         if attempts.is_over(record, clear_number=self.clear_number):
             return await self._replace(record)
-        return await self._resume(record)
+        return await self._adopt_recorded(record)
 
-    async def _resume(self, record: AttemptRecord) -> Submission:
+    async def _adopt_recorded(self, record: AttemptRecord) -> Submission:
         job = await self._find(record.kind, record.namespace, record.name)
         if job is None and record.uid is None:
             return await self._start(record.attempt)

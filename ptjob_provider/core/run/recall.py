@@ -123,8 +123,8 @@ REPORTED = "told"
 """Value of the TRY_ANNOTATION that a try writes on its job before it reports the job's failure."""
 
 
-class ResumedAttempts:
-    """`AttemptStore` in memory that starts with the record that `resume` has rebuilt.
+class RecalledAttempts:
+    """`AttemptStore` in memory that starts with the record that `recall` has rebuilt.
 
     Attributes:
         to_report: an earlier try's outcome that this try reports again, because its job is gone and no training is
@@ -144,7 +144,7 @@ class ResumedAttempts:
         self._record = record
 
 
-async def resume(
+async def recall(
     backend: Backend,
     namespace: str,
     owner: Owner,
@@ -153,7 +153,7 @@ async def resume(
     own_kinds: Sequence[str] = tuple(kinds.KINDS),
     notes: Sequence[str] = (),
     replicas: Sequence[Manifest] = (),
-) -> ResumedAttempts:
+) -> RecalledAttempts:
     """Rebuild the attempt record from the owner's jobs, their unfinished pods and the notes of earlier tries.
 
     Args:
@@ -176,10 +176,10 @@ async def resume(
     newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
         is_final = is_repeated and not note.retry_may_help
-        return ResumedAttempts(note.record(ended=True), to_report=note if is_final else None)
+        return RecalledAttempts(note.record(ended=True), to_report=note if is_final else None)
     if newest is not None:
-        return ResumedAttempts(_record(newest, is_repeated=is_repeated))
-    return ResumedAttempts(running)
+        return RecalledAttempts(_record(newest, is_repeated=is_repeated))
+    return RecalledAttempts(running)
 
 
 def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:

@@ -1,4 +1,4 @@
-"""Tests of the table of `core/run/resume.py`, row by row: an attempt whose predecessors left nothing but their jobs."""
+"""Tests of the table of `core/run/recall.py`, row by row: an attempt whose predecessors left nothing but their jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.resume import REPORTED, AttemptResult, ResumedAttempts, resume
+from ptjob_provider.core.run.recall import REPORTED, AttemptResult, RecalledAttempts, recall
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -37,7 +37,7 @@ async def no_wait(_: float) -> None:
 
 
 async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated: bool = False) -> Submission:
-    store = await resume(backend, "team", owner, is_repeated=is_repeated)
+    store = await recall(backend, "team", owner, is_repeated=is_repeated)
     return await ensure_submitted(backend, JOB, owner=owner, store=store, sleep=no_wait)
 
 
@@ -162,7 +162,7 @@ async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
             await backend.delete(first.ref)
         notes = ["", noted.to_text(), "[]"]
 
-        store = await resume(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
+        store = await recall(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
         second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
 
         assert store.to_report == (noted if is_told and is_repeated else None)
@@ -175,7 +175,7 @@ async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
     first = await submit(backend)
     notes = [note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
 
-    store = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
 
     assert store.to_report is None
     assert (await ensure_submitted(backend, JOB, owner=OWNER, store=store)).adopted
@@ -185,10 +185,10 @@ async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
     backend = ScriptedBackend()
     notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
     backend.jobs.clear()
-    store = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
     second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
 
-    third = await resume(backend, "team", OWNER, is_repeated=True, notes=notes)
+    third = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
 
     record = third.load()
     assert record is not None
@@ -205,7 +205,7 @@ async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_stil
     backend.jobs[first.ref.namespace, first.ref.name] = old
     noted = note(second, Outcome.FAILED, Cause.CONFIG)
 
-    store = await resume(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
 
     assert store.to_report == noted
 
@@ -219,7 +219,7 @@ async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None
     backend.jobs["team", second.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:06:00Z"
 
     noted = note(first, Outcome.FAILED, Cause.CONFIG).to_text()
-    store = await resume(backend, "team", OWNER, is_repeated=True, notes=[noted])
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted])
 
     assert store.to_report is None
 
@@ -237,7 +237,7 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     async def wait(_: float) -> None:
         waited.append(backend.created)
 
-    store = await resume(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
+    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
     second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=wait)
 
     assert (second.attempt, backend.deleted) == (2, [])
@@ -250,12 +250,12 @@ async def test_the_kind_of_an_earlier_tries_job_has_to_be_listed(source: str) ->
     """The step has another kind since; a note, or a replica that still runs, shows the earlier one."""
     backend = ScriptedBackend()
     backend.refusals["list PyTorchJob"] = [PermissionDenied("cannot list pytorchjobs", code=403)] * 2
-    first = await ensure_submitted(backend, JOB, owner=OWNER, store=ResumedAttempts(None))
+    first = await ensure_submitted(backend, JOB, owner=OWNER, store=RecalledAttempts(None))
     owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
     meta = backend.jobs[first.ref.namespace, first.ref.name]["metadata"]
     replica = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}}
     seen: dict[str, Any] = {"notes": [note(first, Outcome.FAILED).to_text()], "replicas": [replica]}
 
     with pytest.raises(PermissionDenied):
-        await resume(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"], **{source: seen[source]})
-    assert (await resume(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"])).load() is None
+        await recall(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"], **{source: seen[source]})
+    assert (await recall(backend, "team", OWNER, is_repeated=True, own_kinds=["TrainJob"])).load() is None
