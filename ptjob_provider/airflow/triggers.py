@@ -14,7 +14,7 @@ from ptjob_provider.airflow import compat, config, supervisor
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import JobEvent
-from ptjob_provider.airflow.task_log import ResumableLog, rate_limiters
+from ptjob_provider.airflow.task_log import ContinuedLog, rate_limiters
 from ptjob_provider.airflow.task_session import Fate, fate_in_trigger
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
@@ -87,7 +87,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self.deferred_at = deferred_at
         self._fired = False
         self._was_killed = False
-        self._task_log: ResumableLog | None = None
+        self._task_log: ContinuedLog | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the import path and the arguments that create the same trigger in another triggerer."""
@@ -153,7 +153,7 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _follow(self, submission: Submission) -> JobOutcome:
         connection = await ConnectionArgs.of(self).async_resolve()
-        self._task_log = ResumableLog(self.task_instance, submission.ref.uid, logger=self.log)
+        self._task_log = ContinuedLog(self.task_instance, submission.ref.uid, logger=self.log)
         try:
             return await follow(
                 connection.backend,

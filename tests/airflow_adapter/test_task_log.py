@@ -171,7 +171,7 @@ async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
 async def test_one_notice_says_since_when_lines_may_be_repeated(
     logger: ListLogger, log: TaskLog, cursor: LogCursor | None, since: str
 ) -> None:
-    log.resume_after(cursor, why_repeated="another process wrote this log before")
+    log.continue_after(cursor, why_repeated="another process wrote this log before")
 
     log.line(line(8))
     log.flush()

@@ -19,12 +19,12 @@ from ptjob_provider.core.shared import OnePerLoop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ptjob_provider.airflow.task_log.continued import ContinuedLog
     from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
-    from ptjob_provider.airflow.task_log.resume import ResumableLog
     from ptjob_provider.core.logs import LogCursor
 
 CURSOR_KEY = "ptjob_log_cursor"
-"""XCom of the log cursor, for a trigger that resumes in another process."""
+"""XCom of the log cursor, for a trigger that continues in another process."""
 
 SAVE_INTERVAL = 30.0
 """Minimum seconds between two writes of one task's XCom."""
@@ -58,21 +58,21 @@ class CursorStore:
         self.began: dict[tuple[Any, str], LogCursor | None] = {}
         self._rate_limiter = rate_limiter
         self._clock = clock
-        self._logs: dict[ResumableLog, tuple[LogCursor | None, float]] = {}
+        self._logs: dict[ContinuedLog, tuple[LogCursor | None, float]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, log: ResumableLog) -> None:
+    def add(self, log: ContinuedLog) -> None:
         """Store this cursor from now on; its current value counts as stored."""
         self._logs[log] = (log.cursor, self._clock())
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._save_until_done(), context=contextvars.Context())
 
-    def drop(self, log: ResumableLog) -> None:
+    def drop(self, log: ContinuedLog) -> None:
         """Stop storing this cursor; its last value may still be in transit."""
         self._logs.pop(log, None)
 
-    async def load(self, log: ResumableLog) -> dict[str, Any] | None:
+    async def load(self, log: ContinuedLog) -> dict[str, Any] | None:
         """Return what an earlier run of this task's trigger stored about this job's log; None if there was none.
 
         Raises:
@@ -81,12 +81,12 @@ class CursorStore:
         async with self._at_once:
             return of_job(await supervisor.get_xcom(log.task_instance, CURSOR_KEY), log.uid)
 
-    async def save(self, log: ResumableLog, cursor: LogCursor | None) -> None:
+    async def save(self, log: ContinuedLog, cursor: LogCursor | None) -> None:
         """Write a cursor at once; ignore a failed write."""
         async with self._at_once:
             await self._write(log, cursor)
 
-    async def save_last(self, log: ResumableLog) -> None:
+    async def save_last(self, log: ContinuedLog) -> None:
         """Write the cursor of a log that this process has stopped writing, without reading Airflow's response."""
         if not await self._rate_limiter.drain(LAST_TIMEOUT):
             return
@@ -118,7 +118,7 @@ class CursorStore:
                 await self.save(log, cursor)
                 await asyncio.sleep(SPACING)
 
-    async def _write(self, log: ResumableLog, cursor: LogCursor | None) -> None:
+    async def _write(self, log: ContinuedLog, cursor: LogCursor | None) -> None:
         value = {"uid": log.uid, "cursor": cursor.to_dict() if cursor else None}
         with contextlib.suppress(Exception):  # a cursor that is not stored costs repeated lines, not the job
             await supervisor.set_xcom(log.task_instance, CURSOR_KEY, value)

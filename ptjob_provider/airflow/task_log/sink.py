@@ -56,8 +56,8 @@ class TaskLog:
         self._written: asyncio.Event | None = None
         self.cursor: LogCursor | None = None
 
-    def resume_after(self, cursor: LogCursor | None, *, why_repeated: str = "") -> None:
-        """Resume after the last line that an earlier run is known to have written.
+    def continue_after(self, cursor: LogCursor | None, *, why_repeated: str = "") -> None:
+        """Continue after the last line that an earlier run is known to have written.
 
         Args:
             cursor: position of that line.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from airflow_adapter.stand_ins import ListLogger, StandInSupervisor, StandInTaskInstance
 from airflow_adapter.stand_ins import log_line as line
+from ptjob_provider.airflow.task_log.continued import ContinuedLog
 from ptjob_provider.airflow.task_log.cursor_store import CursorStore
 from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
-from ptjob_provider.airflow.task_log.resume import ResumableLog
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
@@ -59,7 +59,7 @@ async def take(turn: Turn, triggerers: list[Triggerer], ended: list[Triggerer]) 
     """Run the trigger in this triggerer, whose part of the log Airflow begins anew."""
     triggerer = triggerers[turn.triggerer]
     triggerer.part = ListLogger()
-    log = ResumableLog(StandInTaskInstance(), "u-1", logger=triggerer.part)
+    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=triggerer.part)
     log._store = triggerer.store
     cursor = await log.begin()
     first = cursor.ordinal + 1 if cursor else 1
@@ -107,16 +107,16 @@ def test_no_line_is_missing_and_one_says_since_when_lines_may_be_repeated_howeve
 async def test_another_task_that_follows_the_same_job_has_a_log_of_its_own(comms: FakeComms) -> None:
     """A sensor follows the operator's job in the same triggerer, and resumes where the sensor's own log stopped."""
     comms.xcoms["ptjob_log_cursor"] = {"uid": "u-1", "cursor": line(5).cursor.to_dict()}
-    first = await ResumableLog(StandInTaskInstance(), "u-1", logger=ListLogger()).begin()
+    first = await ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger()).begin()
     comms.xcoms["ptjob_log_cursor"] = {"uid": "u-1", "cursor": line(2).cursor.to_dict()}
 
-    sensors = await ResumableLog(StandInTaskInstance(id="the sensor's"), "u-1", logger=ListLogger()).begin()
+    sensors = await ContinuedLog(StandInTaskInstance(id="the sensor's"), "u-1", logger=ListLogger()).begin()
 
     assert (first, sensors) == (line(5).cursor, line(2).cursor)
 
 
 async def test_a_log_whose_event_was_fired_is_forgotten(comms: FakeComms) -> None:
-    log = ResumableLog(StandInTaskInstance(), "u-1", logger=ListLogger())
+    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger())
     await log.begin()
     remembered = len(log._store.began)
 

@@ -1,4 +1,4 @@
-"""Resume the log of one task where an earlier process stopped, and store the position for a later one.
+"""Continue the log of one task where an earlier process stopped, and store the position for a later one.
 
 A trigger runs again in another process when its triggerer stops, dies or freezes. Nothing is requested or stored before
 rank 0 has begun to write: a job that waits in a queue has no log cursor.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _ANOTHER = "another process wrote this log before"
 
 
-class ResumableLog:
-    """A task's log that a trigger writes, and resumes after an earlier run.
+class ContinuedLog:
+    """A task's log that a trigger writes, and continues after an earlier run.
 
     Args:
         task_instance: the task.
@@ -45,7 +45,7 @@ class ResumableLog:
         return self.sink.cursor
 
     async def begin(self) -> LogCursor | None:
-        """Register this run, and return the line to resume after; called when rank 0 has a log to read.
+        """Register this run, and return the line to continue after; called when rank 0 has a log to read.
 
         A triggerer that gets a trigger back, as after two of them were frozen in turn, goes back to where it began
         before: Airflow truncates that triggerer's part of the log (3.3.2).
@@ -57,7 +57,7 @@ class ResumableLog:
             cursor, why_repeated = None, f"Airflow did not say what is written already ({type(error).__name__})"
         began = self._store.began
         cursor = began[self._key] = min(cursor, began.get(self._key, cursor), key=_place)
-        self.sink.resume_after(cursor, why_repeated=why_repeated)
+        self.sink.continue_after(cursor, why_repeated=why_repeated)
         self.has_begun = True
         self._store.add(self)
         await self._store.save(self, cursor)
@@ -97,6 +97,6 @@ async def add_rest_of_log(backend: Backend, event: JobEvent, *, task_instance: A
         stored = task_instance.xcom_pull(key=CURSOR_KEY, map_indexes=task_instance.map_index)
         stored = of_job(stored, event.submission.ref.uid)
         cursor = _cursor(stored)
-        sink.resume_after(cursor, why_repeated=_ANOTHER if stored else "")
+        sink.continue_after(cursor, why_repeated=_ANOTHER if stored else "")
     await catch_up(backend, event.submission, sink=sink, cursor=cursor)
     sink.flush()
