@@ -372,9 +372,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, connection.args)
-            conclusion = execution.wait(submission)
-            report.result = conclusion.result
-            return self._tell(execution, execution.finish(submission, conclusion), context)
+            outcome = execution.wait(submission)
+            report.result = outcome.result
+            return self._tell(execution, execution.finish(submission, outcome), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
@@ -388,9 +388,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             execution.take(fired.submission)
             with execution.deciding_on_error():
                 execution.add_rest_of_log(fired)
-                conclusion = fired.concluded()
-            report.result = conclusion.result
-            return self._tell(execution, execution.finish(fired.submission, conclusion), context)
+                outcome = fired.required_outcome()
+            report.result = outcome.result
+            return self._tell(execution, execution.finish(fired.submission, outcome), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Resume after a deferral; where Airflow could not run the trigger, the job is left running."""

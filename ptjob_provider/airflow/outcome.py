@@ -45,7 +45,7 @@ class JobEvent:
 
     Attributes:
         submission: the job.
-        conclusion: how it ended; None if the trigger failed.
+        outcome: how it ended; None if the trigger failed.
         error: why the trigger failed; empty if it did not.
         retryable: whether another try may succeed where the trigger failed.
         cursor: the last log line that is in the task's log.
@@ -53,7 +53,7 @@ class JobEvent:
     """
 
     submission: Submission
-    conclusion: JobOutcome | None = None
+    outcome: JobOutcome | None = None
     error: str = ""
     retryable: bool = True
     cursor: LogCursor | None = None
@@ -66,7 +66,7 @@ class JobEvent:
         """
         fields = {
             "submission": self.submission.to_dict(),
-            "conclusion": with_texts_masked(self.conclusion.to_dict()) if self.conclusion else None,
+            "conclusion": with_texts_masked(self.outcome.to_dict()) if self.outcome else None,
             "error": masked(self.error),
             "retryable": self.retryable,
             "cursor": self.cursor.to_dict() if self.cursor else None,
@@ -86,22 +86,22 @@ class JobEvent:
             raise PTJobError(f"Unexpected trigger event: {text}. Check whether the job still runs: ptjob list")
         return cls(
             submission=Submission.from_dict(fields["submission"]),
-            conclusion=JobOutcome.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
+            outcome=JobOutcome.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
             error=fields["error"],
             retryable=fields["retryable"],
             cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
             knows_place=fields["knows_place"],
         )
 
-    def concluded(self) -> JobOutcome:
-        """Return the conclusion.
+    def required_outcome(self) -> JobOutcome:
+        """Return the outcome of following.
 
         Raises:
             TriggerFailed: there is none.
         """
-        if self.conclusion is None:
+        if self.outcome is None:
             raise TriggerFailed(self.error, retryable=self.retryable)
-        return self.conclusion
+        return self.outcome
 
 
 DIAGNOSIS = "diagnosis"

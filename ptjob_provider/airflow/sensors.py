@@ -121,10 +121,10 @@ class PyTorchJobSensor(BaseSensorOperator):
                 return False
             submission = Submission.of(job)
             if kinds.read_status(job).phase.is_terminal:
-                conclusion = asyncio.run(self._read(connection, submission))
-                report.attempt, report.result = submission.attempt, conclusion.result
+                outcome = asyncio.run(self._read(connection, submission))
+                report.attempt, report.result = submission.attempt, outcome.result
                 self._save_job(context, submission.ref, reported_by=context["ti"].try_number)
-                result = self._finish(connection, submission, conclusion)
+                result = self._finish(connection, submission, outcome)
                 push_result(context["ti"], result, self.log)
                 return PokeReturnValue(is_done=True, xcom_value=result)
             if self.deferrable:
@@ -136,11 +136,11 @@ class PyTorchJobSensor(BaseSensorOperator):
         with airflow_errors(), failure_reported(context, self.log) as report:
             fired = JobEvent.from_dict(event)
             report.attempt = fired.submission.attempt
-            report.result = fired.conclusion.result if fired.conclusion else None
+            report.result = fired.outcome.result if fired.outcome else None
             connection = self._connection()
             asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
             self._save_job(context, fired.submission.ref, reported_by=context["ti"].try_number)
-            result = self._finish(connection, fired.submission, fired.concluded())
+            result = self._finish(connection, fired.submission, fired.required_outcome())
             push_result(context["ti"], result, self.log)
             return result
 
@@ -210,7 +210,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     async def _read(self, connection: ResolvedConnection, submission: Submission) -> JobOutcome:
         """Write the log of a job that has ended, and return its outcome."""
         sink = TaskLog(self.log)
-        conclusion = await follow(
+        outcome = await follow(
             connection.backend,
             submission,
             sink=sink,
@@ -219,16 +219,16 @@ class PyTorchJobSensor(BaseSensorOperator):
             mask=masked,
         )
         sink.flush()
-        return conclusion
+        return outcome
 
-    def _finish(self, connection: ResolvedConnection, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
+    def _finish(self, connection: ResolvedConnection, submission: Submission, outcome: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, with its outputs if the job still exists.
 
         Raises:
             SensedFailure: the job failed, or a declared output is missing; a retry would have the same result.
         """
         try:
-            raise_for(submission.ref, conclusion)
+            raise_for(submission.ref, outcome)
         except JobFailed as error:
             raise SensedFailure(submission.ref, error.diagnosis) from None
         snapshot: Snapshot | None = None
@@ -238,7 +238,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             )
             snapshot = asyncio.run(reading)
         if snapshot is None or snapshot.submission.ref != submission.ref:
-            result = conclusion.result or {}
+            result = outcome.result or {}
         elif snapshot.diagnosis is not None:
             raise SensedFailure(submission.ref, snapshot.diagnosis)
         else:

@@ -254,22 +254,22 @@ class JobExecution:
         finally:
             self._sink.flush()
 
-    def finish(self, submission: Submission, conclusion: JobOutcome) -> dict[str, Any]:
+    def finish(self, submission: Submission, outcome: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
 
         Raises:
             JobFailed: the job failed; the next try starts a new attempt.
             OutputsNotVerified: the outputs could not be inspected; the job is kept, and the next try only verifies.
         """
-        if conclusion.diagnosis is not None:
-            conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
+        if outcome.diagnosis is not None:
+            outcome = replace(outcome, diagnosis=self._retrying.judge(outcome.diagnosis))
         hands_off = not self._instance.has(submission.instance)
         if hands_off:
             self._log.warning(
                 "%s is left as it is: it is a job of installation %s", submission.ref, submission.instance
             )
         session = replace(self._session, how_to_follow=FollowOptions(hands_off=hands_off))
-        return asyncio.run(session.finish(submission.ref, conclusion, deliver=self._save_result))
+        return asyncio.run(session.finish(submission.ref, outcome, deliver=self._save_result))
 
     def deliver(self) -> None:
         """Record, as the last action of this try, that it has delivered the job's result; a failure is only logged."""

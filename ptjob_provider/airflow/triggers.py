@@ -100,7 +100,7 @@ class PyTorchJobTrigger(BaseTrigger):
         submission = Submission.from_dict(self.submission)
         earliest = asyncio.get_running_loop().time() + (SHORTEST if self._age() < SHORTEST else 0.0)
         try:
-            event = JobEvent(submission=submission, conclusion=await self._follow(submission))
+            event = JobEvent(submission=submission, outcome=await self._follow(submission))
         except PTJobError as error:
             self.log.warning("%s", error)
             event = JobEvent(submission=submission, error=str(error), retryable=error.retryable)

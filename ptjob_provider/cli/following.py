@@ -142,8 +142,8 @@ class Following:
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
         """Submit the job, wait for its end, and return its result."""
         with self._submitting(job, tell=notice) as (session, named):
-            submission, conclusion = await session.until_end(named)
-        return await self._finish(session, submission.ref, conclusion)
+            submission, outcome = await session.until_end(named)
+        return await self._finish(session, submission.ref, outcome)
 
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
         """Submit the job; return it, and what remains until it is deleted: "" if all is removed automatically."""
@@ -240,12 +240,12 @@ class Following:
         session = self._session(since=datetime.fromisoformat(submission.first_started_at), hands_off=hands_off)
         return await self._finish(session, self.ref, await session.follow(submission))
 
-    async def _finish(self, session: Session, ref: JobRef, conclusion: JobOutcome) -> dict[str, Any]:
-        if self.ending.output and conclusion.result is not None:
-            emit_rows([ref.name], dict(conclusion.result), self.ending.output)
-        if conclusion.outcome is Outcome.UNVERIFIED and not session.hands_off:
+    async def _finish(self, session: Session, ref: JobRef, outcome: JobOutcome) -> dict[str, Any]:
+        if self.ending.output and outcome.result is not None:
+            emit_rows([ref.name], dict(outcome.result), self.ending.output)
+        if outcome.outcome is Outcome.UNVERIFIED and not session.hands_off:
             notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
-        return await session.finish(ref, conclusion, deliver=dict, shown=self.sink.shown)
+        return await session.finish(ref, outcome, deliver=dict, shown=self.sink.shown)
 
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""

@@ -121,20 +121,20 @@ class Training:
         if store.to_report is not None:
             gone = f"{store.to_report.ref} is gone, and is not made again"
             self.log.notice(f"{gone}; this is how it ended in an earlier try")
-            return session, store.to_report.ref, store.to_report.conclusion
+            return session, store.to_report.ref, store.to_report.outcome
         try:
-            submission, conclusion = await session.until_end(self.job)
+            submission, outcome = await session.until_end(self.job)
         except Exception:
             await self._leave(store)
             raise
-        await self._record_outcome(submission, conclusion)
+        await self._record_outcome(submission, outcome)
         if self._owning_pod is not None:
             await hand_over(self.environment.backend, submission.ref, self._owning_pod, self.log)
-        if conclusion.outcome is not Outcome.SUCCEEDED:
+        if outcome.outcome is not Outcome.SUCCEEDED:
             with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
                 reported = {"metadata": {"annotations": {TRY_ANNOTATION: REPORTED}}}
                 await self.environment.backend.patch(submission.ref, reported)
-        return session, submission.ref, conclusion
+        return session, submission.ref, outcome
 
     async def _earlier_tries(self) -> RecalledAttempts:
         """Return the state of earlier tries; if there were any, repeat refused requests, because their job may run."""
@@ -208,14 +208,14 @@ class Training:
         except ClusterError as error:
             self.log.notice(f"{ref}: values of Secrets that its programs print are not masked here: {error}")
 
-    async def _record_outcome(self, submission: Submission, conclusion: JobOutcome) -> None:
+    async def _record_outcome(self, submission: Submission, outcome: JobOutcome) -> None:
         """Record the outcome for a next try, if one may follow: the job may be deleted by then."""
         if self.environment.pod is None:
             return
         try:
             if await self.environment.try_number() is None:
                 return
-            await self.environment.pod.note(owner_key(self._owner), AttemptResult.of(submission, conclusion).to_text())
+            await self.environment.pod.note(owner_key(self._owner), AttemptResult.of(submission, outcome).to_text())
         except ClusterError as error:
             self.log.notice(f"{submission.ref}: how it ended could not be recorded for a next try: {error}")
 
@@ -294,14 +294,14 @@ def run(
         if request.model_artifact is ModelArtifact.COPY and environment.local is None:
             must_enter_own_claim()
         training = Training(request=request, environment=environment, log=log)
-        session, ref, conclusion = asyncio.run(training.until_end())
+        session, ref, outcome = asyncio.run(training.until_end())
 
         def write(result: dict[str, Any]) -> StepOutputs:
             passed_on = outgoing(result, log.notice, largest=EXACT_AS_FLOAT)
             how, local = request.model_artifact, environment.local
             return Artifacts.of(given).write(passed_on, model_artifact=how, local=local)
 
-        return asyncio.run(session.finish(ref, conclusion, deliver=write))
+        return asyncio.run(session.finish(ref, outcome, deliver=write))
     except PTJobError as error:
         log.failure(str(error))
         sys.exit(_exit_code(error))

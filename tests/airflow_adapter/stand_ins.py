@@ -250,7 +250,7 @@ def event_of(submission: Submission, outcome: Outcome, **fields: Any) -> dict[st
     """Return the trigger's event as Airflow reads it from its database."""
     has_failed = outcome not in {Outcome.SUCCEEDED, Outcome.UNVERIFIED}
     status = JobStatus(phase=JobPhase.FAILED if has_failed else JobPhase.SUCCEEDED)
-    event = JobEvent(submission=submission, conclusion=JobOutcome(outcome=outcome, status=status, **fields))
+    event = JobEvent(submission=submission, outcome=JobOutcome(outcome=outcome, status=status, **fields))
     return dict(json.loads(json.dumps(event.to_dict())))
 
 

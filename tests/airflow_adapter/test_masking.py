@@ -60,21 +60,21 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
     failed = [{"replica": SECRET, "message": f"exited with code 1: {SECRET}"}]
     result: dict[str, Any] = {"job": {"name": SECRET}, "diagnosis": why.to_dict(), "failed_replicas": failed}
     conclusion = JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
-    event = JobEvent(submission=Submission.of(job_object(SECRET)), conclusion=conclusion, error=f"no {SECRET}")
+    event = JobEvent(submission=Submission.of(job_object(SECRET)), outcome=conclusion, error=f"no {SECRET}")
 
     told = JobEvent.from_dict(json.loads(json.dumps(event.to_dict())))
 
     assert told.error == "no ***"
-    assert told.conclusion is not None
-    assert told.conclusion.status.message == "refused ***"
-    assert told.conclusion.diagnosis is not None
-    assert told.conclusion.diagnosis.summary == "it said ***"
-    assert told.conclusion.diagnosis.log_tail == ("token=***", "the end")
-    assert told.conclusion.result is not None
-    assert told.conclusion.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
-    assert (told.submission.ref.name, told.conclusion.diagnosis.replica) == (SECRET, SECRET)
-    assert told.conclusion.result["job"] == {"name": SECRET}
-    assert told.conclusion.result["failed_replicas"] == [{"replica": SECRET, "message": "exited with code 1: ***"}]
+    assert told.outcome is not None
+    assert told.outcome.status.message == "refused ***"
+    assert told.outcome.diagnosis is not None
+    assert told.outcome.diagnosis.summary == "it said ***"
+    assert told.outcome.diagnosis.log_tail == ("token=***", "the end")
+    assert told.outcome.result is not None
+    assert told.outcome.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
+    assert (told.submission.ref.name, told.outcome.diagnosis.replica) == (SECRET, SECRET)
+    assert told.outcome.result["job"] == {"name": SECRET}
+    assert told.outcome.result["failed_replicas"] == [{"replica": SECRET, "message": "exited with code 1: ***"}]
 
 
 def test_an_error_is_raised_without_the_secret() -> None:

@@ -59,7 +59,7 @@ def event(value: Any) -> dict[str, Any]:
     status = JobStatus(phase=JobPhase.SUCCEEDED, message=text, reason=text)
     result = {"return_value": value, "tfevents": {"scalars": {"loss": value}}, "failed_replicas": [{"message": text}]}
     outcome = JobOutcome(outcome=Outcome.SUCCEEDED, status=status, diagnosis=why, result=result, detail=text)
-    return JobEvent(submission=SUBMISSION, conclusion=outcome, error=text).to_dict()
+    return JobEvent(submission=SUBMISSION, outcome=outcome, error=text).to_dict()
 
 
 @given(ODD)

@@ -134,7 +134,7 @@ async def test_a_triggers_row_of_another_version_is_followed(
 
     told = JobEvent.from_dict(await fired(trigger(**row)))
 
-    assert (told.concluded().outcome, told.submission.ref.uid) == (Outcome.SUCCEEDED, "u-1")
+    assert (told.required_outcome().outcome, told.submission.ref.uid) == (Outcome.SUCCEEDED, "u-1")
 
 
 def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
@@ -150,7 +150,7 @@ def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
     for more in ({}, MORE):
         told = JobEvent.from_dict({**event, "conclusion": {**conclusion, **rest, **more}, **more})
 
-        assert told.concluded().result == {"phase": "Succeeded"}
+        assert told.required_outcome().result == {"phase": "Succeeded"}
 
 
 def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBackend) -> None:
@@ -173,7 +173,7 @@ async def test_the_event_tells_how_the_job_ended(
 
     told = JobEvent.from_dict(await fired(made))
 
-    assert told.concluded().outcome is outcome
+    assert told.required_outcome().outcome is outcome
     assert (told.submission.ref.uid, told.cursor) == ("u-1", line(2).cursor)
     assert log_of(made) == ["line 1", "line 2"]
 
@@ -185,7 +185,7 @@ async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBack
 
     told = JobEvent.from_dict(await fired(trigger(deadline="2026-11-20T10:00:00+00:00")))
 
-    assert told.concluded().outcome is Outcome.TIMED_OUT
+    assert told.required_outcome().outcome is Outcome.TIMED_OUT
     assert not backend.jobs
 
 
@@ -198,7 +198,7 @@ async def test_an_error_of_ours_is_an_event_that_is_not_retried(
 
     assert event.keys() == EVENT_FIELDS
     with pytest.raises(TriggerFailed, match=r"\[ptjob\] backend") as error:
-        JobEvent.from_dict(event).concluded()
+        JobEvent.from_dict(event).required_outcome()
     assert not error.value.retryable
 
 
@@ -207,7 +207,7 @@ async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: 
     event = await fired(trigger(kubernetes_conn_id="gpu_cluster"))
 
     with pytest.raises(TriggerFailed, match="'gpu_cluster' is unknown to the triggerer") as error:
-        JobEvent.from_dict(event).concluded()
+        JobEvent.from_dict(event).required_outcome()
     assert error.value.retryable
 
 
@@ -218,7 +218,7 @@ async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: Scri
     told = JobEvent.from_dict(await fired(trigger(deadline="soon")))
 
     with pytest.raises(TriggerFailed, match="the trigger failed: ValueError") as error:
-        told.concluded()
+        told.required_outcome()
     assert error.value.retryable
     assert backend.jobs
 
@@ -275,7 +275,7 @@ async def test_a_passing_refusal_is_waited_out_and_told_in_the_tasks_log(
     told = JobEvent.from_dict(await fired(made))
 
     logger: Any = made._log
-    assert told.concluded().outcome is Outcome.SUCCEEDED
+    assert told.required_outcome().outcome is Outcome.SUCCEEDED
     assert "pods is forbidden (403). The job is left as it is" in logger.text
     assert "the API server answers again" in logger.text
 
@@ -589,7 +589,7 @@ async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
     for each in (first, second):
         await each.cleanup()
 
-    assert [JobEvent.from_dict(each).concluded().outcome for each in payloads] == [Outcome.SUCCEEDED] * 2
+    assert [JobEvent.from_dict(each).required_outcome().outcome for each in payloads] == [Outcome.SUCCEEDED] * 2
     assert [JobEvent.from_dict(each).cursor for each in payloads] == [line(5).cursor] * 2
     assert (backend.deleted, set(backend.jobs)) == ([], {KEY})
     assert {value["uid"] for _, value in comms.history} == {"u-1"}

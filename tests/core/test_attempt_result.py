@@ -50,7 +50,7 @@ def test_a_result_is_noted_without_its_curves() -> None:
 
     note = AttemptResult.of(SUBMISSION, conclusion(Outcome.SUCCEEDED, result=result))
 
-    assert note.conclusion.result == {"phase": "Succeeded", "model": None, "tfevents": tfevents}
+    assert note.outcome.result == {"phase": "Succeeded", "model": None, "tfevents": tfevents}
     assert len(note.to_text()) < LONGEST
 
 
@@ -60,7 +60,7 @@ def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
 
     note = AttemptResult.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=why, result={"diagnosis": why.to_dict()}))
 
-    assert note.conclusion.result is None
+    assert note.outcome.result is None
     assert len(note.to_text()) < LONGEST
 
 

@@ -437,7 +437,7 @@ class _Follower:
         leaves = self.leave_stuck
         return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
 
-    # --- conclusion --------------------------------------------------------------------------------------------------
+    # --- outcome ------------------------------------------------------------------------------------------------------
 
     async def _conclude(self, end: _End) -> JobOutcome:
         if end.outcome is not Outcome.SUCCEEDED:

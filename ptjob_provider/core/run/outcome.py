@@ -77,12 +77,12 @@ class JobOutcome:
         )
 
 
-def raise_for(ref: JobRef, conclusion: JobOutcome, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
+def raise_for(ref: JobRef, outcome: JobOutcome, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
     """Raise the error for a job's outcome; return if the job succeeded with valid outputs.
 
     Args:
         ref: the job.
-        conclusion: the result of following the job.
+        outcome: the result of following the job.
         deletes: a failed job is about to be deleted together with its log.
         shown: lines already printed above the error; the error does not repeat last lines that are among them.
 
@@ -90,17 +90,17 @@ def raise_for(ref: JobRef, conclusion: JobOutcome, *, deletes: bool = False, sho
         OutputsNotVerified: the job succeeded, but its outputs could not be inspected.
         JobFailed, JobTimedOut, JobDeleted: the job did not succeed.
     """
-    if conclusion.outcome is Outcome.SUCCEEDED:
+    if outcome.outcome is Outcome.SUCCEEDED:
         return
-    if conclusion.outcome is Outcome.UNVERIFIED:
+    if outcome.outcome is Outcome.UNVERIFIED:
         raise OutputsNotVerified(
-            f"{ref} succeeded, but its outputs could not be looked at: {conclusion.detail}. "
+            f"{ref} succeeded, but its outputs could not be looked at: {outcome.detail}. "
             "A retry verifies them again and does not train again."
         )
     kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
-    error = kinds.get(conclusion.outcome, JobFailed)
-    why = conclusion.diagnosis or Diagnosis.unknown()
-    raise error(ref, conclusion.status, (why.without_log() if deletes else why).without_lines(shown))
+    error = kinds.get(outcome.outcome, JobFailed)
+    why = outcome.diagnosis or Diagnosis.unknown()
+    raise error(ref, outcome.status, (why.without_log() if deletes else why).without_lines(shown))
 
 
 def success_text(ref: JobRef, result: Mapping[str, Any]) -> str:

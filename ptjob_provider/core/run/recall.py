@@ -60,30 +60,30 @@ class AttemptResult:
         ref: the job.
         attempt: the number of the job's attempt.
         first_started_at: RFC 3339 creation time of the first attempt.
-        conclusion: the result of following the job, shortened to fit an annotation: without curves, with last lines.
+        outcome: the result of following the job, shortened to fit an annotation: without curves, with last lines.
     """
 
     ref: JobRef
     attempt: int
     first_started_at: str
-    conclusion: JobOutcome
+    outcome: JobOutcome
 
     @classmethod
-    def of(cls, submission: Submission, conclusion: JobOutcome) -> Self:
+    def of(cls, submission: Submission, outcome: JobOutcome) -> Self:
         """Build the note from the result of following a try's job."""
         return cls(
             ref=submission.ref,
             attempt=submission.attempt,
             first_started_at=submission.first_started_at,
-            conclusion=_shortened(conclusion),
+            outcome=_shortened(outcome),
         )
 
     @property
     def retry_may_help(self) -> bool:
         """Return whether another attempt may end differently."""
-        if self.conclusion.outcome is Outcome.SUCCEEDED:
+        if self.outcome.outcome is Outcome.SUCCEEDED:
             return False
-        return self.conclusion.diagnosis is None or self.conclusion.diagnosis.retryable
+        return self.outcome.diagnosis is None or self.outcome.diagnosis.retryable
 
     def record(self, *, ended: bool) -> AttemptRecord:
         """Return the attempt as a record of the attempt store."""
@@ -91,7 +91,7 @@ class AttemptResult:
 
     def to_text(self) -> str:
         """Serialize the note for an annotation."""
-        parts = {"ref": self.ref.to_dict(), "conclusion": self.conclusion.to_dict()}
+        parts = {"ref": self.ref.to_dict(), "conclusion": self.outcome.to_dict()}
         fields = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
         return json.dumps(outgoing(fields), separators=(",", ":"))
 
@@ -104,19 +104,19 @@ class AttemptResult:
                 ref=JobRef.from_dict(fields["ref"]),
                 attempt=int(fields["attempt"]),
                 first_started_at=fields["first_started_at"],
-                conclusion=JobOutcome.from_dict(fields["conclusion"]),
+                outcome=JobOutcome.from_dict(fields["conclusion"]),
             )
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 
-def _shortened(conclusion: JobOutcome) -> JobOutcome:
-    """Return the conclusion without cursor, curves and duplicate parts."""
-    result = dict(conclusion.result or {}) if conclusion.outcome is Outcome.SUCCEEDED else None
+def _shortened(outcome: JobOutcome) -> JobOutcome:
+    """Return the outcome without cursor, curves and duplicate parts."""
+    result = dict(outcome.result or {}) if outcome.outcome is Outcome.SUCCEEDED else None
     if result and result.get("tfevents"):
         result["tfevents"] = {key: part for key, part in result["tfevents"].items() if key != "curves"}
-    why = conclusion.diagnosis
-    return replace(conclusion, cursor=None, result=result, diagnosis=why.bounded() if why else None)
+    why = outcome.diagnosis
+    return replace(outcome, cursor=None, result=result, diagnosis=why.bounded() if why else None)
 
 
 REPORTED = "told"

@@ -111,7 +111,7 @@ class Session:
     async def finish(
         self,
         ref: JobRef,
-        conclusion: JobOutcome,
+        outcome: JobOutcome,
         *,
         deliver: Callable[[dict[str, Any]], T],
         shown: Collection[str] = (),
@@ -120,7 +120,7 @@ class Session:
 
         Args:
             ref: the job.
-            conclusion: the result of following the job.
+            outcome: the result of following the job.
             deliver: takes the job's result; its return value is returned, and if it raises, the job is kept.
             shown: lines already printed, see `raise_for`.
 
@@ -129,14 +129,14 @@ class Session:
             OutputsNotVerified: the outputs could not be inspected; the job is kept, and a retry only inspects them.
         """
         try:
-            raise_for(ref, conclusion, deletes=self.on_finish_action.deletes(succeeded=False), shown=shown)
+            raise_for(ref, outcome, deletes=self.on_finish_action.deletes(succeeded=False), shown=shown)
         except JobFailed:
-            if conclusion.is_open:
+            if outcome.is_open:
                 raise
             conclude_attempt(self.store)
             await self._clean_up(ref, succeeded=False)
             raise
-        result = dict(conclusion.result or {})
+        result = dict(outcome.result or {})
         (self._warn if result.get("failed_replicas") else self.tell)(success_text(ref, result))
         delivered = deliver(result)
         await self._clean_up(ref, succeeded=True)
