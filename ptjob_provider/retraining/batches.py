@@ -20,14 +20,14 @@ MOST_BATCHES = 200
 blocks the event loop of all triggers for seconds."""
 
 
-def payloads(source: str, batches: Sequence[Batch], *, together: bool) -> Iterator[dict[str, Any]]:
+def payloads(source: str, batches: Sequence[ArrivedBatch], *, together: bool) -> Iterator[dict[str, Any]]:
     """Yield the payloads for these batches: one per batch, or one for all, split after each `MOST_BATCHES`."""
     size = MOST_BATCHES if together else 1
     for start in range(0, len(batches), size):
         yield payload(source, batches[start : start + size])
 
 
-def payload(source: str, batches: Sequence[Batch]) -> dict[str, Any]:
+def payload(source: str, batches: Sequence[ArrivedBatch]) -> dict[str, Any]:
     """Return the payload of one event; the version depends on the contents alone."""
     return {
         "source": source,
@@ -122,7 +122,7 @@ class BatchRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ArrivedBatch:
     """Files that arrived together, under one name.
 
     Attributes:
@@ -166,7 +166,7 @@ class Listing:
     """
 
     began: float
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[ArrivedBatch, ...] = ()
     oddities: Mapping[str, str] = field(default_factory=dict)
     files: int = 0
 
@@ -205,12 +205,12 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
+def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> ArrivedBatch:
     digest = hashlib.sha256()
     for each in sorted(files, key=lambda file: file.path):
         relative = each.path.removeprefix(f"{name}/")
         digest.update(f"{relative}\0{each.size}\0{each.mark}\0\n".encode(errors="surrogateescape"))
-    return Batch(
+    return ArrivedBatch(
         name=name,
         files=len(files),
         size=min(sum(each.size for each in files), MOST),
@@ -249,15 +249,15 @@ class Watermark:
     def __len__(self) -> int:
         return len(self._stamps)
 
-    def has(self, batch: Batch) -> bool:
+    def has(self, batch: ArrivedBatch) -> bool:
         """Return whether the batch was announced with exactly this content."""
         return self._stamps.get(batch.key) == batch.stamp
 
-    def knows(self, batch: Batch) -> bool:
+    def knows(self, batch: ArrivedBatch) -> bool:
         """Return whether any content was announced under the batch's name."""
         return batch.key in self._stamps
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[ArrivedBatch]) -> None:
         """Record these batches as announced; they replace earlier ones of the same name."""
         self._stamps.update((batch.key, batch.stamp) for batch in batches)
 
@@ -340,7 +340,7 @@ class Arrivals:
         self._missing: dict[bytes, float] = {}
         self._swept = 0.0
 
-    def ready(self, listing: Listing) -> list[Batch]:
+    def ready(self, listing: Listing) -> list[ArrivedBatch]:
         """Return the batches to announce; may be called again for the same listing after `take`."""
         odd = listing.oddities
         open_batches = [each for each in listing.batches if each.name not in odd and not self.watermark.has(each)]
@@ -361,11 +361,11 @@ class Arrivals:
             if batch.key in self._sightings
         )
 
-    def is_rewritten(self, batch: Batch) -> bool:
+    def is_rewritten(self, batch: ArrivedBatch) -> bool:
         """Return whether other content was announced under the batch's name."""
         return self.watermark.knows(batch) and not self.watermark.has(batch)
 
-    def take(self, batches: Sequence[Batch]) -> None:
+    def take(self, batches: Sequence[ArrivedBatch]) -> None:
         """Record these batches as announced."""
         self.watermark.add(batches)
         for batch in batches:
@@ -389,11 +389,11 @@ class Arrivals:
             del self._missing[key]
         return len(old)
 
-    def _is_ready(self, batch: Batch, now: float) -> bool:
+    def _is_ready(self, batch: ArrivedBatch, now: float) -> bool:
         since = self._sightings[batch.key].since
         return now > since and now - since >= self._required_age(batch)
 
-    def _required_age(self, batch: Batch) -> float:
+    def _required_age(self, batch: ArrivedBatch) -> float:
         is_complete = self._rules.has_markers and not self.watermark.knows(batch)
         return 0.0 if is_complete else self._settle_seconds
 

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.retraining.batches import KEY_BYTES, STAMP_BYTES, Batch, count, text
+from ptjob_provider.retraining.batches import KEY_BYTES, STAMP_BYTES, ArrivedBatch, count, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ ALLOWED = (
 _FIELDS = ("path", "id", "files", "bytes", "modified")
 
 
-def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[list[Batch], dict[str, str]]:
+def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[list[ArrivedBatch], dict[str, str]]:
     """Return the noted batches in the order of the notes' names, and problems by the notes' names.
 
     Args:
@@ -37,7 +37,7 @@ def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[lis
         note: name of the annotation.
         claim: identifies the claim: a batch of a recreated claim is a new one.
     """
-    batches: dict[bytes, Batch] = {}
+    batches: dict[bytes, ArrivedBatch] = {}
     problems: dict[str, str] = {}
     for name in sorted(annotations):
         if name == note or name.startswith(f"{note}."):
@@ -48,7 +48,7 @@ def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[lis
     return list(batches.values()), problems
 
 
-def _read(note: str, claim: str) -> list[Batch]:
+def _read(note: str, claim: str) -> list[ArrivedBatch]:
     if not note.startswith(("{", "[")):
         return [_batch({"path": note}, claim)]
     try:
@@ -68,7 +68,7 @@ def _descriptions(value: Any) -> Iterator[Any]:
         raise InvalidSpec.of("its value", value, f"allowed: {ALLOWED}")
 
 
-def _batch(fields: Any, claim: str) -> Batch:
+def _batch(fields: Any, claim: str) -> ArrivedBatch:
     if not isinstance(fields, dict) or "path" not in fields:
         raise InvalidSpec.of("its value", fields, f"allowed: {ALLOWED}")
     if unknown := sorted(set(fields) - set(_FIELDS)):
@@ -78,7 +78,7 @@ def _batch(fields: Any, claim: str) -> Batch:
     modified = text("its modified", fields.get("modified", ""), 40)
     files, size = (count(f"its {field}", fields.get(field, 0)) or 0 for field in ("files", "bytes"))
     identity = (claim, path, given)
-    return Batch(
+    return ArrivedBatch(
         name=path,
         files=files,
         size=size,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from ptjob_provider.core.backend import Claim
-    from ptjob_provider.retraining.batches import Batch
+    from ptjob_provider.retraining.batches import ArrivedBatch
 
 LOOK_TIMEOUT = 300.0
 """Seconds for one listing of a whole source."""
@@ -150,7 +150,7 @@ class ArrivalTrigger(BaseEventTrigger):
             self._arrivals = Arrivals(self.rules(), settle_seconds=self.settle_seconds, watermark=watermark)
         return self._arrivals
 
-    async def _keep(self, portion: Sequence[Batch], listing: Listing) -> None:
+    async def _keep(self, portion: Sequence[ArrivedBatch], listing: Listing) -> None:
         """Record these batches as announced; after a failed write, a later listing writes the record."""
         arrivals, kept = self._arrivals, self._kept
         if arrivals is None or kept is None:
@@ -254,7 +254,7 @@ class DataArrivalTrigger(ArrivalTrigger):
         return Watch(look, source=self.address(), poll_seconds=self.poll_seconds, log=self.log)
 
 
-def told(portion: Sequence[Batch], ready: int, arrivals: Arrivals) -> str:
+def told(portion: Sequence[ArrivedBatch], ready: int, arrivals: Arrivals) -> str:
     """Return the log line about the batches that a watcher announces."""
     rewritten = sum(arrivals.is_rewritten(batch) for batch in portion)
     again = f", {rewritten} of them rewritten since they were announced first" if rewritten else ""

@@ -27,7 +27,7 @@ from rows import each_row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ptjob_provider.retraining.batches import Batch
+    from ptjob_provider.retraining.batches import ArrivedBatch
 
 MARKED = BatchRules()
 UNMARKED = BatchRules(marker=None)
@@ -56,7 +56,7 @@ class Watched:
         """Return the names of the batches that are announced."""
         return [batch.name for batch in self.announced(now, files, takes=takes)]
 
-    def announced(self, now: float, files: Iterable[StoredFile], *, takes: bool = True) -> list[Batch]:
+    def announced(self, now: float, files: Iterable[StoredFile], *, takes: bool = True) -> list[ArrivedBatch]:
         """Return the batches that are announced after this listing."""
         listing = group(files, self.rules, began=now)
         ready = self.arrivals.ready(listing)
