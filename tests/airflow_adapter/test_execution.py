@@ -212,6 +212,18 @@ def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: 
     assert trying.backend.jobs
 
 
+def test_a_known_job_is_stopped_although_it_cannot_be_looked_up(comms: FakeComms) -> None:
+    comms.state = "failed"
+    trying = Try()
+    trying.submit()
+    trying.backend.refusals["get"] = [ClusterUnavailable("no answer")]
+
+    with pytest.raises(AirflowException, match="was deleted"), trying.execution.deciding_on_error():
+        raise StopRequested
+
+    assert not trying.backend.jobs
+
+
 def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
     """The request contains the map index, and the answer's key does, too."""
     comms.state = "failed"

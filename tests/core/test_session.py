@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import pytest
 
 from fakes import ListSink, MemoryStore, ScriptedBackend
-from ptjob_provider.core.errors import JobFailed, JobTimedOut, OutputsNotVerified
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
-from ptjob_provider.core.run.submit import SubmitOptions
-from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.run.submit import Submission, SubmitOptions
+from ptjob_provider.core.spec import TensorBoard, TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase, JobStatus
 
-if TYPE_CHECKING:
-    from ptjob_provider.core.run.submit import Submission
+JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", tfevents="pvc://models/logs")
 
 
 class Try:
-    """One attempt whose job has ended."""
+    """One attempt; `known` has each known job, and the TensorBoards that existed then."""
 
     def __init__(self, action: OnFinishAction = OnFinishAction.DELETE_JOB, *, hands_off: bool = False) -> None:
         self.backend, self.store, self.said = ScriptedBackend(), MemoryStore(), list[str]()
+        self.backend.tensorboard_url = "http://10.0.0.7:30131/"
+        self.known: list[tuple[JobRef, list[JobRef]]] = []
         self.session = Session(
             backend=self.backend,
             owner=Owner(instance="prod", ids={"task": "train"}, labels={}),
@@ -36,22 +39,59 @@ class Try:
             api_error_timeout=1.0,
             tell=self.said.append,
             warn=lambda text: self.said.append(f"warning: {text}"),
+            on_known=self.on_known,
+            pauses=(0.0, 0.0),
             how_to_submit=SubmitOptions(exact_name=True),
             how_to_follow=FollowOptions(hands_off=hands_off),
         )
-        self.submission: Submission = asyncio.run(self.session.submit(TrainingJob(name="digits", image="digits")))
 
-    @property
+    async def on_known(self, submission: Submission) -> None:
+        self.known.append((submission.ref, list(self.backend.tensorboards_ensured)))
+
+    @cached_property
     def ref(self) -> JobRef:
-        return self.submission.ref
+        return asyncio.run(self.session.submit(JOB)).ref
 
-    def finish(self, outcome: Outcome, *, is_open: bool = False, **given: Any) -> Any:
+    def finish(self, outcome: Outcome, *, is_open: bool = False) -> Any:
         status = JobStatus(phase=JobPhase.SUCCEEDED)
-        conclusion = JobOutcome(outcome=outcome, status=status, result={"attempt": 1}, is_open=is_open)
-        return asyncio.run(self.session.finish(self.ref, conclusion, **{"deliver": self.deliver, **given}))
+        ended = JobOutcome(outcome=outcome, status=status, result={"attempt": 1}, is_open=is_open)
+        return asyncio.run(self.session.finish(self.ref, ended, deliver=self.deliver))
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         return result, bool(self.backend.jobs)
+
+
+async def test_a_job_is_known_before_its_tensorboard_is_created() -> None:
+    """A try that is stopped meanwhile must know which job to stop."""
+    trying, job = Try(), replace(JOB, tensorboard=TensorBoard())
+
+    first = await trying.session.submit(job)
+    second = await trying.session.submit(job)
+
+    assert trying.known == [(first.ref, []), (first.ref, [first.ref])]
+    assert [each.tensorboard_url for each in (first, second)] == [trying.backend.tensorboard_url] * 2
+    assert (first.adopted, second.adopted) == (False, True)
+    assert Submission.from_dict(first.to_dict()) == first
+
+
+async def test_no_tensorboard_is_created_unless_the_job_requests_one() -> None:
+    trying = Try()
+
+    assert (await trying.session.submit(JOB)).tensorboard_url == ""
+
+    assert trying.backend.tensorboards_ensured == []
+
+
+async def test_a_submission_without_a_response_is_repeated_after_each_pause_only() -> None:
+    trying = Try()
+    trying.backend.refusals["get"] = [ClusterUnavailable("no answer")] * 3
+
+    with pytest.raises(ClusterUnavailable):
+        await trying.session.submit(JOB)
+
+    assert trying.said == ["trying again in 0 s: no answer"] * 2
+    assert (await trying.session.submit(JOB)).adopted
+    assert trying.backend.created == 1
 
 
 def test_a_result_is_delivered_before_the_job_is_deleted() -> None:

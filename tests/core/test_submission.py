@@ -17,7 +17,6 @@ from ptjob_provider.core.run.submit import (
     conclude_attempt,
     deliver_attempt,
     ensure_submitted,
-    with_tensorboard,
 )
 from ptjob_provider.core.spec import Installation, TrainingJob
 from rows import each_row
@@ -378,26 +377,6 @@ async def test_a_secret_of_the_users_own_keeps_its_name() -> None:
     (made,) = backend.jobs.values()
     assert kinds.secrets_in_env(made)["digits-code"] == {"token"}
     assert len(kinds.secrets_in_env(made)) == 2
-
-
-async def test_a_job_gets_its_tensorboard_when_it_is_known_and_not_before() -> None:
-    """That may take longer than the submission, and a cancelled caller must know which job to stop."""
-    backend, store = ScriptedBackend(), MemoryStore()
-    backend.tensorboard_url = "http://10.0.0.7:30131/"
-    job = TrainingJob.parse(
-        name="digits", namespace="team", image="digits:1", tfevents="pvc://models/logs", tensorboard=True
-    )
-
-    made = await submit(backend, store, job=job)
-    before = list(backend.tensorboards_ensured)
-    first = await with_tensorboard(backend, made, job)
-    second = await with_tensorboard(backend, await submit(backend, store, job=job), job)
-    without = await with_tensorboard(backend, made, replace(job, tensorboard=None))
-
-    assert (before, backend.tensorboards_ensured) == ([], [made.ref, made.ref])
-    assert (first.adopted, second.adopted) == (False, True)
-    assert [each.tensorboard_url for each in (first, second, without)] == [backend.tensorboard_url] * 2 + [""]
-    assert Submission.from_dict(first.to_dict()) == first
 
 
 async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ decides by itself what happens to the job if its try is stopped or cannot follow
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import JobFailed, PTJobError
@@ -15,7 +15,7 @@ from ptjob_provider.core.run.api_errors import through_outages
 from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import raise_for, success_text
-from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted, with_tensorboard
+from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -45,7 +45,8 @@ class Session:
         api_error_timeout: seconds for which requests about the job may be refused.
         tell: called with sentences about the job.
         warn: called with sentences about something that a person should check; None: `tell` is called.
-        on_known: called as soon as the job exists; its TensorBoard does not exist yet.
+        on_known: called as soon as the job exists, so that a try that is stopped while the TensorBoard is created
+            knows which job to stop.
         pauses: seconds before each retry of a submission that the cluster did not answer; none by default.
         how_to_submit: see `SubmitOptions`.
         how_to_follow: see `follow`.
@@ -89,7 +90,9 @@ class Session:
         )
         if self.on_known is not None:
             await self.on_known(submission)
-        return await with_tensorboard(self.backend, submission, job)
+        if job.tensorboard is None:
+            return submission
+        return replace(submission, tensorboard_url=await self.backend.ensure_tensorboard(submission.ref))
 
     async def follow(self, submission: Submission) -> JobOutcome:
         """Follow the job to its end."""

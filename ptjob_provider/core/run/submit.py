@@ -448,16 +448,6 @@ def _whose(job: Manifest) -> str:
     return f"it was created for {', '.join(f'{key}={value}' for key, value in owner.ids.items())} of {owner.instance!r}"
 
 
-async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
-    """Create the TensorBoard that a job requests, and return the submission with the TensorBoard's address.
-
-    This is separate from submitting because it may take longer: meanwhile the caller knows the job and can stop it.
-    """
-    if job.tensorboard is None:
-        return submission
-    return replace(submission, tensorboard_url=await backend.ensure_tensorboard(submission.ref))
-
-
 async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:
     """Inspect the declared outputs, with curves on request, and return the report; None if none are declared.
 
