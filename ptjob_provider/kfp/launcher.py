@@ -3,7 +3,8 @@
 Kubeflow Pipelines copies the function's source into the pipeline and reads inputs, outputs and their descriptions from
 its signature and docstring. Therefore the function imports its dependencies itself, and its annotations must be
 objects: no `from __future__ import annotations`. Numbers are texts, because an optional integer without a value stops a
-pipeline on one machine (kfp 2.17.0).
+pipeline on one machine (kfp 2.17.0). An input artifact is not `Optional`: on a cluster kfp's runtime calls the
+annotation, because the driver names no class of an input artifact.
 """
 # ruff: noqa: UP045 - kfp reads Optional, and no other form of union
 
@@ -42,7 +43,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     volume_mounts: Optional[list] = None,
     working_dir: Optional[str] = None,
     code: Optional[dict] = None,
-    code_folder: Optional[dsl.Input[dsl.Artifact]] = None,
+    code_folder: dsl.Input[dsl.Artifact] = None,
     restart_policy: Optional[str] = None,
     clean_pod_policy: Optional[str] = None,
     backoff_limit: Optional[str] = None,

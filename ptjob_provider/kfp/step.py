@@ -269,6 +269,13 @@ def with_folder(request: Request, artifact: Any) -> Request:
         return request
     if request.job.code is not None:
         raise InvalidSpec.of("code_folder", artifact.uri, "leave it out: code is set")
+    if not Path(artifact.path).is_dir():
+        found = (
+            "it is a file; unpack an archive in a step before" if Path(artifact.path).exists() else "it has no files"
+        )
+        raise InvalidSpec.of(
+            "code_folder", artifact.uri, f"allowed: an artifact that is a folder of files, and {found}"
+        )
     job = replace(request.job, code=CodeSource(folder=artifact.path))
     return replace(request, job=with_packed_folder(job, beside=Path()))
 
@@ -291,6 +298,10 @@ def run(
         request, environment = Request.parse({**_inputs(words), **given}), read_environment(environ)
         request = with_folder(request, given.get("code_folder"))
         log = StepLog(Masking(environment.secrets))
+        if given.get("code_folder") is not None:
+            log.notice(
+                "code: an artifact store keeps no executable bits and no empty folders: write `sh FILE`, not FILE"
+            )
         if request.model_artifact is ModelArtifact.COPY and environment.local is None:
             must_enter_own_claim()
         training = Training(request=request, environment=environment, log=log)

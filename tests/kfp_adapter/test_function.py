@@ -81,12 +81,15 @@ def test_a_folder_that_is_an_artifact_is_the_code(tmp_path: Path, local_pipeline
 
 def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     """A folder is also refused if the request has other code."""
-    (tmp_path / "net.py").write_text("SIZE = 3\n")
+    (tmp_path / "net.tar").write_text("SIZE = 3\n")
     step = {"pipeline_run_id": "1", "pipeline_task_name": "train", "pipeline_task_id": "1", "image": "none"}
-    file = dsl.Artifact(name="code", uri=str(tmp_path / "net.py"))
+    file, absent = (dsl.Artifact(name="code", uri=str(tmp_path / name)) for name in ("net.tar", "absent"))
+    allowed = "is not allowed; allowed: an artifact that is a folder of files, and it"
 
-    with pytest.raises(InvalidSpec, match=r"there is no folder .*net.py"):
+    with pytest.raises(InvalidSpec, match=rf"code_folder: .*net.tar' {allowed} is a file; unpack an archive in a step"):
         with_folder(Request.parse(step), file)
+    with pytest.raises(InvalidSpec, match=rf"code_folder: .*absent' {allowed} has no files"):
+        with_folder(Request.parse(step), absent)
     with pytest.raises(InvalidSpec, match=r"code_folder: .*leave it out: code is set"):
         with_folder(Request.parse({**step, "code": {"git": "https://git.example/mnist.git"}}), file)
 

@@ -15,6 +15,7 @@ from kfp import dsl, kubernetes
 from kfp_adapter.compiled import compile_pipeline
 from kfp_adapter.conftest import LocalStep
 from kfp_adapter.driver_stand_in import Driven
+from kfp_adapter.folders import write_code, write_folder
 from kfp_cluster.in_pod.launcher_stand_in import compiled, with_defaults
 from ptjob_provider.kfp.component import pytorchjob_op
 
@@ -69,25 +70,45 @@ def _artifact(name: str, kind: str, folder: Path) -> dict[str, Any]:
     return {"name": name, "type": schema, "uri": str(folder / name), "metadata": {}}
 
 
+def launched(step: Driven, machine: LocalStep) -> str:
+    """Run the step's compiled command to its end and return its output."""
+    given = with_defaults(on_this_machine(step.executor_input(), machine.folder), dict(step.component))
+    command = compiled([*step.container["command"], *step.container["args"]], given)
+    environ = {**machine.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=machine.folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Path) -> None:
     """The input has numbers as Kubeflow passes them; settings apply, and the launcher finds the outputs."""
     step = driven(tmp_path)
-    given = with_defaults(on_this_machine(step.executor_input(), tmp_path), dict(step.component))
-    command = compiled([*step.container["command"], *step.container["args"]], given)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**local_step.environ, "PATH": path}, capture_output=True, text=True, check=False
-    )
+    said = launched(step, local_step)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    (shown,) = [line for line in done.stdout.splitlines() if line.startswith('{"args"')]
+    (shown,) = [line for line in said.splitlines() if line.startswith('{"args"')]
     assert json.loads(shown) == {"args": [*SAID, NOTE, f"of {NOTE}"], "FROM_STEP": "yes", "N": "2"}
     made = json.loads((tmp_path / "executor_output.json").read_text())
     assert made["parameterValues"]["model_uri"] == "pvc://models/run-1/m.pt"
     (trained,) = made["artifacts"]["trained_model"]["artifacts"]
-    assert trained["uri"] == given["outputs"]["artifacts"]["trained_model"]["artifacts"][0]["uri"]
+    assert trained["uri"] == str(tmp_path / "trained_model")
     assert trained["metadata"]["uri"] == "pvc://models/run-1/m.pt"
     assert (tmp_path / "report").is_file()
     (job,) = local_step.jobs()
     assert job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
+
+
+def test_a_folder_from_the_artifact_store_is_the_code(local_step: LocalStep, tmp_path: Path) -> None:
+    """The driver names no class of an input artifact, so kfp's runtime calls the annotation of the input."""
+    write = dsl.component(base_image="python:3.11", install_kfp_package=False)(write_code)
+
+    def pipeline() -> None:
+        pytorchjob_op(image="none", command=["python", "-c", "from parts import net; print(net)"], code=write().output)
+
+    write_folder(tmp_path / "project")
+    written = {"artifacts": {"code": {"uri": str(tmp_path / "project"), "metadata": {}}}}
+
+    said = launched(Driven(pipeline=compile_pipeline(pipeline, tmp_path), upstream={"write-code": written}), local_step)
+
+    assert "<module 'parts.net' from" in said
+    assert "keeps no executable bits and no empty folders" in said
