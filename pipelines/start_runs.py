@@ -20,6 +20,7 @@ from kfp import Client
 
 PACKAGE = Path("digits.yaml")
 EXPERIMENT = "digits"
+NIGHTLY = "digits-nightly"
 TYPES = {
     "NUMBER_INTEGER": ((int,), "a whole number"),
     "NUMBER_DOUBLE": ((int, float), "a number"),
@@ -31,7 +32,7 @@ TYPES = {
 
 
 def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
-    """Run the pipeline every night at three, one run at a time; missed runs are skipped.
+    """Run the pipeline every night at three, one run at a time; missed runs are skipped. It replaces earlier calls.
 
     Args:
         client: client of the API server.
@@ -39,9 +40,13 @@ def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
         arguments: parameters that differ from their defaults.
     """
     experiment = client.create_experiment(EXPERIMENT)
+    of_this_name = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": NIGHTLY}]}
+    earlier = client.list_recurring_runs(
+        experiment_id=experiment.experiment_id, page_size=100, filter=json.dumps(of_this_name)
+    )
     client.create_recurring_run(
         experiment_id=experiment.experiment_id,
-        job_name="digits-nightly",
+        job_name=NIGHTLY,
         cron_expression="0 0 3 * * *",
         max_concurrency=1,
         no_catchup=True,
@@ -49,6 +54,8 @@ def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
         pipeline_package_path=str(package),
         enable_caching=False,
     )
+    for each in earlier.recurring_runs or ():  # the server takes any number of the same name
+        client.delete_recurring_run(each.recurring_run_id)
 
 
 def arrived(client: Client, package: Path, arguments: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import kfp
@@ -202,10 +203,25 @@ def check_parameters(pipeline: Mapping[str, Any], given: Mapping[str, Any]) -> N
 
 
 class ClientStandIn:
-    """Records calls of kfp's client; checks their signatures, and parameters as the API server does."""
+    """Records calls of kfp's client; checks their signatures, and parameters as the API server does.
+
+    Attributes:
+        asked: Names of the calls that start something, and their parameters.
+        recurring: Ids of the recurring runs; the names of all of them are equal.
+    """
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.recurring: list[str] = []
+
+    def list_recurring_runs(self, *, experiment_id: str, page_size: int, filter: str) -> Any:  # noqa: A002
+        asked = json.loads(filter)["predicates"]
+        assert asked == [{"operation": "EQUALS", "key": "display_name", "stringValue": "digits-nightly"}]
+        runs = [SimpleNamespace(recurring_run_id=each) for each in self.recurring]
+        return SimpleNamespace(recurring_runs=runs or None)
+
+    def delete_recurring_run(self, recurring_run_id: str) -> None:
+        self.recurring.remove(recurring_run_id)
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -214,14 +230,19 @@ class ClientStandIn:
             if file := bound.get("pipeline_file", bound.get("pipeline_package_path")):
                 check_parameters(load_pipeline(Path(file)), given)
             self.asked.append((name, given))
-            return type("Answer", (), {"experiment_id": "e", "run_id": "r"})()
+            if name == "create_recurring_run":
+                assert bound["job_name"] == "digits-nightly"
+                self.recurring.append(f"recurring-{len(self.asked)}")
+            return SimpleNamespace(experiment_id="e", run_id="r")
 
         return call
 
 
-def start_runs(author: Author, monkeypatch: pytest.MonkeyPatch, *words: str) -> ClientStandIn:
+def start_runs(
+    author: Author, monkeypatch: pytest.MonkeyPatch, *words: str, client: ClientStandIn | None = None
+) -> ClientStandIn:
     """Run start_runs.py with these arguments."""
-    client = ClientStandIn()
+    client = client or ClientStandIn()
     namespace: dict[str, Any] = {"__name__": "start_runs", "__doc__": "Start runs."}
     exec((author.folder / "pipelines" / "start_runs.py").read_text(), namespace)  # noqa: S102 - our own example
     namespace["Client"] = lambda **_: client
@@ -249,6 +270,19 @@ def test_runs_are_started_with_values_that_client_and_server_accept(
 
     assert nightly == [("create_experiment", {}), ("create_recurring_run", values)]
     assert arrived == [("create_run_from_pipeline_package", values)]
+
+
+@pytest.mark.usefixtures("compiled_digits")
+def test_nightly_runs_that_are_started_again_replace_the_earlier_ones(
+    author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start_runs(author, monkeypatch, "nightly")
+    [first] = client.recurring
+
+    start_runs(author, monkeypatch, "nightly", "epochs=2", client=client)
+
+    assert len(client.recurring) == 1
+    assert client.recurring != [first]
 
 
 @pytest.mark.usefixtures("compiled_digits")
