@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from kfp import dsl, kubernetes
 from kfp.dsl import TaskConfigField, TaskConfigPassthrough
+from kfp.dsl.for_loop import LoopArgumentVariable, LoopParameterArgument
 from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel, PipelineParameterChannel
 from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.types import type_utils
@@ -115,12 +116,20 @@ class Values:
                 field, channel.full_name, "allowed: parameters and output parameters, such as model_uri"
             )
         self.fields.add(field)
-        for name, known in self.channels.items():
-            if known.pattern == channel.pattern:
-                return mark_of(name, channel.channel_type, in_text=in_text)
-        name = f"{PREFIX}{len(self.channels) + 1}"
+        known = (name for name, each in self.channels.items() if each.pattern == channel.pattern)
+        name = next(known, f"{PREFIX}{len(self.channels) + 1}")
         self.channels[name] = channel
-        return mark_of(name, channel.channel_type, in_text=in_text)
+        return mark_of(name, _declared(channel), in_text=in_text)
+
+
+def _declared(channel: PipelineChannel) -> Any:
+    """Return the type of a pipeline value; of a loop's constants only if all are floats: kfp goes by the first one."""
+    is_part = isinstance(channel, LoopArgumentVariable)
+    items = channel.items_or_pipeline_channel if is_part or isinstance(channel, LoopParameterArgument) else None
+    if not isinstance(items, list):
+        return channel.channel_type
+    constants = [item.get(channel.subvar_name) for item in items] if is_part else items
+    return "float" if all(isinstance(each, float) for each in constants) else None
 
 
 def _channel(task: str, name: str, declared: str) -> PipelineChannel:

@@ -2,14 +2,14 @@
 
 A pipeline value inside a text, a list or a map becomes a separate input, and a mark takes its place. Without marks, kfp
 would insert the value's text, and a quotation mark or a line break in it would stop the step; and kfp would not find a
-part of a loop's map, or the item of a loop inside a loop (observed with kfp 2.17.0). The mark contains the type, which
-is only known when the pipeline is compiled:
+part of a loop's map, or the item of a loop inside a loop (observed with kfp 2.17.0). The mark contains what is only
+known when the pipeline is compiled: that a number is a float, that a value stands in a text:
 
     author                  compiled                          arrives               read as
     ---------------------   -------------------------------   -------------------   -----------
-    f"--epochs={epochs}"    --epochs=<ptjob-int value-1>      value-1: 12.0         --epochs=12
-    ["--epochs", epochs]    <ptjob-int value-1>               value-1: 12.0         12
-    ["--note", note]        <ptjob-value value-2>             value-2: say "hi"     say "hi"
+    f"--epochs={epochs}"    --epochs=<ptjob-text value-1>     value-1: 12.0         --epochs=12
+    ["--epochs", epochs]    <ptjob-value value-1>             value-1: 12.0         12
+    ["--lr", lr]            <ptjob-float value-2>             value-2: 1            1.0
     f"{options}"            <ptjob-text value-3>              value-3: {"a": 1.0}   {"a": 1}, as a text
     {"replicas": 3}         3.0                               3.0                   3
     ["--seed", 2**64]       <ptjob-int 18446744073709551616>  as compiled           18446744073709551616
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 PREFIX = "value-"
 """Prefix of the inputs that marks refer to; the component's own inputs have no hyphen."""
 
-_KINDS = {
-    "int": ("Integer", "int"),
-    "float": ("Float", "float", "Double"),
-}
+_FLOATS = ("Float", "float", "Double")
 _CONSTANTS = {"int": int, "float": float}
 _MARK = re.compile(r"<ptjob-(int|float|text|value) ([^<>]*)>")
 
@@ -50,8 +47,7 @@ def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
         declared: the value's type in kfp.
         in_text: whether the value is part of a text, so that a list or a map becomes a text.
     """
-    other = "text" if in_text else "value"
-    kind = next((kind for kind, names in _KINDS.items() if declared in names), other)
+    kind = "float" if declared in _FLOATS else "text" if in_text else "value"
     return f"<ptjob-{kind} {name}>"
 
 
@@ -99,11 +95,7 @@ def _unmarked_text(text: str, values: Mapping[str, Any], field: str) -> Any:
 
 
 def _read(match: re.Match[str], values: Mapping[str, Any], field: str) -> Any:
-    """Return a mark's value; a number gets the type in the mark.
-
-    That type may be wrong in a loop: kfp assumes that all its items, and all parts of a map in it, have the type of the
-    first one.
-    """
+    """Return a mark's value; whatever is no number stays what it is, because a loop's items may differ in type."""
     kind, name = match.groups()
     if name not in values:  # a marked constant, or a text of the author that looks like a mark
         try:

@@ -113,11 +113,11 @@ def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> N
     spec = compile_pipeline(pipeline, tmp_path)
 
     first = inputs(spec)
-    assert (first["workers"], first["cpu"]) == ("<ptjob-int value-1>", "<ptjob-float value-2>")
-    assert first["args"] == ["--epochs", "<ptjob-int value-1>", "--lr=<ptjob-float value-2>"]
+    assert (first["workers"], first["cpu"]) == ("<ptjob-value value-1>", "<ptjob-float value-2>")
+    assert first["args"] == ["--epochs", "<ptjob-value value-1>", "--lr=<ptjob-float value-2>"]
     second = spec["root"]["dag"]["tasks"]["pytorchjob-2"]["inputs"]["parameters"]
     assert second["args"] == {"componentInputParameter": "more"}
-    assert second["name"]["runtimeValue"]["constant"] == "digits-<ptjob-int value-1>"
+    assert second["name"]["runtimeValue"]["constant"] == "digits-<ptjob-text value-1>"
     assert second["value-1"] == {"componentInputParameter": "epochs"}
 
 

@@ -137,6 +137,11 @@ def of_a_step() -> None:
         train(args=["--lr", rate])
 
 
+def of_whole_floats() -> None:
+    with dsl.ParallelFor([{"epochs": 2, "lr": 1.0, "decay": 0.5}, {"epochs": 3, "lr": 2.0, "decay": 1}]) as item:
+        train(args=[item.epochs, item.lr, f"{item.lr}", item.decay])
+
+
 def in_a_loop() -> None:
     with dsl.ParallelFor([1, 2]) as workers, dsl.ParallelFor(["x", "y"]) as word:
         train(workers=workers, args=[f"{word}-{workers}", word])
@@ -165,6 +170,7 @@ def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
     [
         (of_a_parameter, [["--epochs", "2"], ["--epochs", "3"]]),
         (of_a_step, [["--lr", "0.25"], ["--lr", "0.5"]]),
+        (of_whole_floats, [["2", "1.0", "1.0", "0.5"], ["3", "2.0", "2.0", "1"]]),
         (in_a_loop, [["x-1", "x"], ["x-2", "x"], ["y-1", "y"], ["y-2", "y"]]),
         (collected, [[], [], ["digits-x", "digits-y"]]),
         (said, [["--note", 'say "hi"\nand go \\', 'say "hi"\nand go \\!', '{"a": [1, "b"]}']]),
