@@ -33,7 +33,7 @@ class ScriptedBackend:
     """Back-end in memory that follows a script: it can lose responses, keep pods, show observations and hold back logs.
 
     Attributes:
-        submits: Result of each create in turn: "ok" (the default), "lost" (created, no response), "refused".
+        submits: Result of each create in turn: "ok" (the default), "lost" (created, no response), "refused", an error.
         served: Kinds that it serves.
         kinds_read: Kind of each job that was read, in order.
         pods_stay: Number of times that `pods_gone` returns False after a delete.
@@ -55,7 +55,7 @@ class ScriptedBackend:
         self.served = set(KINDS)
         self.kinds_read: list[str] = []
         self.jobs: dict[tuple[str, str], Manifest] = {}
-        self.submits: list[str] = []
+        self.submits: list[Any] = []
         self.pods_stay = 0
         self.worlds: list[Observation] = []
         self.seconds_to_first_world = 0.0
@@ -93,6 +93,8 @@ class ScriptedBackend:
         what = self.submits.pop(0) if self.submits else "ok"
         meta = manifest["metadata"]
         key = (meta["namespace"], meta["name"])
+        if isinstance(what, Exception):
+            raise what
         if what == "refused":
             raise ClusterUnavailable("no answer")
         if key in self.jobs:

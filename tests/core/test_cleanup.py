@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    InvalidSpec,
+    PermissionDenied,
+    PTJobError,
+    UnsupportedByBackend,
+)
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.attempts import AttemptRecord
-from ptjob_provider.core.run.cleanup import act_on_finished, delete_if_unfinished, known_job
+from ptjob_provider.core.run.cleanup import act_on_finished, delete_if_unfinished, known_job, leave_running
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
@@ -57,6 +64,30 @@ async def test_an_attempt_that_has_ended_has_no_job_to_stop(record: AttemptRecor
     await job_of(backend, OWNER)
 
     assert await known_job(backend, OWNER, MemoryStore(record)) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (PermissionDenied("cannot create pytorchjobs"), ""),
+        (InvalidSpec("no such field"), ""),
+        (UnsupportedByBackend("not here"), ""),
+        ("lost", "may still run"),
+        (ClusterUnavailable("no answer"), "may still run"),
+    ],
+)
+async def test_only_a_job_that_may_have_been_created_is_said_to_run(answer: Exception | str, said: str) -> None:
+    """A final answer to the create request means that there is no job, also where jobs may not be read."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    backend.submits = [answer]
+    backend.get_error = PermissionDenied("cannot get pytorchjobs")
+    with pytest.raises(PTJobError):
+        await ensure_submitted(backend, JOB, owner=OWNER, store=store, api_error_timeout=0.0)
+
+    message = await leave_running(backend, OWNER, store)
+
+    assert said in message
+    assert bool(message) is bool(said)
 
 
 async def test_a_job_that_has_the_name_now_is_neither_stopped_nor_cleaned_up() -> None:

@@ -29,6 +29,7 @@ class AttemptRecord(Record):
         name: the object's name.
         namespace: where it was created.
         uid: the object's uid; None until the job is known to exist (an open intent).
+        refused: the request to create the job was refused for good, so no job has come of the intent.
         ended: the attempt failed; the next try starts a new attempt.
         clear_number: the task's clear number; a record whose number differs is obsolete.
         delivered_by: number of the try that delivered the result of the attempt's job; 0 if none did.
@@ -45,6 +46,7 @@ class AttemptRecord(Record):
     first_started_at: str | None = None
     kind: str = "PyTorchJob"
     delivered_by: int = 0
+    refused: bool = False
 
     @classmethod
     def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:

@@ -130,7 +130,7 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_sin
 async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
     """Return the job of the stored attempt, even if its create request was in progress; None if there is none."""
     record = store.load()
-    if record is None or record.ended:
+    if record is None or record.ended or record.refused:
         return None
     try:
         job = await backend.get(record.kind, record.namespace, record.name)

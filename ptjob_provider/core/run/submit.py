@@ -36,7 +36,14 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    JobNotFound,
+    KindNotServed,
+    PTJobError,
+)
 from ptjob_provider.core.identity import (
     CODE_ANNOTATION,
     INTENT_ANNOTATION,
@@ -312,6 +319,9 @@ class _Submitter:
             if job is None or self._ownership(job) is not Ownership.ADOPT:
                 raise
             return self._adopt(job)
+        except PTJobError:
+            self._save(attempt, meta, kind=self.kind, uid=None, refused=True)
+            raise
         try:
             created = await self._get(ref.kind, ref.namespace, ref.name)
         except JobNotFound as error:
@@ -380,7 +390,9 @@ class _Submitter:
         self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
         return submission
 
-    def _save(self, attempt: int, meta: Mapping[str, Any], *, kind: str, uid: str | None) -> None:
+    def _save(
+        self, attempt: int, meta: Mapping[str, Any], *, kind: str, uid: str | None, refused: bool = False
+    ) -> None:
         self.store.save(
             AttemptRecord(
                 attempt=attempt,
@@ -390,6 +402,7 @@ class _Submitter:
                 kind=kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
+                refused=refused,
             )
         )
 
