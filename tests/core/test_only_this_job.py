@@ -5,6 +5,7 @@ Jobs of one name follow each other, and a client may have been away in between.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -163,11 +164,23 @@ async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() ->
     config_map: Any = (201, {})
     denied = status(403, "Forbidden")
     async with stand_in_api_server((201, job()), config_map, denied, (200, {})) as server:
-        with pytest.raises(PermissionDenied, match="grant what deploy/components/code has"):
+        with pytest.raises(PermissionDenied, match="credentials may be in a Secret of your own"):
             await KubernetesBackend(server.config()).submit(job(), secret=SECRET)
 
     assert server.requests[-1].startswith("DELETE ")
     assert server.bodies[-1].get("preconditions") == {"uid": "u-1"}
+
+
+@pytest.mark.parametrize(("code", "level"), [(403, logging.DEBUG), (422, logging.INFO)])
+async def test_a_missing_right_that_only_arena_uses_is_no_line_of_every_log(
+    code: int, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="ptjob_provider")
+
+    async with stand_in_api_server((201, job()), status(code, "No")) as server:
+        await KubernetesBackend(server.config()).submit(job())
+
+    assert [each.levelno for each in caplog.records if "`arena delete` will not find it" in each.message] == [level]
 
 
 async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:

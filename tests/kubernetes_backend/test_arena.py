@@ -154,11 +154,11 @@ def test_the_config_map_that_arena_needs_is_deleted_with_the_job(people: People)
 def test_without_the_right_the_job_is_submitted_and_that_is_said(
     people: People, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the documented Role alone, an informational log message says what Arena will miss."""
+    """With the documented Role alone, a log message for debugging says what Arena will miss."""
     service_account(people.cluster, people.namespace, rules())
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
 
-    said = people.ptjob("--loglevel", "info", "submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+    said = people.ptjob("--loglevel", "debug", "submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
 
     assert said.exit_code == 0, said.output
     (sentence,) = [each for each in caplog.messages if "`arena delete` will not find it" in each]

@@ -10,7 +10,6 @@ from ptjob_provider.core.errors import (
     ClusterError,
     InvalidSpec,
     KindNotServed,
-    PermissionDenied,
     UnsupportedByBackend,
     one_of,
 )
@@ -92,9 +91,8 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
     try:
         runtimes = await _listed(client, runtime.kind, meta["namespace"])
     except ClusterError as error:
-        level = logging.INFO if isinstance(error, PermissionDenied) else logging.DEBUG
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
-        logger.log(level, "%s/%s: cannot check for a %s %s: %s", *about, error)
+        logger.debug("%s/%s: cannot check for a %s %s: %s", *about, error)
         return
     runtime_name = _PREFIXES[runtime.kind] + runtime.name
     if runtime_name not in runtimes:

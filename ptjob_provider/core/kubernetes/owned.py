@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
+from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kinds.code import in_pieces
 from ptjob_provider.core.kubernetes.client import paths
@@ -64,7 +64,7 @@ async def let_arena_delete(client: Client, ref: JobRef) -> None:
     """Create the ConfigMap that `arena delete` and `arena prune` need. Idempotent.
 
     Arena's other commands (list, get, logs, top job) need only the job's labels, see `identity.owner_labels`. A
-    failure, such as a missing permission, is only logged and does not affect the job.
+    failure is only logged and does not affect the job. A missing permission is usual, and `ptjob doctor` reports it.
     """
     if ref.kind != PYTORCHJOB.KIND:
         return
@@ -72,7 +72,8 @@ async def let_arena_delete(client: Client, ref: JobRef) -> None:
         async with asyncio.timeout(_ARENA_TIMEOUT):
             await client.post(paths.config_maps(ref.namespace), config_map(ref))
     except (PTJobError, TimeoutError) as error:
-        logger.info("%s: `arena delete` will not find it, which `ptjob delete` and kubectl do: %s", ref, error)
+        level = logging.DEBUG if isinstance(error, PermissionDenied) else logging.INFO
+        logger.log(level, "%s: `arena delete` will not find it, which `ptjob delete` and kubectl do: %s", ref, error)
 
 
 def config_map(ref: JobRef) -> Manifest:
