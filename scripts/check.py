@@ -149,6 +149,7 @@ PURE = (
     "core/kubernetes/logs/parse",
     "core/kubernetes/logs/runs",
     "core/kubernetes/probe",
+    "core/kubernetes/rights",
     "core/kubernetes/tensorboard/objects",
     "core/kubernetes/usage",
     "core/logs",

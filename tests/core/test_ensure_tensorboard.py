@@ -36,7 +36,12 @@ PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "
 TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "already exists"})
 DENIED = (
     403,
-    {"kind": "Status", "code": 403, "reason": "Forbidden", "message": 'cannot create resource "deployments"'},
+    {
+        "kind": "Status",
+        "code": 403,
+        "reason": "Forbidden",
+        "message": 'cannot create resource "deployments" in API group "apps" in the namespace "team"',
+    },
 )
 GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
 SHARED, OF_ONE_NODE = ({"spec": {"accessModes": [mode]}} for mode in ("ReadWriteMany", "ReadWriteOnce"))
@@ -130,7 +135,7 @@ async def test_no_tensorboard_is_made_for_a_job_that_wants_none(found: dict[str,
 
 @pytest.mark.parametrize(
     ("refused", "said"),
-    [(DENIED, "see deploy/components/tensorboard"), (GONE, "gone")],
+    [(DENIED, "the Role of deploy/components/tensorboard"), (GONE, "gone")],
 )
 async def test_a_job_goes_on_without_what_cannot_be_made(
     refused: object, said: str, caplog: pytest.LogCaptureFixture

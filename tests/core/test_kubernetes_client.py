@@ -177,6 +177,42 @@ def test_a_refusal_becomes_the_cores_word_for_it(
     assert type(Refusal(code=code, reason=reason, **more).error("read x")) is becomes
 
 
+def lacking(verb: str, resource: str, group: str, scope: str = 'in the namespace "team"') -> str:
+    """Return the API server's message about a missing right."""
+    named, who = f"{resource}.{group}".rstrip("."), "system:serviceaccount:team:pipeline-runner"
+    return f'{named} is forbidden: User "{who}" cannot {verb} resource "{resource}" in API group "{group}" {scope}'
+
+
+@each_row(
+    ("verb", "resource", "group", "folder"),
+    [
+        ("create", "trainjobs", "trainer.kubeflow.org", "deploy/components/kinds"),
+        ("list", "trainjobs", "trainer.kubeflow.org", "deploy/components/kinds"),
+        ("watch", "pods", "", "deploy/base"),
+        ("create", "secrets", "", "deploy/components/code"),
+        ("create", "pods/exec", "", "deploy/components/data"),
+        ("create", "deployments", "apps", "deploy/components/tensorboard"),
+    ],
+)
+def test_an_error_about_a_missing_right_names_the_role_that_grants_it(
+    verb: str, resource: str, group: str, folder: str
+) -> None:
+    """The account may be another one than that of the component."""
+    refusal = Refusal(code=403, reason="Forbidden", message=lacking(verb, resource, group))
+
+    assert str(refusal.error("x")).endswith(
+        f"(403 Forbidden); the Role of {folder} grants this: bind it to this account"
+    )
+
+
+def test_a_right_in_the_whole_cluster_is_another_one() -> None:
+    in_cluster = lacking("list", "pods", "", "at the cluster scope")
+
+    assert "the Role of deploy/components/cluster-view" in str(Refusal(code=403, message=in_cluster).error("x"))
+    assert "deploy" not in str(Refusal(code=403, message=lacking("get", "nodes", "")).error("x"))
+    assert "deploy" not in str(Refusal(code=403, message="it is a gateway's").error("x"))
+
+
 @pytest.mark.parametrize("code", [400, 422])
 async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int) -> None:
     """A gateway may send this to a read; for a create, the object is invalid."""

@@ -10,14 +10,8 @@ from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.preflight import (
-    BESIDE,
     KUEUE,
-    QUEUES,
-    RUNTIMES,
-    SHOWING,
     TRAINING_OPERATOR,
-    USEFUL,
-    Right,
     check_up,
     controller_check,
     controllers,
@@ -26,6 +20,14 @@ from ptjob_provider.core.kubernetes.preflight import (
     permission_checks,
     storage_check,
     useful_rights,
+)
+from ptjob_provider.core.kubernetes.rights import (
+    BESIDE,
+    QUEUES,
+    RUNTIMES,
+    SHOWING,
+    USEFUL,
+    Right,
 )
 from rbac import BASE, COMPONENTS, FOLDERS, objects_in, rules_in
 from rows import each_row

@@ -81,9 +81,7 @@ class KubernetesBackend:
             await self.delete(ref)  # otherwise its pods would wait for the Secret
             if not isinstance(error, PermissionDenied):
                 raise
-            advice = (
-                "grant what deploy/components/code has; credentials may be in a Secret of your own that `code` names"
-            )
+            advice = "credentials may be in a Secret of your own that `code` names"
             raise PermissionDenied(f"{error}; {advice}", code=error.code, reason=error.reason) from error
         return ref
 

@@ -24,7 +24,8 @@ from ptjob_provider.core.kinds.code import ON_CLAIM, with_archive_on, writable_c
 from ptjob_provider.core.kinds.pod_template import find_container
 from ptjob_provider.core.kubernetes.claim_files import mounted
 from ptjob_provider.core.kubernetes.pods import inherited, placement
-from ptjob_provider.core.kubernetes.preflight import EXEC, is_allowed
+from ptjob_provider.core.kubernetes.preflight import is_allowed
+from ptjob_provider.core.kubernetes.rights import EXEC
 from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import Workloads, read_usage, unreadable
 from ptjob_provider.core.kubernetes.informer.scope import created_at
-from ptjob_provider.core.kubernetes.preflight import USAGE, check_up
+from ptjob_provider.core.kubernetes.preflight import check_up
+from ptjob_provider.core.kubernetes.rights import USAGE
 from ptjob_provider.core.kubernetes.tensorboard.of_job import url_beside
 from ptjob_provider.core.kubernetes.tensorboard.view import shown
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece

@@ -12,6 +12,18 @@ from ptjob_provider.core.kinds import DEFAULT, KINDS
 from ptjob_provider.core.kinds.trainjob import NEWEST, version_of
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.pods import is_ready
+from ptjob_provider.core.kubernetes.rights import (
+    BESIDE,
+    CLUSTER_VIEW,
+    KUEUE_GROUP,
+    OF_JOBS,
+    OF_PODS,
+    QUEUES,
+    RUNTIMES,
+    SHOWING,
+    USEFUL,
+    Right,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +31,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds import Kind
     from ptjob_provider.core.kubernetes.client.http import Client
-
-CLUSTER_VIEW = "deploy/components/cluster-view"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +96,6 @@ def _version(pod: Mapping[str, Manifest]) -> str:
     return tag
 
 
-ROLE = "deploy/base"
-OTHER_KINDS = "deploy/components/kinds"
-RUNTIME_LISTS = "deploy/components/runtimes"
-CODE = "deploy/components/code"
-QUEUE = "deploy/components/queue"
-TENSORBOARD = "deploy/components/tensorboard"
-ARENA = "deploy/components/arena"
-DATA = "deploy/components/data"
-USAGE = "deploy/components/usage"
-
 _NOT_SERVED = "not served"
 _OF_OLD_OPERATOR = "served by the CRD of the old PyTorch operator"
 _NONE_IS_SERVED = Check(
@@ -106,90 +106,6 @@ _NONE_IS_SERVED = Check(
 )
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-@dataclass(frozen=True)
-class Right:
-    """Permission for one verb on one resource, in the namespace or in the whole cluster.
-
-    Attributes:
-        group: API group; "" for the core group.
-        resource: plural name, with a subresource after a slash.
-        verb: the RBAC verb.
-        given_by: folder of the Kustomize base or component that grants it.
-        what_for: what fails without it; "" if no job can run without it.
-    """
-
-    group: str
-    resource: str
-    verb: str
-    given_by: str
-    what_for: str = ""
-
-    @property
-    def is_cluster_wide(self) -> bool:
-        """Return whether a ClusterRole grants it for the whole cluster."""
-        return self.given_by in {CLUSTER_VIEW, RUNTIME_LISTS}
-
-
-def _rights(group: str, resource: str, *verbs: str, given_by: str = ROLE) -> tuple[Right, ...]:
-    return tuple(Right(group, resource, verb, given_by) for verb in verbs)
-
-
-OF_JOBS: Mapping[str, Sequence[Right]] = {
-    name: _rights(
-        kind.API_VERSION.partition("/")[0],
-        kind.PLURAL,
-        *("create", "get", "list", "watch", "patch", "delete"),
-        given_by=ROLE if kind is DEFAULT else OTHER_KINDS,
-    )
-    for name, kind in KINDS.items()
-}
-"""Rights that jobs of a kind need: kind → rights."""
-
-OF_PODS: Sequence[Right] = (
-    *_rights("", "pods", "get", "list", "watch", "create", "delete"),
-    *_rights("", "pods/log", "get"),
-    *_rights("", "events", "list"),
-    *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
-)
-"""Rights that jobs of every kind need."""
-
-_TRAINER = "trainer.kubeflow.org"
-_RUNTIME = "whether the {} of a TrainJob exists"
-RUNTIMES: Sequence[Right] = (
-    Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("TrainingRuntime")),
-    Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("ClusterTrainingRuntime")),
-)
-"""Rights for checking the runtime of a TrainJob."""
-
-EXEC = Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`, and a folder of over 16 MB as code")
-"""Right to read and write the files on claims."""
-
-USEFUL: Sequence[Right] = (
-    Right("", "configmaps", "create", ARENA, "`arena delete` of our jobs"),
-    Right("", "persistentvolumeclaims", "create", DATA, "`ptjob data create`"),
-    EXEC,
-    Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
-    Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
-    Right("", "pods", "list", CLUSTER_VIEW, "requested resources in `ptjob top node`"),
-    Right("storage.k8s.io", "storageclasses", "list", CLUSTER_VIEW, "storage classes in `ptjob doctor`"),
-)
-"""Rights that no job needs: for commands of `ptjob`, for Arena, and for the peak usage of jobs."""
-
-BESIDE: Sequence[Right] = (Right("", "secrets", "create", CODE, "a folder as code, and credentials as plain values"),)
-"""Rights in the component for code, one verb per resource."""
-
-_KUEUE = "kueue.x-k8s.io"
-QUEUES: Sequence[Right] = (Right(_KUEUE, "workloads", "list", QUEUE, "why a job waits in a queue of Kueue"),)
-"""Rights in the component for queues."""
-
-SHOWING: Sequence[Right] = (
-    Right("apps", "deployments", "create", TENSORBOARD, "a TensorBoard beside a job: its Deployment"),
-    Right("", "services", "create", TENSORBOARD, "a TensorBoard beside a job: its Service"),
-    Right("", "pods/portforward", "create", TENSORBOARD, "`ptjob tensorboard`"),
-)
-"""Rights in the component for TensorBoard, one verb per resource."""
 
 
 async def check_up(client: Client, namespace: str) -> list[Check]:
@@ -305,7 +221,7 @@ async def _kind(client: Client, kind: Kind) -> Check:
 async def _has_queues(client: Client) -> bool:
     """Return whether the cluster serves Kueue's API; True if this cannot be read."""
     try:
-        return _KUEUE in await discovery.groups(client)
+        return KUEUE_GROUP in await discovery.groups(client)
     except ClusterError:
         return True
 

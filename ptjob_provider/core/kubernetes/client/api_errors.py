@@ -38,6 +38,7 @@ from ptjob_provider.core.errors import (
     PermissionDenied,
     PTJobError,
 )
+from ptjob_provider.core.kubernetes.rights import folder_that_grants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +112,10 @@ class Refusal(Exception):
             return ClusterUnavailable(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
         if is_denied_by_webhook or (sent and self.code in _INVALID):
             return InvalidSpec(text)
-        return _class_of(self)(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
+        error = _class_of(self)
+        if error is PermissionDenied and (folder := folder_that_grants(self.message)):
+            text += f"; the Role of {folder} grants this: bind it to this account"
+        return error(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
 
 
 def _class_of(refusal: Refusal) -> type[ClusterError]:

@@ -57,8 +57,6 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     """
     try:
         return await _ensure_or_delete(client, ref)
-    except PermissionDenied as error:
-        logger.warning("%s has no TensorBoard: %s; see deploy/components/tensorboard", ref, error)
     except (PTJobError, TimeoutError) as error:
         logger.warning("%s has no TensorBoard: %s", ref, str(error) or "it was not created in time")
     return ""
