@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from ptjob_provider.core.diagnosis import failed_replicas_text
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.spec.parsers import word
-from ptjob_provider.kfp.claim_paths import find_own
+from ptjob_provider.kfp.claim_paths import NO_MODEL, find_own
 from ptjob_provider.kfp.curves import page
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ class Artifacts:
 
     def _write_model(self, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None) -> None:
         model = result["model"]
-        if model is None:
+        if model is None:  # kfp registers the artifact nevertheless
+            self.model.metadata["model_artifact"] = NO_MODEL
+            _write(self.model.path, "no model was declared: pytorchjob_op(model='pvc://claim/path')\n")
             return
         facts = {key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
         self.model.metadata.update({**facts, "model_artifact": model_artifact.value})

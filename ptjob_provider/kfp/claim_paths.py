@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.outputs.contract import PvcAddress
 from ptjob_provider.core.outputs.handover import MOUNT_ROOT, local_path
 from ptjob_provider.kfp.environment import local_config
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OWN_CLAIM = "/mnt/own-claim"
 """Mount path of the model's claim in a step that copies the model; no other claim is mounted there."""
+
+NO_MODEL = "none"
+"""Value of `model_artifact` in the metadata of an artifact whose training declares no model."""
 
 _UNKNOWN = "_"
 
@@ -48,9 +51,11 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
         environ: environment of this process.
 
     Raises:
-        InvalidSpec: the address is not of this form.
+        InvalidSpec: the address is not of this form, or the artifact's training declares no model.
         UnsupportedByBackend: the claim is not mounted here, or this user may not enter it.
     """
+    if not isinstance(output, str) and output.metadata.get("model_artifact") == NO_MODEL:
+        raise InvalidSpec.of("trained_model", output.uri, "its training declares no model: pytorchjob_op(model=…)")
     uri = output if isinstance(output, str) else reference_of(output)
     if uri is None:
         return Path(output.path)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kfp import dsl
 
-from ptjob_provider.core.errors import OutputsNotVerified
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.local import LocalConfig
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
 from ptjob_provider.kfp.claim_paths import find_output
@@ -117,9 +117,20 @@ def test_outputs_that_were_not_declared_are_empty(tmp_path: Path) -> None:
     outputs = write(tmp_path, made, model=None, tfevents=None)
 
     assert (outputs.model_uri, outputs.model_claim, outputs.model_path, outputs.tfevents_uri) == ("", "", "", "")
-    assert (outputs.scalars, made.model.metadata) == ({}, {})
+    assert (outputs.scalars, made.model.metadata) == ({}, {"model_artifact": "none"})
     assert "no scalars" in Path(made.curves.path).read_text()
     assert "none declared" in Path(made.report.path).read_text()
+
+
+def test_a_model_that_was_not_declared_is_a_file_that_says_so(tmp_path: Path) -> None:
+    """Kfp registers every output artifact, so the artifact store must have one; a consumer does not take it for one."""
+    made = artifacts(tmp_path)
+
+    write(tmp_path, made, model=None)
+
+    assert "no model was declared" in Path(made.model.path).read_text()
+    with pytest.raises(InvalidSpec, match=r"trained_model: .*/model' is not allowed; its training declares no"):
+        find_output(made.model)
 
 
 def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
