@@ -106,9 +106,7 @@ SHOWING: Sequence[Right] = (
 )
 """Rights in the component for TensorBoard, one verb per resource."""
 
-_LACKING = re.compile(
-    r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)" (?:in the namespace|(at the cluster scope))'
-)
+_LACKING = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"( at the cluster scope)?')
 
 
 def folder_that_grants(message: str) -> str:

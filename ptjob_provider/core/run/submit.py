@@ -390,9 +390,7 @@ class _Submitter:
         self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
         return submission
 
-    def _save(
-        self, attempt: int, meta: Mapping[str, Any], *, kind: str, uid: str | None, refused: bool = False
-    ) -> None:
+    def _save(self, attempt: int, meta: Manifest, *, kind: str, uid: str | None, refused: bool = False) -> None:
         self.store.save(
             AttemptRecord(
                 attempt=attempt,
