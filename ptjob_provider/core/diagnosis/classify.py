@@ -155,8 +155,8 @@ _KILLED_FOR_MEMORY = Hint(
 )
 _GPU_OUT_OF_MEMORY = Hint(
     pattern=re.compile(
-        r"CUDA out of memory|(?:CUDA|cuda runtime) error(?: \(2\) )?: out of memory|OutOfMemoryError"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory|OOM when allocating tensor"
+        r"CUDA out of memory|(?:CUDA|cuda runtime) error(?: \(2\) )?: out of memory|Cuda failure(?: 2)? 'out of memory'"
+        r"|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory|OOM when allocating tensor"
     ),
     cause=Cause.GPU_OUT_OF_MEMORY,
     in_chain=True,
@@ -250,7 +250,7 @@ def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
     last = unmarked(lines[-_SEARCHED_LINES:])
     if any(_PASSING.search(line) for line in last):
         return None
-    for hint in (*_SURE, *_HOPELESS, _KILLED_FOR_MEMORY):
+    for hint in (*_SURE, *_HOPELESS, _KILLED_FOR_MEMORY, _FAULTY_GPU):
         line = next((line for line in reversed(last) if hint.pattern.search(line)), "")
         if line:
             return _unless_held(hint, line), line
@@ -488,7 +488,7 @@ def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Classific
     )
     if code == _USAGE and last_lines.prints_usage(lines):
         result = replace(result, resolution=_CORRECT_ARGS, retryable=False)
-    known = hint_in(lines)
+    known = hint_in([*lines, stated] if stated else lines)  # C++ prints its frames after the error
     if known is None:
         return result
     hint, line = known

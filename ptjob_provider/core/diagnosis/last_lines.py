@@ -50,8 +50,12 @@ NCCL_WITHOUT_GPU = re.compile(
     re.IGNORECASE,
 )
 """Errors that NCCL has found no GPU, or that PyTorch is a build without NCCL (for CPUs)."""
-NCCL_MISUSED = re.compile(r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument), NCCL|Duplicate GPU detected")
+NCCL_MISUSED = re.compile(
+    r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument)(?: \(run with .*\))?, NCCL|Duplicate GPU detected"
+)
 """Errors of NCCL about invalid use by the program, such as two ranks on one GPU."""
+_CUDA_FAILED = re.compile(r"CUDA error: |unhandled cuda error|c10_cuda_check_implementation")
+"""Signs that a CUDA call of this process has failed, which NCCL's watchdog reports like a lost connection."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 
 
@@ -155,12 +159,17 @@ def type_of(error: str) -> str:
 
 def is_connection_loss(error: str) -> bool:
     """Return whether an exception only reports a lost connection to another replica."""
-    is_own = NCCL_WITHOUT_GPU.search(error) or NCCL_MISUSED.search(error)
+    is_own = any(pattern.search(error) for pattern in (NCCL_WITHOUT_GPU, NCCL_MISUSED, _CUDA_FAILED))
     return bool(_CONNECTION.search(error)) and not is_own
 
 
 def logged_connection_loss(lines: Sequence[str]) -> str:
-    """Return the log line about a lost connection, "" for none; NCCL's watchdog logs one and aborts the process."""
+    """Return the log line about a lost connection, "" for none; NCCL's watchdog logs one and aborts the process.
+
+    Where a CUDA call has failed, the frames of the watchdog are of that failure.
+    """
+    if any(_CUDA_FAILED.search(line) for line in lines):
+        return ""
     losses = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
     return clip(_RANK_PREFIX.sub("", next(losses, "")))
 
