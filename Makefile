@@ -98,6 +98,10 @@ bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside othe
 mutants: env-airflow env-kfp ## plant the faults of tests/mutants.toml; each must be caught by the test that it names (goes on where it stopped)
 	@.venv/bin/python scripts/mutants.py $(FAULTS); ended=$$?; .venv-kfp/bin/python scripts/mutants.py $(FAULTS) && exit $$ended
 
+.PHONY: gpu-check
+gpu-check: ## try the package on this machine's NVIDIA GPU, eight minutes at most; what was seen goes into README.md (CASES="memory")
+	@$(or $(wildcard .venv/bin/python),$(PYTHON),python3) scripts/gpu_check.py $(if $(DRY_RUN),--dry-run,--write) $(CASES)
+
 .PHONY: soak-tests
 soak-tests: env-airflow ## tests that measure (latency, CPU, accuracy), and a whole Airflow whose parts are struck: no gate
 	@.venv/bin/python scripts/check.py --soak
