@@ -1,9 +1,10 @@
 """Try the package on this machine's NVIDIA GPU, and print a table of what was expected and seen: `make gpu-check`.
 
 The jobs are processes of this machine. Each case has a time limit, all of them together eight minutes, and what was
-started is ended, also after Ctrl-C and errors. Nothing is downloaded: PyTorch with CUDA, scikit-learn and what this
-package needs have to be installed before (`make env-airflow`), which is checked first. Without `transformers` and
-`accelerate`, the case of Hugging Face's Trainer is left out and says so.
+started is ended, also after Ctrl-C and errors. For some seconds the first GPU's memory is full: nobody else should use
+it. Nothing is downloaded: PyTorch with CUDA, scikit-learn and what this package needs have to be installed before
+(`make env-airflow`), which is checked first. Without `transformers` and `accelerate`, the case of Hugging Face's
+Trainer is left out and says so.
 
 Without an NVIDIA GPU one line says so, and the exit code is 0. With one, the exit code is 0 only if every case is as
 expected; `--write` then writes what was seen into the README. `--dry-run` needs no GPU and proves nothing about one:
@@ -40,8 +41,8 @@ END_LIMIT = 10
 DRY_LIMIT = 300
 """Seconds for each of both in a dry run, whose machine may be busy."""
 
-_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
-"""Devices that NVIDIA's driver makes; the second one under Windows."""
+_DRIVER = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version")
+"""Files of NVIDIA's driver, at least one of which a machine or a container with a GPU has."""
 
 _TITLE = "NVIDIA GPU, PyTorch, NCCL"
 _NEVER_TRIED = re.compile(r"Never tried: (?:real GPUs and NCCL|NCCL between GPUs), ")
@@ -352,7 +353,7 @@ def main() -> int:
     if chosen.program:
         print(json.dumps(PROGRAMS[chosen.program](chosen.dry_run, *chosen.words)))
         return 0
-    if not chosen.dry_run and not any(Path(device).exists() for device in _DEVICES):
+    if not chosen.dry_run and not any(Path(file).exists() for file in _DRIVER):
         print("This machine has no NVIDIA GPU: nothing was tried, and the README stays as it is.")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -366,7 +367,7 @@ def _check(chosen: argparse.Namespace) -> int:
     )
     found = _last_json(asked)
     if lacks := _lacking(found):
-        print(f"{lacks}; `make env-airflow` installs what is needed (beforehand, where there is no package index)")
+        print(lacks)
         return 1
     print(f"{', '.join(found['gpus'])}; PyTorch {found['torch']}, NCCL {found['nccl']}\n")
     print("| case | expected | seen | ok |\n|---|---|---|---|", flush=True)
@@ -390,10 +391,17 @@ def _check(chosen: argparse.Namespace) -> int:
 def _lacking(found: Mapping[str, Any]) -> str:
     """Return what the check lacks; "" for nothing."""
     if "missing" in found:
-        return f"{', '.join(found['missing'])} is not installed"
+        return f"{', '.join(found['missing'])} is not installed; `make env-airflow` does it, given a package index"
     if "gpus" not in found:
         return f"PyTorch cannot be used: {_words(found)}"
-    return "" if found["gpus"] else f"This machine has an NVIDIA GPU, but PyTorch {found['torch']} finds none"
+    if not found["gpus"]:
+        return f"This machine has an NVIDIA GPU, but PyTorch {found['torch']} finds none"
+    chosen, used = os.environ.get("CUDA_VISIBLE_DEVICES"), ",".join(map(str, range(len(found["gpus"]))))
+    return (
+        ""
+        if chosen in {None, used}
+        else f"CUDA_VISIBLE_DEVICES is {chosen}, but the jobs would use GPU {used}: unset it"
+    )
 
 
 def _row(case: str, look: Callable[[], tuple[str, str, bool | None]]) -> Row:
@@ -410,7 +418,7 @@ def _row(case: str, look: Callable[[], tuple[str, str, bool | None]]) -> Row:
 def _last_json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """Return the object that a program printed last, or its exit code and last error."""
     for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
+        if line.startswith('{"'):
             return dict(json.loads(line))
     return {"exit code": done.returncode, "error": (done.stderr.strip().splitlines() or ["none"])[-1]}
 

@@ -31,9 +31,7 @@ def load() -> Any:
 gpu_check = load()
 
 
-@pytest.mark.skipif(
-    any(Path(device).exists() for device in gpu_check._DEVICES), reason="this machine has an NVIDIA GPU"
-)
+@pytest.mark.skipif(any(Path(file).exists() for file in gpu_check._DRIVER), reason="this machine has an NVIDIA GPU")
 def test_without_a_gpu_the_check_says_so_and_the_readme_stays() -> None:
     before = README.read_bytes()
 
@@ -73,6 +71,35 @@ def test_a_dry_run_judges_jobs_with_stand_ins_by_their_diagnosis(
 def test_another_cause_than_the_expected_one_is_not_as_it_should_be(why: Any, *, is_good: bool) -> None:
     """A job that succeeded has no diagnosis."""
     assert gpu_check.judge({"phase": "Succeeded", "diagnosis": why}, {"gpu_out_of_memory"})[2] is is_good
+
+
+@each_row(
+    ("found", "chosen", "said"),
+    [
+        ({"missing": ["torch", "sklearn"]}, None, "torch, sklearn is not installed"),
+        (
+            {"exit code": 1, "error": "OSError: libcudart.so"},
+            None,
+            "PyTorch cannot be used: exit code 1, error OSError",
+        ),
+        ({"gpus": [], "torch": "2.15.0"}, None, "PyTorch 2.15.0 finds none"),
+        ({"gpus": ["H100"], "torch": "2.15.0"}, "3", "CUDA_VISIBLE_DEVICES is 3, but the jobs would use GPU 0"),
+        ({"gpus": ["H100", "H100"], "torch": "2.15.0"}, "0,1", ""),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, found: Any, chosen: str | None, said: str
+) -> None:
+    """The memory of a GPU that its user did not choose is not filled."""
+    if chosen is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+
+    lacks = gpu_check._lacking(found)
+
+    assert said in lacks
+    assert bool(lacks) is bool(said)
 
 
 def test_a_case_that_breaks_or_hangs_is_a_row_of_its_own() -> None:
