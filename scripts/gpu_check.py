@@ -356,7 +356,8 @@ def main() -> int:
     if not chosen.dry_run and not any(Path(file).exists() for file in _DRIVER):
         print("This machine has no NVIDIA GPU: nothing was tried, and the README stays as it is.")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
     return _check(chosen)
 
 
