@@ -376,7 +376,7 @@ def test_a_decorator_of_ones_own_stays_below_the_tasks_and_goes_above_it() -> No
 REFUSED = {
     "the function around it": (
         "def outer():\n    def train(): return outer\n    return train\ntrain = outer()",
-        "train: 'outer' is made around the function (line 1)",
+        "train: 'outer' is bound by a statement that does not travel (line 1)",
     ),
     "a function of the function around it": (
         "def outer():\n    def own(): pass\n    def train(): return own\n    return train\ntrain = outer()",
@@ -388,7 +388,7 @@ REFUSED = {
     ),
     "a path beside the file": (
         "from pathlib import Path\nHERE = str(Path(__file__).parent)\ndef train(): return HERE",
-        "'HERE' comes from '__file__' (line 2), which is another one in the job",
+        "'HERE' comes from this machine's '__file__' (line 2)",
     ),
     "bytes that are a secret": (
         "PASSWORD = bytearray(range(3))\ndef train(): return PASSWORD",
@@ -416,7 +416,7 @@ REFUSED = {
     ),
     "a function in an if": (
         "if True:\n    def helper(): pass\ndef train(): return helper()",
-        "'helper' is bound in the body of a `if` (line 1)",
+        "'helper' is bound by a statement that does not travel (line 1)",
     ),
     "used by a helper": (
         "import threading\nLOCK = threading.Lock()\ndef helper(): return LOCK\ndef train(): return helper()",
@@ -424,18 +424,21 @@ REFUSED = {
     ),
     "not yet bound": ("def train(): return LATER\nLATER = 1\ndel LATER", "'LATER' has no value (line 3)"),
     "nowhere": ("def train(): return missing", "'missing' has no value (not defined in "),
-    "its own path": ("def train(): return __file__", "'__file__' is a path of this machine"),
+    "its own path": (
+        "def train(): return __file__",
+        "'__file__' comes from this machine's '__file__' (not defined in ",
+    ),
     "for type checkers only": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from os import path\ndef train(): return path",
         "'path' has no value (line 2)",
     ),
     "of Airflow": (
         "from airflow.sdk import Variable\nCFG = [Variable.__name__]\ndef train(): return CFG",
-        "'CFG' comes from 'Variable' (line 2), which is another one in the job",
+        "'CFG' comes from this machine's 'Variable' (line 2)",
     ),
     "Airflow": (
         "import airflow\ndef train(): return airflow",
-        "'airflow' is imported from airflow (line 1), which the training's image does not have",
+        "'airflow' is imported from airflow, which the training's image does not have (line 1)",
     ),
     "a hint of Airflow": (
         "from airflow.sdk import Context\ndef train(c: Context = None): return 1",
@@ -443,15 +446,15 @@ REFUSED = {
     ),
     "the rank of this process": (
         "import os\nRANK = int(os.environ.get('RANK', 0))\ndef train(): return RANK",
-        "'RANK' comes from 'environ' (line 2), which is another one in the job",
+        "'RANK' comes from this machine's 'environ' (line 2)",
     ),
     "a map with what the environment has": (
         "from os import getenv\nCFG = {}\nCFG['key'] = getenv('KEY')\ndef train(): return CFG",
-        "'CFG' comes from 'getenv' (line 2), which is another one in the job",
+        "'CFG' comes from this machine's 'getenv' (line 2)",
     ),
     "a device's name that is changed": (
         "import torch\nD = 'cpu'\nD = 'cuda' if torch.cuda.is_available() else D\ndef train(): return D",
-        "'D' depends on the devices of this machine (line 3)",
+        "'D' comes from this machine's 'is_available' (line 3)",
     ),
     "a secret": (
         "TOKEN = ''.join(['hf_', 'abc'])\ndef train(): return TOKEN",
@@ -462,16 +465,16 @@ REFUSED = {
         "'CFG' has the secret 'api_key', which the job's manifest would show",
     ),
     "large data": (
-        "DATA = list(range(70000))\ndef train(): return DATA",
-        "'DATA' is too large: at most 65,536 objects",
+        "DATA = list(range(100000))\ndef train(): return DATA",
+        "'DATA' is not plain data: more than 262,144 bytes as a pickle (line 1)",
     ),
     "a large text": (
-        "DATA = {'a': 'x' * 70000}\ndef train(): return DATA",
-        "'DATA' is too large: at most 65,536 objects",
+        "DATA = {'a': 'x' * 300000}\ndef train(): return DATA",
+        "'DATA' is not plain data: more than 262,144 bytes as a pickle (line 1)",
     ),
     "deep data": (
         "DATA = []\nfor _ in range(9000): DATA = [DATA]\ndef train(): return DATA",
-        "'DATA' is nested too deeply",
+        "'DATA' is not plain data: maximum recursion depth exceeded",
     ),
     "a default that is changed later": (
         "RATE = 1\ndef train(rate=RATE): return rate\nRATE = 2",
@@ -598,7 +601,7 @@ def test_a_cell_of_constants_may_run_again(tmp_path: Path) -> None:
     cells = ["LR = 0.1", "class Config: lr = LR", "def train(): return Config.lr"]
 
     assert run(from_function(notebook(*cells, cells[0])), tmp_path) == 0.1
-    with pytest.raises(InvalidSpec, match=r"'LR' is read when line 3 runs, and changed in line 5.*change it before"):
+    with pytest.raises(InvalidSpec, match=r"'LR' is read when line 4 runs, and changed in line 6.*change it before"):
         from_function(notebook(*cells, "LR = 0.2"))
 
 
@@ -749,5 +752,5 @@ def test_installed_modules_are_not_sent(tmp_path: Path, monkeypatch: pytest.Monk
     text = f"import {used}\ndef train(): return {used}"
 
     assert from_text(text, "train", file=str(tmp_path / "train.py")).modules == {}
-    editable = code_modules._is_local(importlib.util.find_spec("ptjob_provider"), "ptjob_provider")
+    editable = code_modules._is_local("ptjob_provider", "train.py")
     assert not editable

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from contextlib import suppress
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -17,7 +18,6 @@ from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from importlib.machinery import ModuleSpec
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _BINARY = (".so", ".pyd")
@@ -42,22 +42,21 @@ def module_sources(
     """
     sources: dict[str, str] = {}
     for name in names:
-        spec = _spec(name, file) if name.isidentifier() else None
-        places = [Path(place) for place in _places(spec)]
+        places = _places(name, file) if name.isidentifier() else []
         if not places:
             allowed = "allowed: names of packages and modules of the top level that this process could import"
             raise InvalidSpec.of(f"function {function}: modules", name, allowed)
-        for path in (path for place in places for path in _files(place)):
+        roots = {path: place.parent for place in places for path in (place, *place.rglob("*"))}
+        for path in sorted(path for path in roots if path.suffix in (".py", *_BINARY) and path.is_file()):
             if path.suffix in _BINARY:
                 allowed = "allowed: pure Python; install the package in the image"
                 raise InvalidSpec.of(f"function {function}: modules", f"{name} ({path.name})", allowed)
-            base = next(place for place in places if path == place or place in path.parents).parent
-            sources[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
-    travelling = {path.partition("/")[0].removesuffix(".py") for path in sources}
+            sources[path.relative_to(roots[path]).as_posix()] = path.read_text(encoding="utf-8")
     checked = {} if has_folder else {file: text, **sources}
     for of, source in checked.items():
-        for name, line in _imports(source, package if of == file else ""):
-            if name not in travelling and _is_local(_spec(name, file), name):
+        for origin, _, line in imports(ast.parse(source)):
+            name = origin or (package.partition(".")[0] if of == file else "")
+            if name not in names and _is_local(name, file):
                 raise InvalidSpec(
                     f"function {function}: {name!r}, imported in {of}, line {line}, is a file of this machine, which is"
                     " not allowed; allowed: the standard library, packages of the image, and modules that travel; write"
@@ -66,48 +65,30 @@ def module_sources(
     return sources
 
 
-def _imports(text: str, package: str) -> Iterator[tuple[str, int]]:
-    """Yield the top-level name of each import, with its line; relative imports are the package's."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            name = package if node.level else node.module or ""
-            if name:
-                yield name.partition(".")[0], node.lineno
+def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """Yield the top-level package, the name and the line of each import; the package of a relative one is ""."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                origin = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
+                yield origin.partition(".")[0], alias.asname or alias.name.partition(".")[0], node.lineno
 
 
-def _spec(name: str, file: str) -> ModuleSpec | None:
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ValueError, ImportError):
-        return None
-    return spec or PathFinder.find_spec(name, [str(Path(file).parent)])
-
-
-def _places(spec: ModuleSpec | None) -> list[str]:
+def _places(name: str, file: str) -> list[Path]:
     """Return the folders of a package, or the file of a module; empty for a module without a file."""
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is not None:
-        return [place for place in spec.submodule_search_locations if Path(place).is_dir()]
-    return [spec.origin] if spec.has_location and spec.origin else []
+    spec = None
+    with suppress(ValueError, ImportError):
+        spec = importlib.util.find_spec(name)
+    spec = spec or PathFinder.find_spec(name, [str(Path(file).parent)])
+    found: Sequence[str | None] = (spec.submodule_search_locations or [spec.origin]) if spec else []
+    return [Path(place) for place in found if place and Path(place).exists()]
 
 
-def _is_local(spec: ModuleSpec | None, name: str) -> bool:
+def _is_local(name: str, file: str) -> bool:
     """Return whether a module is a file of neither the standard library nor an installed distribution."""
-    places = _places(spec)
-    if name in sys.stdlib_module_names or not places or _INSTALLED & set(Path(places[0]).parts):
+    places = _places(name, file) if name else []
+    if name in sys.stdlib_module_names or not places or _INSTALLED & set(places[0].parts):
         return False
-    try:
-        metadata.distribution(name)  # installed from its folder: `pip install --editable`
-    except metadata.PackageNotFoundError:
-        return True
-    return False
-
-
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    wanted = {".py", *_BINARY}
-    return sorted(path for path in place.rglob("*") if path.suffix in wanted and path.is_file())
+    with suppress(metadata.PackageNotFoundError):
+        return not metadata.distribution(name)  # installed from its folder: `pip install --editable`
+    return True

@@ -6,43 +6,57 @@ Such a pickle keeps exact types, shared references and cycles, and every support
 from __future__ import annotations
 
 import base64
-import copyreg
 import io
 import pickle
+import pickletools
 import re
 from datetime import date, datetime, timedelta, timezone
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from types import NoneType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
-MAX_PARTS = 64 * 1024
-"""Maximum size of one global: its objects, and the characters and bytes of its texts."""
+MAX_BYTES = 256 * 1024
+"""Maximum size of one global, as a pickle."""
 
-_CONTAINERS = (dict, list, tuple, set, frozenset)
 _PATHS = (type(Path()), PurePosixPath, PureWindowsPath)
-_PLAIN = {NoneType, bool, int, float, complex, range, date, datetime, timedelta, timezone, re.Pattern}
-_PLAIN.update(_CONTAINERS, _PATHS, (str, bytes, bytearray))
+_PLAIN = (complex, range, date, datetime, timedelta, timezone, re.Pattern)
+"""Plain types, in addition to those that a pickle has without a call: numbers, texts, lists, maps and the like."""
 _REBUILT = ("logging.Logger", "torch.dtype", "numpy.dtype")
+_MAKERS = ("builtins", "datetime", "logging", "numpy", "re")
+"""Modules of the classes and functions that such a pickle calls."""
 _SECRET = re.compile(r"(?i)(^|_)(token|password|passwd|secret|api_?key|credentials?)$")
 
 
-def _path(path: Any) -> tuple[Any, ...]:
-    return eval, (f"__import__('pathlib').{type(path).__name__}({str(path)!r})",)
-
-
 class _Pickler(pickle.Pickler):
-    dispatch_table = copyreg.dispatch_table | dict.fromkeys(_PATHS, _path)  # Python 3.13 names their module otherwise
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PATHS:  # Python 3.13 names their module otherwise
+            return eval, (f"__import__('pathlib').{kind.__name__}({str(value)!r})",)
+        is_maker = isinstance(value, (type, FunctionType, BuiltinFunctionType)) and value.__module__ in _MAKERS
+        if is_maker or kind in _PLAIN or is_a(value, *_REBUILT):
+            return NotImplemented
+        raise pickle.PicklingError(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
+
+
+class _Limited(io.BytesIO):
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > MAX_BYTES:
+            raise pickle.PicklingError(f"more than {MAX_BYTES:,} bytes as a pickle")
+        return super().write(data)
 
 
 def encoded(values: Mapping[str, Any]) -> str:
     """Return the values as a pickle in base64."""
-    file = io.BytesIO()
+    return base64.b64encode(_pickled(values, io.BytesIO())).decode()
+
+
+def _pickled(values: Mapping[str, Any], file: io.BytesIO) -> bytes:
     _Pickler(file, 4).dump(dict(values))
-    return base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()
 
 
 def is_a(value: Any, *names: str) -> bool:
@@ -50,40 +64,24 @@ def is_a(value: Any, *names: str) -> bool:
     return any(f"{each.__module__}.{each.__qualname__}" in names for each in type(value).__mro__)
 
 
-def examined(name: str, value: Any, literals: Collection[Any]) -> tuple[str, str]:
-    """Return the type of a part that is not plain data, and why plain data must not travel; "" if there is none.
+def why_it_stays(name: str, value: Any, literals: Collection[Any]) -> str:
+    """Return why a global does not travel with its value; "" if it does.
 
-    Plain data that is too large does not travel, nor does a secret, which the job's manifest would show.
+    It is not plain data, is too large, or has a secret, which the job's manifest would show: a computed text
+    with such a name.
 
     Args:
         name: the global's name.
         value: its value.
         literals: constants that the source shows anyway.
     """
-    parts = [*islice(_parts(name, value), MAX_PARTS)]
-    texts = [(key, part) for key, part in parts if isinstance(part, (str, bytes, bytearray))]
-    for kind in (type(part) for _, part in parts if type(part) not in _PLAIN and not is_a(part, *_REBUILT)):
-        return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), ""
-    if len(parts) + sum(len(text) for _, text in texts) >= MAX_PARTS:
-        return "", f"is too large: at most {MAX_PARTS:,} objects, characters and bytes travel"
-    for key in (key for key, text in texts if _SECRET.search(key) and text and text not in [*literals]):
-        return "", f"has the secret {key!r}, which the job's manifest would show"
     try:
-        encoded({name: value})
-    except (RecursionError, pickle.PicklingError):
-        return "", "is nested too deeply, or is a logger that nobody can get by its name"
-    return "", ""
-
-
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the value and what is in it, each container once, with the nearest key that is a text."""
-    todo, seen = [(name, value)], set()
-    while todo:
-        key, part = todo.pop()
-        yield key, part
-        if type(part) in (*_CONTAINERS, datetime) and id(part) not in seen:
-            seen.add(id(part))
-            inner = [part.tzinfo] if isinstance(part, datetime) else part
-            todo += [(key, each) for each in inner]
-            pairs = part.items() if isinstance(part, dict) else ()
-            todo += [(each if isinstance(each, str) else key, item) for each, item in pairs]
+        data = _pickled({name: value}, _Limited())
+    except (RecursionError, pickle.PicklingError) as error:
+        return f"is not plain data: {error}"
+    parts = [part for code, part, _ in pickletools.genops(data) if code.name not in ("FRAME", "MEMOIZE")]
+    for key, text in pairwise(parts):  # of a map, the globals as well
+        is_secret = isinstance(key, str) and isinstance(text, (str, bytes)) and _SECRET.search(key)
+        if is_secret and text and text not in literals:
+            return f"has the secret {key!r}, which the job's manifest would show"
+    return ""
