@@ -100,6 +100,11 @@ TRAVEL: dict[str, str] = {
         def train(options: Options = {}, steps: "list[Later]" = ()) -> Options: return dict(options)
         class Later: pass
     """,
+    "an attribute in a hint with the name of a global": """
+        import os
+        path = object()
+        def train(place: os.path = None, other: "os.path" = None): return 1
+    """,
     "a variable's hint that nobody evaluates": "def train():\n    x: Nothing = 1\n    return x",
     "text of many lines": 'TEXT = """a\n  b\n"""\ndef train():\n    return TEXT + """\nc"""',
     "comprehensions and inner functions": """
@@ -444,6 +449,22 @@ REFUSED = {
         "from airflow.sdk import Context\ndef train(c: Context = None): return 1",
         "'Context' is imported from airflow",
     ),
+    "Airflow, if it is there": (
+        "try:\n    import airflow\nexcept ImportError:\n    airflow = None\ndef train(): return airflow",
+        "'airflow' is imported from airflow",
+    ),
+    "a hint that is a text": (
+        "from airflow.sdk import Context\ndef train(c: 'list[Context]' = ()): return 1",
+        "'Context' is imported from airflow",
+    ),
+    "a device that two statements make": (
+        "import torch\nD = torch.device('cpu')\nD = torch.device('meta')\ndef train(): return D",
+        "'D' is not plain data: torch.device (line 3)",
+    ),
+    "a function of its own in a map": (
+        "def own(): pass\nBY_NAME = {'own': own}\ndef train(): return BY_NAME",
+        "'BY_NAME' is not plain data: function (line 2)",
+    ),
     "the rank of this process": (
         "import os\nRANK = int(os.environ.get('RANK', 0))\ndef train(): return RANK",
         "'RANK' comes from this machine's 'environ' (line 2)",
@@ -575,17 +596,19 @@ def test_an_array_is_refused(tmp_path: Path) -> None:
 
 
 def test_devices_and_dtypes_are_made_in_the_job(tmp_path: Path) -> None:
-    """A device, or its name, that one statement makes is asked for in the job."""
+    """A device, or its name, that one statement makes is asked for in the job, also if its cell ran again."""
     torch = import_or_skip("torch")
     text = (
         "import torch\nDEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
         "NAME = 'cuda' if torch.cuda.is_available() else 'cpu'\nTYPES = [torch.bfloat16]\n"
         "def train(): return DEVICE, NAME, TYPES\n"
     )
-    source = from_function(loaded(tmp_path, text).train)
+    again = "".join(line for line in text.splitlines(keepends=True) if "cuda" in line)
+
+    source = from_function(loaded(tmp_path, f"{again}{text}".replace("DEVICE", "import torch; DEVICE", 1)).train)
 
     assert pickle.loads(base64.b64decode(source.values)) == {"TYPES": [torch.bfloat16]}  # noqa: S301 - made here
-    assert source.text == text.replace("TYPES = [torch.bfloat16]\n", "\n")
+    assert source.text == "\n\n" + text.replace("TYPES = [torch.bfloat16]\n", "\n")
 
 
 def test_a_secret_that_the_file_shows_travels(tmp_path: Path) -> None:

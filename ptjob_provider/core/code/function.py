@@ -5,7 +5,7 @@ source; loggers, devices, dtypes and paths are rebuilt; everything else is refus
 
 The source is the file with all other lines emptied, so that tracebacks have the file's line numbers. A notebook is its
 cells, in the order in which they ran. Decorators of Airflow and of this package, and those above them, do not travel.
-Names in annotations travel if they can. Variables of functions around the function are its globals in the job.
+Names in annotations travel if they have a value. Variables of functions around the function are its globals in the job.
 """
 
 from __future__ import annotations
