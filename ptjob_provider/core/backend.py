@@ -175,7 +175,7 @@ class Backend(Protocol):
     ) -> OutputReport:
         """Inspect the declared outputs in place, and return facts about them, without judging the facts.
 
-        Scalars are read from event files modified at `since` or later; older files belong to an earlier training. With
+        What was written before `since`, the creation of the task's first attempt, belongs to an earlier training. With
         `curves`, the report has the points of the scalars in addition to their last values.
 
         Raises:

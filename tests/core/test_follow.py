@@ -761,7 +761,7 @@ async def test_the_output_report_is_stored_on_the_job_for_later_readers() -> Non
     backend.patch_error = ClusterError("forbidden", code=403)
     again = await follow(backend, submission(model=True), sink=sink)
 
-    assert read_report(noted) == backend.report
+    assert read_report(noted, submission(model=True).outputs) == backend.report
     assert [result_of(each)["model"]["sha256"] for each in (first, again)] == ["ab", "ab"]
     raise_for(REF, again)
 
@@ -778,6 +778,17 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
     with pytest.raises(OutputsNotVerified, match=told) as caught:
         raise_for(submission(model=True).ref, conclusion)
     assert caught.value.retryable
+
+
+async def test_outputs_about_which_nothing_is_reported_are_not_verified() -> None:
+    """The training is not repeated for it, and the follower does not end in an exception."""
+    backend = showing(Observation(job=job("Succeeded")))
+    backend.report = OutputReport()
+
+    conclusion = await follow(backend, submission(model=True), sink=ListSink())
+
+    assert conclusion.outcome is Outcome.UNVERIFIED
+    assert "nothing was reported about its model" in conclusion.detail
 
 
 async def test_a_missing_model_is_reported_with_the_traceback_in_the_log() -> None:

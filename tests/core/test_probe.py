@@ -19,69 +19,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.fixtures import import_or_skip, skip_because
+from event_files import (
+    DOUBLE,
+    FLOAT,
+    INT32,
+    STRING,
+    event,
+    events_file,
+    number,
+    part,
+    real,
+    record,
+    scalar,
+    start,
+    tensor,
+    varint,
+    write,
+)
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 
-FLOAT, DOUBLE, INT32, STRING, INT64 = 1, 2, 3, 7, 9
 
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def part(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
-
-
-def real(field: int, value: float) -> bytes:
-    return varint(field << 3 | 5) + struct.pack("<f", value)
-
-
-def scalar(tag: str, value: float) -> bytes:
-    return part(1, part(1, tag.encode()) + real(2, value))
-
-
-def tensor(tag: str, content: bytes, *, plugin: str = "scalars") -> bytes:
-    return part(1, part(1, tag.encode()) + part(8, content) + part(9, part(1, part(1, plugin.encode()))))
-
-
-def event(step: int, *values: bytes, wall_time: float = 1.0) -> bytes:
-    when = varint(1 << 3 | 1) + struct.pack("<d", wall_time)
-    return when + number(2, step) + part(5, b"".join(values))
-
-
-def record(data: bytes) -> bytes:
-    head = struct.pack("<Q", len(data))
-    return head + struct.pack("<I", probe_outputs._masked_crc32c(head)) + data + b"\0\0\0\0"
-
-
-def events_file(*events: bytes) -> bytes:
-    return b"".join(record(data) for data in (part(3, b"brain.Event:2"), *events))
-
-
-def write(path: Path, *events: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(events_file(*events))
-    return path
-
-
-def look_at_model(path: Path, root: Path) -> OutputFacts:
-    report = probe_outputs.inspect({"model": str(path), "tfevents": None, "roots": {"model": str(root)}})
+def look_at_model(path: Path, root: Path, **asked: Any) -> OutputFacts:
+    report = probe_outputs.inspect({"model": str(path), "tfevents": None, "roots": {"model": str(root)}, **asked})
     return OutputFacts.from_dict(report["model"])
 
 
-def look_at_events(path: Path, root: Path, since: float | None = None, *, curves: bool = False) -> OutputFacts:
+def look_at_events(path: Path, root: Path, since: float | None = None, **asked: Any) -> OutputFacts:
     places = {"model": None, "tfevents": str(path), "roots": {"tfevents": str(root)}}
-    request = {**places, "since": since, "curves": curves}
+    request = {**places, "since": since, **asked}
     return OutputFacts.from_dict(probe_outputs.inspect(request)["tfevents"])
 
 
@@ -166,11 +132,12 @@ def test_an_empty_model_directory_has_no_digest(tmp_path: Path) -> None:
 def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
     """Linux allows any bytes; the report stays valid JSON that every database accepts."""
     directory = tmp_path / "tb" / os.fsdecode(b"run\xff")
-    write(directory / "events.out.tfevents.1", event(1, scalar("a\0b", 1.0)))
+    write(directory / "events.out.tfevents.1", event(1, scalar("a\0b", 1.0), scalar("x", 1.0)))
+    write(tmp_path / "tb" / "events.out.tfevents.1", event(1, scalar("x", 2.0)))
 
     facts = look_at_events(tmp_path / "tb", tmp_path)
 
-    assert facts.scalars == {"run\ufffd/a\ufffdb": 1.0}
+    assert facts.scalars == {"a\ufffdb": 1.0, "run\ufffd/x": 1.0, "x": 2.0}
 
 
 def test_a_link_within_the_root_is_followed_to_a_file(tmp_path: Path) -> None:
@@ -338,7 +305,8 @@ def test_a_resumed_training_goes_on_in_another_file(tmp_path: Path) -> None:
 def test_files_of_earlier_trainings_are_not_read(tmp_path: Path) -> None:
     """A fixed directory keeps yesterday's longer training, whose values are not today's."""
     old = write(tmp_path / "tb" / "events.out.tfevents.1", event(900, scalar("acc", 0.9)))
-    new = write(tmp_path / "tb" / "events.out.tfevents.2", event(100, scalar("acc", 0.5)))
+    later = event(100, scalar("acc", 0.5), wall_time=2000.0)
+    new = write(tmp_path / "tb" / "events.out.tfevents.2", event(99, scalar("old", 1.0), wall_time=1999.0), later)
     os.utime(old, (1000.0, 1000.0))
     os.utime(new, (2000.0, 2000.0))
 
@@ -348,8 +316,8 @@ def test_files_of_earlier_trainings_are_not_read(tmp_path: Path) -> None:
     assert (facts.files, facts.modified_at) == (2, 2000.0)
 
 
-def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
-    """As in TensorBoard; files that are not event files are ignored."""
+def test_the_run_is_a_part_of_the_name_where_two_runs_have_the_tag(tmp_path: Path) -> None:
+    """Directories are runs, as in TensorBoard; files that are not event files are ignored."""
     write(tmp_path / "tb" / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
     write(tmp_path / "tb" / "lr" / "0.1" / "events.out.tfevents.1", event(1, scalar("loss", 2.0)))
     (tmp_path / "tb" / "notes.txt").write_text("no events")
@@ -359,6 +327,56 @@ def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
 
     assert facts.scalars == {"loss": 1.0, "lr/0.1/loss": 2.0}
     assert (facts.files, facts.problem) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("folder", "tag"),
+    [
+        ("runs/Nov27_00-26-05_host", "train/loss"),
+        ("lightning_logs/version_0", "val_acc"),
+        ("1764202000.12", "hparam/acc"),
+    ],
+)
+def test_a_tag_alone_names_a_scalar_of_the_only_run_that_has_it(tmp_path: Path, folder: str, tag: str) -> None:
+    """No DAG could name the folders of Hugging Face's Trainer, of Lightning and of `add_hparams`."""
+    write(tmp_path / folder / "events.out.tfevents.1", event(1, scalar(tag, 1.0)))
+    write(tmp_path / "events.out.tfevents.1", event(1, scalar("other", 2.0)))
+
+    facts = look_at_events(tmp_path, tmp_path, curves=True)
+
+    assert facts.scalars == {tag: 1.0, "other": 2.0}
+    assert facts.curves == {tag: [[1, 1.0]], "other": [[1, 2.0]]}
+
+
+def test_a_run_of_this_attempt_takes_the_place_of_an_earlier_ones(tmp_path: Path) -> None:
+    """Lightning counts its versions on at each retry; a tag that only the earlier attempt wrote stays."""
+    first = [event(5, scalar("loss", 0.5), scalar("setup", 1.0), wall_time=110.0)]
+    write(tmp_path / "version_0" / "events.out.tfevents.1", *first)
+    write(tmp_path / "version_1" / "events.out.tfevents.2", event(3, scalar("loss", 0.25), wall_time=210.0))
+
+    facts = look_at_events(tmp_path, tmp_path, since=100.0, started=200.0)
+    together = look_at_events(tmp_path, tmp_path, since=100.0, started=100.0)
+
+    assert facts.scalars == {"loss": 0.25, "setup": 1.0}
+    assert together.scalars == {"setup": 1.0, "version_0/loss": 0.5, "version_1/loss": 0.25}
+
+
+def test_no_scalar_is_lost_to_another_of_the_same_name(tmp_path: Path) -> None:
+    """The run `val` and a tag that begins with `val/`."""
+    for run, tag, value in (("", "val/loss", 1.0), ("val", "loss", 2.0), ("train", "loss", 3.0)):
+        write(tmp_path / run / "events.out.tfevents.1", event(1, scalar(tag, value)))
+
+    found = look_at_events(tmp_path, tmp_path).scalars
+
+    assert sorted(found.values()) == [1.0, 2.0, 3.0]
+
+
+def test_the_run_stays_a_part_of_the_name_where_the_other_run_is_left_out(tmp_path: Path) -> None:
+    tags = [f"tag{index:03}" for index in range(probe_outputs.MAX_TAGS - 1)]
+    write(tmp_path / "a" / "events.out.tfevents.1", event(1, *(scalar(tag, 1.0) for tag in [*tags, "z"])))
+    write(tmp_path / "b" / "events.out.tfevents.1", event(1, scalar("z", 2.0)))
+
+    assert min(look_at_events(tmp_path, tmp_path).scalars) == "a/z"
 
 
 def test_a_tag_that_begins_with_a_slash_stays_in_its_run(tmp_path: Path) -> None:
@@ -591,9 +609,54 @@ def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
         "double": 4.1,
         "group_a/group": 4.0,
         "group_b/group": -4.0,
-        "hp/hparam/acc": 0.5,
+        "hparam/acc": 0.5,
     }
     assert (facts.last_step, facts.problem) == (4, "")
+
+
+RECORDS = st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.floats(0, 9, width=32)), max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(files=st.lists(RECORDS, min_size=1, max_size=3))
+def test_a_writer_that_starts_again_replaces_what_came_after_its_step(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[bool, int, float]]]
+) -> None:
+    """As TensorBoard purges: at a START, all earlier records of its step and later ones are dropped."""
+    folder, kept = tmp_path_factory.mktemp("tb"), list[tuple[int, float]]()
+    for index, records in enumerate(files):
+        encoded = [start(step) if again else event(step, scalar("loss", value)) for again, step, value in records]
+        write(folder / f"events.out.tfevents.{index}", *encoded)
+        for again, step, value in records:
+            kept = [point for point in kept if point[0] < step] if again else [*kept, (step, value)]
+
+    facts = look_at_events(folder, folder, curves=True)
+
+    last = max((step for step, _ in kept), default=None)
+    assert facts.last_step == last
+    assert facts.scalars == ({"loss": [value for step, value in kept if step == last][-1]} if kept else {})
+    assert [step for step, _ in facts.curves.get("loss", ())] == sorted({step for step, _ in kept})
+
+
+@pytest.mark.parametrize("last_step", [2, 9])
+def test_a_purge_step_is_read_as_tensorboard_reads_it(tmp_path: Path, last_step: int) -> None:
+    """Whether the training that was resumed has come as far as the one before or not."""
+    import_or_skip("tensorboard")
+    tensorboard = import_or_skip("torch.utils.tensorboard")
+    accumulating = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
+    with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=".0") as writer:
+        for step in range(6):
+            writer.add_scalar("loss", step, step)
+            writer.add_scalar("dropped", step, step)
+    with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=".1", purge_step=2) as writer:
+        writer.add_scalar("loss", 7.0, last_step)
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    reader = accumulating.EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    reader.Reload()
+    assert facts.scalars == {tag: reader.Scalars(tag)[-1].value for tag in reader.Tags()["scalars"]}
+    assert facts.scalars == {"loss": 7.0, "dropped": 1.0}
 
 
 def test_the_report_agrees_with_tensorboard(tmp_path: Path) -> None:
@@ -614,3 +677,151 @@ def test_the_report_agrees_with_tensorboard(tmp_path: Path) -> None:
     last = {tag: reader.Scalars(tag)[-1] for tag in reader.Tags()["scalars"]}
     assert facts.scalars == {tag: event.value for tag, event in last.items()}
     assert facts.last_step == max(event.step for event in last.values()) == 990
+
+
+def curve(*times: float, tag: str = "loss") -> list[bytes]:
+    return [event(step, scalar(tag, 1.0), wall_time=when) for step, when in enumerate(times)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        (curve(1, 2, 3), curve(1.5, 2.5), True),
+        (curve(1, 2, 3), curve(4, 5), False),
+        (curve(1, 2, 3), curve(1.5, 2.5, tag="acc"), False),
+    ],
+)
+def test_two_writers_of_a_tag_are_named_and_a_restart_is_not(
+    tmp_path: Path, first: list[bytes], second: list[bytes], *, named: bool
+) -> None:
+    """Two ranks or two jobs in one folder write at the same time; a restarted training writes after the one before."""
+    write(tmp_path / "events.out.tfevents.1.a", *first)
+    write(tmp_path / "events.out.tfevents.2.b", *second)
+
+    found = look_at_events(tmp_path, tmp_path, since=0.5).remarks
+
+    assert len(found) == named
+    assert all("loss has two writers" in text and "1.a, events.out.tfevents.2.b" in text for text in found)
+
+
+def listed(top: Path, root: Path) -> dict[str, Any]:
+    return probe_outputs.listing({"model": str(top), "roots": {"model": str(root)}})
+
+
+def test_a_file_that_was_there_before_the_start_is_older_whatever_its_time_is(tmp_path: Path) -> None:
+    """A clock that was ahead gives a file a time in the future; a copy may keep the time of its original."""
+    (tmp_path / "model").write_bytes(b"abc")
+    os.utime(tmp_path / "model", (4e9, 4e9))
+    before = json.loads(json.dumps(listed(tmp_path / "model", tmp_path)))
+
+    unchanged = look_at_model(tmp_path / "model", tmp_path, since=1e9, before=before)
+    (tmp_path / "new").write_bytes(b"xyz")
+    os.utime(tmp_path / "new", (4e9, 4e9))
+    (tmp_path / "new").replace(tmp_path / "model")
+    replaced = look_at_model(tmp_path / "model", tmp_path, since=1e9, before=before)
+
+    assert (unchanged.is_stale, replaced.is_stale) == (True, False)
+
+
+def test_a_listing_names_all_files_of_an_output(tmp_path: Path) -> None:
+    """Names need not be text, and nothing need be there."""
+    for name in (b"a", b"sub/b\xff"):
+        path = tmp_path / "model" / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "model" / "nowhere").symlink_to("nothing")
+
+    assert listed(tmp_path / "absent", tmp_path) == {"model": {}}
+    assert sorted(listed(tmp_path / "model", tmp_path)["model"]) == ["a", "sub/b\udcff"]
+
+
+def test_records_of_a_file_that_is_new_count_whatever_their_time_is(tmp_path: Path) -> None:
+    """A program may give its records times of its own; a file that goes on is read from the start on."""
+    write(tmp_path / "events.out.tfevents.1", event(1, scalar("old", 1.0), wall_time=5.0))
+    before = {"tfevents": listed(tmp_path, tmp_path)["model"]}
+    write(
+        tmp_path / "events.out.tfevents.1",
+        event(1, scalar("old", 1.0), wall_time=5.0),
+        event(2, scalar("on", 1.0), wall_time=100.0),
+    )
+    write(tmp_path / "events.out.tfevents.2", event(1, scalar("own", 1.0), wall_time=0.0))
+
+    assert look_at_events(tmp_path, tmp_path, since=100.0, before=before).scalars == {"on": 1.0, "own": 1.0}
+
+
+def test_a_model_directory_is_as_new_as_its_newest_file_and_older_ones_are_named(tmp_path: Path) -> None:
+    """A shard of an earlier run is a part of what the next program loads, so its digest counts it."""
+    for name, when in (("shard-1", 2000.0), ("shard-2", 1000.0)):
+        (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model" / name).write_bytes(b"abc")
+        os.utime(tmp_path / "model" / name, (when, when))
+
+    mixed = look_at_model(tmp_path / "model", tmp_path, since=1500.0)
+    older = look_at_model(tmp_path / "model", tmp_path, since=2500.0)
+
+    assert (mixed.is_stale, older.is_stale) == (False, True)
+    assert mixed.remarks == ["shard-2: older than the job, and counted as a part of the model"]
+    assert (mixed.files, mixed.sha256) == (2, older.sha256)
+
+
+@pytest.mark.parametrize(("age", "is_stale"), [(0.5, False), (1.5, True), (100.0, True)])
+def test_a_file_is_dated_by_the_clock_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, *, is_stale: bool
+) -> None:
+    """The machine that inspects is an hour ahead of the storage; no allowance is left, and no file either."""
+    model = tmp_path / "out" / "model"
+    model.parent.mkdir()
+    model.write_bytes(b"abc")
+    now = model.stat().st_mtime
+    os.utime(model, (now - age, now - age))
+    monkeypatch.setattr(probe_outputs.time, "time", lambda: now + 3600)
+
+    facts = look_at_model(model, tmp_path, since=now + 3600 - 1, reads_clock=True)
+
+    assert (facts.is_stale, facts.in_doubt, facts.remarks) == (is_stale, False, [])
+    assert [each.name for each in model.parent.iterdir()] == ["model"]
+
+
+def test_what_a_killed_inspection_leaves_is_no_part_of_the_model(tmp_path: Path) -> None:
+    """Its empty file would be newer than the job, and change the digest."""
+    (tmp_path / "weights").write_bytes(b"abc")
+    without = look_at_model(tmp_path, tmp_path)
+    (tmp_path / f"{os.fsdecode(probe_outputs.CLOCK_FILE)}1").touch()
+
+    assert look_at_model(tmp_path, tmp_path) == without
+
+
+@pytest.mark.parametrize(
+    ("age", "is_stale", "in_doubt"), [(-121, False, False), (-119, False, True), (119, False, True), (121, True, False)]
+)
+def test_two_minutes_are_allowed_and_in_doubt_where_the_clock_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, *, is_stale: bool, in_doubt: bool
+) -> None:
+    """A claim that is full or cannot be written to; the warning names the file."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_bytes(b"abc")
+    os.utime(tmp_path / "model" / "weights", (5000.0 - age, 5000.0 - age))
+
+    def refuse(path: bytes, mode: str) -> Any:
+        if mode == "wb":
+            raise OSError(30, "Read-only file system")
+        return Path(os.fsdecode(path)).open(mode)
+
+    # root can write everywhere, so no permission of a real directory can produce this
+    monkeypatch.setattr(probe_outputs, "open", refuse, raising=False)
+    facts = look_at_model(tmp_path / "model", tmp_path, since=5000.0, reads_clock=True)
+
+    assert (facts.is_stale, facts.in_doubt) == (is_stale, in_doubt)
+    assert any("weights: may be" in text and "(Read-only file system)" in text for text in facts.remarks) == in_doubt
+
+
+def test_clocks_that_cannot_be_compared_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"abc")
+    now = (tmp_path / "model").stat().st_mtime
+    request = {"model": str(tmp_path / "model"), "roots": {"model": str(tmp_path)}, "since": now + 60}
+
+    apart = probe_outputs.inspect({**request, "reads_clock": True, "doubt": "the node is an hour ahead"})
+    compared = probe_outputs.inspect({**request, "reads_clock": True})
+
+    assert (apart["clock"], apart["model"]["in_doubt"]) == (None, True)
+    assert (compared["clock"] >= now, compared["model"]["is_stale"]) == (True, True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from ptjob_provider.core.errors import (
     PTJobError,
     in_ptjob,
 )
-from ptjob_provider.core.kubernetes.probe import advice, is_over, obstacle, problem
+from ptjob_provider.core.kubernetes.probe import advice, clock_difference, is_over, obstacle, problem
+from ptjob_provider.core.outputs.contract import OutputReport
 from rows import each_row
 
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
 IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
 PLACED = {"type": "PodScheduled", "status": "True"}
 MISSED = 'runc create failed: unable to start container process: exec: "python3": executable file not found in $PATH'
@@ -147,3 +150,23 @@ def test_the_problem_of_another_pod_has_no_advice_about_the_probe() -> None:
     assert "`[ptjob]" not in problem(ended(137, "OOMKilled"))
     assert problem(pod("Succeeded", terminated={"exitCode": 0, "reason": "Completed"})) == ""
     assert problem(pod("Running", running={"startedAt": "2026-11-20T10:00:00Z"})) == ""
+
+
+@each_row(
+    ("clock", "off"),
+    [
+        (None, ""),
+        (NOON, ""),
+        (NOON + 5.9, ""),
+        (NOON - 30, "-30 s after a pod was created"),
+        (NOON + 7, "+7 s after a pod was created"),
+    ],
+)
+def test_a_node_with_another_time_than_the_api_server_is_told(clock: float | None, off: str) -> None:
+    """Between the creation and the answer, 5 s later; creation times are in whole seconds."""
+    pod = {"metadata": {"creationTimestamp": "2026-11-20T12:00:00Z"}}
+
+    said = clock_difference(OutputReport(clock=clock), pod, seconds=5)
+
+    assert off in said
+    assert bool(said) == bool(off)

@@ -94,10 +94,10 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_pod_looks_where_the_training_code_wrote() -> None:
-    """Rank 0's mounts, read-only and once each, and the paths as its code used them."""
+    """Rank 0's mounts, once each, and the paths as its code used them; what rank 0 could not write to, it cannot."""
     mounts = [
         {"name": "storage", "mountPath": "/data"},
-        {"name": "storage", "mountPath": "/data/logs", "subPath": "tensorboard"},
+        {"name": "storage", "mountPath": "/data/logs", "subPath": "tensorboard", "readOnly": True},
         {"name": "other", "mountPath": "/other"},
     ]
     volumes = [
@@ -110,7 +110,7 @@ def test_the_pod_looks_where_the_training_code_wrote() -> None:
 
     assert pod["spec"]["volumes"] == [{"name": "claim-0", "persistentVolumeClaim": {"claimName": "runs"}}]
     assert container(pod)["volumeMounts"] == [
-        {"name": "claim-0", "mountPath": "/data", "readOnly": True},
+        {"name": "claim-0", "mountPath": "/data", "readOnly": False},
         {"name": "claim-0", "mountPath": "/data/logs", "readOnly": True, "subPath": "tensorboard"},
     ]
     assert json.loads(environment(pod)["PTJOB_REQUEST"]) == {
@@ -118,6 +118,9 @@ def test_the_pod_looks_where_the_training_code_wrote() -> None:
         "tfevents": "/data/logs/a",
         "roots": {"model": "/data", "tfevents": "/data/logs"},
         "since": SINCE.timestamp(),
+        "started": datetime.fromisoformat(job()["metadata"]["creationTimestamp"]).timestamp(),
+        "reads_clock": True,
+        "doubt": "",
         "curves": False,
     }
 
@@ -126,6 +129,16 @@ def test_an_output_that_rank_0_sees_nowhere_is_not_verified() -> None:
     """The mounts of a job may have been changed by others; it is reported with what it has."""
     with pytest.raises(OutputsNotVerified, match=r"pvc://runs/b/model.pt: rank 0 mounts it nowhere .*/data"):
         made(job(), model=output("runs", "b/model.pt", "/elsewhere/model.pt"))
+
+
+def test_a_job_that_has_no_image_any_more_is_told_which_option_helps() -> None:
+    """Its pod is gone, and its template has no image: somebody has removed it, or a TrainJob's runtime has it."""
+    without_image = job()
+    del without_image["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["image"]
+
+    with pytest.raises(OutputsNotVerified, match=r"has no image; set `.*probe_image"):
+        made(without_image)
+    assert container(made(without_image, image="python:3"))["image"] == "python:3"
 
 
 def test_its_command_reports_what_is_there(tmp_path: Path) -> None:

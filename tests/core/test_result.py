@@ -77,7 +77,7 @@ def test_gpu_seconds_lost_to_restarts_are_counted_by_replica() -> None:
 
 def test_the_result_names_where_everything_is() -> None:
     """It is JSON, and the next task's templates find uri, size, hash, last scalars, and curves if there are any."""
-    model = OutputFacts(exists=True, bytes=12, sha256="ab")
+    model = OutputFacts(exists=True, bytes=12, sha256="ab", in_doubt=True)
     events = OutputFacts(exists=True, last_step=5, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
 
     found = result(OutputReport(model=model, tfevents=events))
@@ -85,6 +85,7 @@ def test_the_result_names_where_everything_is() -> None:
     assert json.loads(json.dumps(found)) == found
     assert (found["model"]["uri"], found["model"]["bytes"], found["model"]["sha256"]) == ("pvc://c/m.pt", 12, "ab")
     assert (found["tfevents"]["scalars"], found["tfevents"]["curves"]) == (events.scalars, events.curves)
+    assert (found["model"]["in_doubt"], found["tfevents"]["in_doubt"]) == (True, False)
     assert ("curves" in found["model"], found["start"]) == (False, "2026-11-20T12:00:00+00:00")
 
 

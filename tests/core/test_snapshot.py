@@ -75,7 +75,7 @@ async def test_a_job_that_succeeded_is_shown_with_its_outputs() -> None:
 
     assert said["phase"] == "Succeeded"
     assert said["attempt"] == 3
-    assert said["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+    assert said["model"] == {**MODEL, "bytes": 10, "sha256": "ab", "in_doubt": False}
     assert said["diagnosis"] is None
 
 
@@ -104,7 +104,19 @@ async def test_a_report_stored_by_the_jobs_task_is_shown_without_an_inspection()
     snapshot = await seen(noted, OutputsNotVerified("nobody may ask"))
 
     assert snapshot.report == report
-    assert snapshot.to_dict()["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+    assert snapshot.to_dict()["model"] == {**MODEL, "bytes": 10, "sha256": "ab", "in_doubt": False}
+
+
+async def test_a_note_that_lacks_a_declared_output_is_not_taken_for_a_report() -> None:
+    """Somebody has edited it; whoever looks at the job gets an answer all the same."""
+    noted = job("Succeeded", annotations={REPORT_ANNOTATION: report_text(OutputReport())})
+
+    again = await seen(noted)
+    unanswered = await seen(noted, OutputReport())
+
+    assert (again.report, again.diagnosis) == (OutputReport(model=GOOD_MODEL), None)
+    assert (unanswered.report, unanswered.diagnosis) == (None, None)
+    assert "nothing was reported about its model" in unanswered.unverified
 
 
 @pytest.mark.parametrize("noted", [{}, {REPORT_ANNOTATION: "spoilt"}, {REPORT_ANNOTATION: "[1]"}])

@@ -4,24 +4,34 @@ This file needs only the standard library, Python 3.6 or newer, and imports noth
 job's own image, as `python probe.py < request.json > report.json`. The local back-end imports it.
 
     request  {"model": path or null, "tfevents": path or null, "roots": {"model": directory, "tfevents": directory},
-              "since": seconds since 1970 or null, "curves": true to include curves}
-    report   {"model": facts or null, "tfevents": facts or null}      facts: the fields of `outputs.OutputFacts`
+              "curves": true to include curves,
+              "since": when the training's first attempt was created, in seconds since 1970, or null,
+              "started": when the job itself was created, likewise,
+              "before": what `listing` returned before the start, or null: then the times of files decide,
+              "reads_clock": true to read the clock of the storage by creating and deleting a file,
+              "doubt": why the clocks cannot be compared, or ""}
+    report   {"model": facts or null, "tfevents": facts or null,      facts: the fields of `outputs.OutputFacts`
+              "clock": this machine's time when it read the clock of the storage, or null}
 
 Nothing outside an output's root is read, and links to directories are not followed.
+
+A file is older than the training if it is in the listing and unchanged. Without a listing it is older if it was last
+modified before `since`, by the clock of the storage; without that clock, if it was so two minutes before.
 
 The sha256 of a file is that of its content. The sha256 of a directory is that of the list of its files, so that a
 person can check it (if no file is a link):
 `find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`.
 
 Of tfevents, the last value of each scalar is reported, by step and then by wall time. The value may be in any file,
-because a resumed training writes a new file. A subdirectory is a separate run, as in TensorBoard: its tags begin with
-its path. Files that were not modified at `since` or later belong to earlier trainings and are not read. Values for
-which JSON has no number are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by
-name. Curves are lists of [step, value] of the first MAX_CURVES tags, evenly reduced to MAX_POINTS points, and always
-contain the last point.
+because a resumed training writes a new file. Older files are not read, and neither are records from before `since`. As
+in TensorBoard, a writer that starts again at a step (`purge_step`, `SessionLog.START`) replaces what its run had from
+that step on, and a subdirectory is a separate run. A tag begins with its run's path only if two runs of the job have
+the tag. Values for which JSON has no number are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are
+reported, the first by name. Curves are lists of [step, value] of the first MAX_CURVES tags, evenly reduced to
+MAX_POINTS points, and always contain the last point.
 """
 # Paths are bytes, because file names may not be valid text, which pathlib requires.
-# ruff: noqa: PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH108, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
 
 import errno
 import hashlib
@@ -31,6 +41,8 @@ import os
 import stat
 import struct
 import sys
+import time
+import uuid
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +50,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 MAX_TAGS, MAX_CURVES, MAX_POINTS = 200, 20, 200
+ALLOWANCE = 120.0  # seconds that clocks may differ which could not be compared
+CLOCK_FILE = b".ptjob-clock-"  # how the name of the file begins that reads the storage's clock
 _MAX_TAG_LENGTH = 256
 _MAX_RECORD = 16 * 1024 * 1024  # larger records contain images or embeddings
 _MAX_TROUBLES = 5
@@ -56,12 +70,85 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
         OSError: a root, or the path to an output, cannot be read.
         ValueError: the request is malformed.
     """
-    events = _Events(request.get("since") or 0.0, with_curves=bool(request.get("curves")))
+    started = request.get("started") or 0.0
+    events = _Events(started, with_curves=bool(request.get("curves")))
     readers = {"model": _Model(), "tfevents": events}  # type: dict[str, _Model | _Events]
-    return {
-        name: _look(request[name], request["roots"][name], reader) if request.get(name) else None
+    ages = {name: _Ages(request, name) for name in readers}
+    report = {
+        name: _look(request[name], request["roots"][name], reader, ages[name]) if request.get(name) else None
         for name, reader in readers.items()
-    }
+    }  # type: dict[str, Any]
+    return {**report, "clock": max((age.read_at for age in ages.values() if age.read_at), default=None)}
+
+
+def listing(request: "dict[str, Any]") -> "dict[str, Any]":
+    """Return the marks of all files of the outputs, by output and file name, for the request's field `before`.
+
+    Raises:
+        OSError: a file cannot be looked at.
+    """
+    found = {}  # type: dict[str, dict[str, list[int]]]
+    for name in request["roots"]:
+        top, found[name] = os.path.realpath(_bytes(request[name])), {}
+        files = _files(top, _Model(), []) if os.path.isdir(top) else [(os.path.basename(top), top)]
+        for file, path in files:
+            if os.path.exists(path):
+                found[name][_key(file)] = _mark(os.stat(path))
+    return found
+
+
+def _key(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _mark(info: "os.stat_result") -> "list[int]":
+    return [info.st_mtime_ns, info.st_size, info.st_ino]
+
+
+class _Ages:
+    """Tells an output's files of earlier trainings from those of this one.
+
+    `read_at` is this machine's time when the clock of the storage was read; 0.0 if it was not.
+    """
+
+    def __init__(self, request: "dict[str, Any]", name: str) -> None:
+        self._before = (request.get("before") or {}).get(name)
+        self._start = request.get("since") or 0.0
+        self._reads_clock, self.doubt = request.get("reads_clock"), request.get("doubt") or ""
+        self._lead, self.read_at = 0.0, 0.0
+
+    def compare_clocks(self, directory: bytes) -> None:
+        """Read the storage's clock, which may be that of another machine, by a file that is then deleted."""
+        if not self._reads_clock or self.doubt:
+            return
+        path = os.path.join(directory, CLOCK_FILE + uuid.uuid4().hex.encode())
+        try:
+            with open(path, "wb"):
+                pass
+            self.read_at = time.time()
+            try:
+                self._lead = os.stat(path).st_mtime - self.read_at
+            finally:
+                os.unlink(path)
+        except OSError as error:
+            self.doubt = error.strerror or str(error)
+
+    @property
+    def _oldest(self) -> float:
+        return self._start - (ALLOWANCE if self.doubt else 0.0)
+
+    def is_older(self, name: bytes, info: "os.stat_result") -> bool:
+        if self._before is not None:
+            return bool(self._before.get(_key(name)) == _mark(info))
+        return info.st_mtime < self._oldest + self._lead
+
+    def is_doubtful(self, info: "os.stat_result") -> bool:
+        return bool(self.doubt) and info.st_mtime < self._start + ALLOWANCE
+
+    def first_record(self, name: bytes) -> float:
+        """Return the time from which on the records of an event file are this training's."""
+        is_new = self._before is not None and _key(name) not in self._before
+        return 0.0 if is_new else self._oldest
 
 
 class _Model:
@@ -69,11 +156,12 @@ class _Model:
 
     def __init__(self) -> None:
         self._only, self._whole, self._list = "", True, hashlib.sha256()
+        self.passes = [self.read]
 
     def wants(self, _name: bytes) -> bool:
         return True
 
-    def read(self, name: bytes, path: bytes, _info: "os.stat_result") -> None:
+    def read(self, name: bytes, path: bytes, _info: "os.stat_result", _ages: _Ages) -> None:
         self._whole, was_whole = False, self._whole
         digest = hashlib.sha256()
         with open(path, "rb") as stream:
@@ -85,6 +173,9 @@ class _Model:
     def facts(self, *, is_dir: bool) -> "dict[str, Any]":
         digest = self._list.hexdigest() if is_dir else self._only
         return {"sha256": digest if self._only and self._whole else ""}
+
+    def remarks(self, older: "list[bytes]") -> "list[str]":
+        return [f"{_some(older)}: older than the job, and counted as a part of the model"] if older else []
 
 
 class _Curve:
@@ -107,53 +198,125 @@ class _Curve:
 
 
 class _Events:
-    """Collects the last value of each scalar in event files, and curves on request."""
+    """Collects the last value of each scalar in event files, and curves on request.
 
-    def __init__(self, since: float, *, with_curves: bool = False) -> None:
-        self._since, self._with_curves = since, with_curves
-        self._curves = {}  # type: dict[str, _Curve]
-        self._last = {}  # type: dict[str, tuple[int, float, float]]
+    A scalar's key is (tag, run). The first pass finds the steps at which writers started again.
+    """
+
+    def __init__(self, started: float, *, with_curves: bool = False) -> None:
+        self._started, self._with_curves = started, with_curves
+        self._curves = {}  # type: dict[tuple[str, str], _Curve]
+        self._last = {}  # type: dict[tuple[str, str], tuple[int, float, float]]
         self._last_step = None  # type: int | None
+        self._restarts = {}  # type: dict[bytes, list[int]]
+        self._writers = {}  # type: dict[tuple[str, str], tuple[float, float, bytes]]
+        self._rivals = {}  # type: dict[tuple[str, str], list[bytes]]
+        self._several = set()  # type: set[str]
+        self.passes = [self.find_restarts, self.read]
 
     def wants(self, name: bytes) -> bool:
         return b"tfevents" in os.path.basename(name)
 
-    def read(self, name: bytes, path: bytes, info: "os.stat_result") -> None:
-        if info.st_mtime < self._since:
+    def find_restarts(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
+        steps = self._restarts.setdefault(os.path.dirname(name), [])
+        for step, _, _, is_start in self._events(name, path, info, ages):
+            if is_start:
+                steps.append(step)
+
+    def read(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
+        run, keys, times = os.path.dirname(name), set(), []  # type: ignore[var-annotated]
+        restarts = self._restarts.get(run, [])
+        try:
+            for step, wall_time, scalars, is_start in self._events(name, path, info, ages):
+                times = [*times[:1], wall_time]
+                if is_start:
+                    del restarts[:1]
+                elif step < min(restarts, default=math.inf):
+                    keys.update(self._take(_text(run), step, wall_time, scalars))
+        finally:
+            for key in keys & set(self._last):
+                self._compare_writers(key, (min(times), max(times), name))
+
+    def facts(self, *, is_dir: bool) -> "dict[str, Any]":  # noqa: ARG002 - as _Model has it
+        names = self._names()
+        scalars = {tag: _json_number(self._last[names[tag]][2]) for tag in sorted(names)}
+        drawn = sorted(names)[:MAX_CURVES] if self._with_curves else []
+        curves = {tag: self._curves[names[tag]].facts(self._last[names[tag]]) for tag in drawn}
+        return {"last_step": self._last_step, "scalars": scalars, "curves": curves}
+
+    def remarks(self, _older: "list[bytes]") -> "list[str]":
+        pairs = {tag: self._rivals[key] for tag, key in sorted(self._names().items()) if key in self._rivals}
+        return [
+            f"{tag} has two writers at the same time, {_some(files)}: its value may be another job's or replica's"
+            for tag, files in list(pairs.items())[:_MAX_TROUBLES]
+        ]
+
+    def _names(self) -> "dict[str, tuple[str, str]]":
+        """Return the keys by the names under which they are reported.
+
+        A run of an earlier attempt gives way to one of this job: Lightning counts `version_0`, `version_1`, …
+        """
+        runs_of, names = {}, {}  # type: dict[str, list[str]], dict[str, tuple[str, str]]
+        for tag, run in sorted(self._last):
+            runs_of.setdefault(tag, []).append(run)
+        for tag, runs in runs_of.items():
+            own = [run for run in runs if self._last[tag, run][1] >= self._started] or runs
+            for run in own:
+                name = f"{run}/{tag}" if run and (len(own) > 1 or tag in self._several) else tag
+                while name in names:
+                    name = f"./{name}"
+                names[name] = (tag, run)
+        return names
+
+    def _events(
+        self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages
+    ) -> "Iterator[tuple[int, float, list[tuple[bytes, float]], bool]]":
+        """Yield a file's events since the training began: step, time, scalars, and whether a writer starts again."""
+        damaged, since = 0, ages.first_record(name)
+        if ages.is_older(name, info):
             return
-        damaged = 0
         with open(path, "rb") as stream:
             for record in _records(stream, info.st_size):
                 try:
-                    self._take(os.path.dirname(name), *_event(record))
+                    found = _event(record)
                 except (ValueError, struct.error):
                     damaged += 1
+                    continue
+                if found[1] >= since:
+                    yield found
         if damaged:
             raise ValueError(f"{damaged} records are no events")
 
-    def facts(self, *, is_dir: bool) -> "dict[str, Any]":  # noqa: ARG002 - as _Model has it
-        scalars = {tag: _json_number(self._last[tag][2]) for tag in sorted(self._last)}
-        curves = {tag: self._curves[tag].facts(self._last[tag]) for tag in sorted(self._curves)[:MAX_CURVES]}
-        return {"last_step": self._last_step, "scalars": scalars, "curves": curves}
-
-    def _take(self, run: bytes, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]") -> None:
+    def _take(
+        self, run: str, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]"
+    ) -> "Iterator[tuple[str, str]]":
         for name, value in scalars:
             self._last_step = step if self._last_step is None else max(step, self._last_step)
-            tag = _text(run + b"/" + name if run else name)
-            if len(tag) <= _MAX_TAG_LENGTH:
-                self._keep(tag, (step, wall_time, value))
+            key = (_text(name), run)
+            if len(key[0]) + len(run) < _MAX_TAG_LENGTH:
+                self._keep(key, (step, wall_time, value))
+                yield key
 
-    def _keep(self, tag: str, last: "tuple[int, float, float]") -> None:
-        before = self._last.get(tag)
-        self._last[tag] = last if before is None else max(last, before, key=lambda point: point[:2])
+    def _keep(self, key: "tuple[str, str]", last: "tuple[int, float, float]") -> None:
+        before = self._last.get(key)
+        self._last[key] = last if before is None else max(last, before, key=lambda point: point[:2])
         if self._with_curves:
-            self._curves.setdefault(tag, _Curve()).add(last)
+            self._curves.setdefault(key, _Curve()).add(last)
         if len(self._last) > MAX_TAGS:
-            self._curves.pop(max(self._last), None)
-            del self._last[max(self._last)]
+            dropped = max(self._last)
+            self._several.add(dropped[0])
+            self._curves.pop(dropped, None)
+            del self._last[dropped]
+
+    def _compare_writers(self, key: "tuple[str, str]", writer: "tuple[float, float, bytes]") -> None:
+        """Remember two files with a tag whose writers were at work at the same time, unlike those of a restart."""
+        other = self._writers.setdefault(key, writer)
+        if other is not writer and writer[0] < other[1] and other[0] < writer[1]:
+            self._rivals[key] = [other[2], writer[2]]
+        self._writers[key] = max(other, writer, key=lambda each: each[1])
 
 
-def _look(path: str, root: str, reader: "_Model | _Events") -> "dict[str, Any]":
+def _look(path: str, root: str, reader: "_Model | _Events", ages: _Ages) -> "dict[str, Any]":
     inner, outer = os.path.realpath(_bytes(path)), os.path.realpath(_bytes(root))
     os.stat(outer)
     if not _is_inside(inner, outer):
@@ -167,30 +330,47 @@ def _look(path: str, root: str, reader: "_Model | _Events") -> "dict[str, Any]":
     is_dir = stat.S_ISDIR(info.st_mode)
     if not is_dir and not stat.S_ISREG(info.st_mode):
         return _facts(problem="it is neither a file nor a directory")
-    return _read(inner, outer, reader, is_dir=is_dir)
+    ages.compare_clocks(inner if is_dir else os.path.dirname(inner))
+    return _read(inner, outer, reader, ages, is_dir=is_dir)
 
 
-def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) -> "dict[str, Any]":
-    troubles = []  # type: list[str]
-    files, size, modified_at = 0, 0, 0.0
-    for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
-        try:
-            info = _checked(path, root)
-            files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
-            reader.read(name, path, info)
-        except OSError as error:
-            troubles.append(f"{_text(name)}: {error.strerror}")
-        except ValueError as error:
-            troubles.append(f"{_text(name)}: {error}")
+def _read(top: bytes, root: bytes, reader: "_Model | _Events", ages: _Ages, *, is_dir: bool) -> "dict[str, Any]":
+    for take in reader.passes:
+        troubles, older, doubtful = [], [], []  # type: list[str], list[bytes], list[bytes]
+        files, size, modified_at = 0, 0, 0.0
+        for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
+            try:
+                info = _checked(path, root)
+                files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
+                if ages.is_older(name, info):
+                    older.append(name)
+                elif ages.is_doubtful(info):
+                    doubtful.append(name)
+                take(name, path, info, ages)
+            except OSError as error:
+                troubles.append(f"{_text(name)}: {error.strerror}")
+            except ValueError as error:
+                troubles.append(f"{_text(name)}: {error}")
     facts = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
     more = len(troubles) - _MAX_TROUBLES
     problem = "; ".join([*troubles[:_MAX_TROUBLES], *([f"and {more} more"] if more > 0 else [])])
-    return _facts(problem=problem, **facts, **reader.facts(is_dir=is_dir))
+    ages_of = {"is_stale": 0 < files == len(older), "in_doubt": bool(doubtful)}
+    remarks = reader.remarks(older if len(older) < files else [])
+    if doubtful:
+        why = f"the clock of the storage could not be compared with the cluster's ({ages.doubt})"
+        remarks.append(f"{_some(doubtful)}: may be an earlier job's: written around this job's start, and {why}")
+    return _facts(problem=problem, remarks=remarks, **facts, **ages_of, **reader.facts(is_dir=is_dir))
+
+
+def _some(names: "list[bytes]") -> str:
+    more = len(names) - _MAX_TROUBLES
+    return ", ".join([*map(_text, names[:_MAX_TROUBLES]), *([f"and {more} more"] if more > 0 else [])])
 
 
 def _facts(**known: "Any") -> "dict[str, Any]":
     nothing = {"exists": False, "is_dir": False, "files": 0, "bytes": 0, "sha256": "", "modified_at": 0.0}
-    return {**nothing, "last_step": None, "scalars": {}, "curves": {}, "problem": "", **known}
+    more = {"last_step": None, "scalars": {}, "curves": {}, "problem": ""}  # type: dict[str, Any]
+    return {**nothing, **more, "is_stale": False, "in_doubt": False, "remarks": [], **known}
 
 
 def _files(top: bytes, reader: "_Model | _Events", troubles: "list[str]") -> "Iterator[tuple[bytes, bytes]]":
@@ -205,7 +385,9 @@ def _files(top: bytes, reader: "_Model | _Events", troubles: "list[str]") -> "It
         try:
             with os.scandir(path) as entries:
                 below = [
-                    name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
+                    name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
+                    for entry in entries
+                    if not entry.name.startswith(CLOCK_FILE)
                 ]
         except OSError as error:
             troubles.append(f"{_text(name or b'.')}: {error.strerror}")
@@ -289,9 +471,9 @@ def _crc_entry(byte: int) -> int:
 _CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
 
 
-def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
-    """Parse an Event message, and return its step, its wall time and its scalars."""
-    step, wall_time, scalars = 0, 0.0, []  # type: ignore[var-annotated]
+def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]], bool]":
+    """Parse an Event message: its step, its wall time, its scalars, and whether it is a `SessionLog.START`."""
+    step, wall_time, scalars, is_start = 0, 0.0, [], False  # type: ignore[var-annotated]
     for key, value in _fields(record):
         if key == (1, _FIXED64):
             (wall_time,) = struct.unpack("<d", value)
@@ -300,7 +482,9 @@ def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
         elif key == (5, _BYTES):
             values = [_scalar(part) for part_key, part in _fields(value) if part_key == (1, _BYTES)]
             scalars.extend(scalar for scalar in values if scalar)
-    return step, wall_time, scalars
+        elif key == (7, _BYTES):
+            is_start = dict(_fields(value)).get((1, _VARINT)) == 1
+    return step, wall_time, scalars, is_start
 
 
 def _scalar(data: bytes) -> "tuple[bytes, float] | None":

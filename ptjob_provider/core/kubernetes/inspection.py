@@ -25,6 +25,7 @@ from ptjob_provider.core.kubernetes.helper_pods import events_of
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
     advice,
+    clock_difference,
     is_held_by_one_node,
     is_over,
     obstacle,
@@ -60,24 +61,39 @@ async def inspect(
 ) -> OutputReport:
     """Return the report on the outputs; the probe pod is deleted afterwards, even on cancellation.
 
+    The pod takes the clock of its node for the API server's. If it is not, a second pod allows two minutes.
+
     Args:
         client: client of the job's cluster.
         job: the ended job's object.
         outputs: the outputs to inspect.
-        since: ignore event files that were last modified earlier.
+        since: what was written earlier is an earlier training's; by the clock of the API server.
         curves: include the points of the scalars.
         options: image and time limit.
 
     Raises:
         OutputsNotVerified: the outputs could not be inspected; the text says why and what to do.
     """
-    if outputs.model is None and outputs.tfevents is None:
+    if not outputs.verified:
         return OutputReport()
+    report, off = await _inspect(client, job, outputs, since=since, curves=curves, options=options)
+    if off:
+        report, _ = await _inspect(client, job, outputs, since=since, curves=curves, options=options, doubt=off)
+    return report
+
+
+async def _inspect(
+    client: Client, job: Manifest, outputs: ResolvedOutputs, *, options: ProbeOptions, **asked: Any
+) -> tuple[OutputReport, str]:
+    """Return the report of one pod, and the difference between the clocks of its node and the API server, if any."""
     name = pod_name(JobRef.of(job).name, secrets.token_hex(3))
     probe = _Probe(client, job["metadata"]["namespace"], name, options)
     try:
         async with asyncio.timeout(options.timeout):
-            return await probe.run(job, outputs, since=since, curves=curves)
+            began = asyncio.get_running_loop().time()
+            report = await probe.run(job, outputs, **asked)
+            took = asyncio.get_running_loop().time() - began
+            return report, clock_difference(report, probe.pod or {}, seconds=took)
     except TimeoutError:
         raise OutputsNotVerified(await probe.delay()) from None
     except OutputsNotVerified:
@@ -110,7 +126,7 @@ class _Probe:
     def __str__(self) -> str:
         return f"the probe pod {self._namespace}/{self._name}"
 
-    async def run(self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool) -> OutputReport:
+    async def run(self, job: Manifest, outputs: ResolvedOutputs, **asked: Any) -> OutputReport:
         """Create the pod, wait for its end, and return its report."""
         rank0 = await self._rank0(job)
         on_its_node = await self._holds_one_node(outputs)
@@ -119,10 +135,9 @@ class _Probe:
             rank0,
             outputs,
             name=self._name,
-            since=since,
-            curves=curves,
             on_its_node=on_its_node,
             options=self._options,
+            **asked,
         )
         await self._create(manifest)
         await self._wait()
@@ -169,7 +184,7 @@ class _Probe:
             return rank0_of(job, None)
 
     async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
-        names = {output.claim for output in (outputs.model, outputs.tfevents) if output}
+        names = {output.claim for output in outputs.verified.values()}
         claims = [await self._client.get(paths.claims(self._namespace, name)) for name in sorted(names)]
         return any(map(is_held_by_one_node, claims))
 

@@ -1,8 +1,9 @@
 """Render the pod that inspects an ended job's outputs, and parse its report or explain why there is none. Pure.
 
 The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets, service
-account, node selection, tolerations, and the mounts with the outputs, which are read-only here. It inherits no
-variables, devices, init containers or labels, so that nothing counts, shows or bills it as a replica of the job.
+account, node selection, tolerations, and the mounts with the outputs, where it creates and deletes an empty file to
+read the clock of the storage. It inherits no variables, devices, init containers or labels, so that nothing counts,
+shows or bills it as a replica of the job.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ def probe_pod(
     name: str,
     since: datetime,
     curves: bool = False,
+    doubt: str = "",
     on_its_node: bool,
     options: ProbeOptions,
 ) -> Manifest:
@@ -122,17 +124,20 @@ def probe_pod(
         rank0: rank 0's pod or template, from `rank0_of`.
         outputs: the outputs to inspect.
         name: name of the pod.
-        since: ignore event files that were last modified earlier.
+        since: what was written earlier is an earlier training's.
         curves: include the points of the scalars.
+        doubt: why the clocks of storage and cluster cannot be compared, so that two minutes are allowed.
         on_its_node: require rank 0's node, if known, because a claim may only be mounted there.
         options: image and time limit.
 
     Raises:
-        OutputsNotVerified: an output is in no claim that rank 0 mounts.
+        OutputsNotVerified: an output is in no claim that rank 0 mounts, or rank 0 has no image.
     """
     container = kinds.kind_of(job).CONTAINER
     trainer, mounts = pod_template.find_container(rank0, container), _mounts_of(rank0, container, outputs)
-    request = {**_paths(outputs, mounts), "since": since.timestamp(), "curves": curves}
+    started = datetime.fromisoformat(job["metadata"]["creationTimestamp"]).timestamp()
+    times = {"since": since.timestamp(), "started": started, "reads_clock": True, "doubt": doubt}
+    request = {**_paths(outputs, mounts), **times, "curves": curves}
     for_pod, for_container = inherited(rank0, trainer)
     pod = {
         **HELPER,
@@ -151,6 +156,9 @@ def probe_pod(
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     """Return the container without mounts; it runs the image's Python interpreter instead of its entrypoint."""
+    if not options.image and not trainer.get("image"):
+        advice = f"set `{options.title('probe_image')}` to an image that has Python 3 and that the nodes can pull"
+        raise OutputsNotVerified(f"rank 0's pod is gone, and its template has no image; {advice}")
     python = "python3" if options.image else python_of(trainer)
     return {
         "name": CONTAINER,
@@ -169,23 +177,17 @@ def _environment(request: Mapping[str, Any]) -> list[Manifest]:
 
 
 def _paths(outputs: ResolvedOutputs, mounts: Mapping[str, Mount]) -> Manifest:
-    paths = {name: output.container_path for name, output in _declared(outputs).items()}
+    paths = {name: output.container_path for name, output in outputs.verified.items()}
     return {**paths, "roots": {name: mount.mount_path for name, mount in mounts.items()}}
 
 
 # --- volumes
 
 
-def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
-    """Return the outputs to inspect, by name; checkpoints are not inspected."""
-    verified = {"model": outputs.model, "tfevents": outputs.tfevents}
-    return {name: output for name, output in verified.items() if output}
-
-
 def _mounts_of(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
     """Return rank 0's mount of each output; with the same mount, symbolic links resolve as in the training."""
     mounts = pod_template.claim_mounts(rank0, container=container)
-    return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
+    return {name: _mount_of(output, mounts) for name, output in outputs.verified.items()}
 
 
 def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
@@ -212,7 +214,7 @@ def _mounted(container: Manifest, mounts_of: Mapping[str, Mount]) -> Manifest:
 
 
 def _wire_mount(mount: Mount, volume: str) -> Manifest:
-    mounted = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
+    mounted = {"name": volume, "mountPath": mount.mount_path, "readOnly": mount.read_only}
     return mounted | ({"subPath": mount.sub_path} if mount.sub_path else {})
 
 
@@ -251,7 +253,22 @@ def never_starts(pod: Manifest) -> bool:
 def read_report(log: str) -> OutputReport | None:
     """Return the report in the pod's log; None if it is missing or incomplete."""
     line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
-    return contract.read_report(line.removeprefix(MARKER))
+    return contract.read_report(line.removeprefix(MARKER), contract.ResolvedOutputs())
+
+
+def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> str:
+    """Return how a node's clock differs from the API server's, as a clause; "" if it may be right, or was not used.
+
+    The pod read its node's clock at most `seconds` after the API server created the pod, by a clock of whole seconds.
+    """
+    if report.clock is None:
+        return ""
+    after = report.clock - datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+    if 0 <= after <= seconds + 1:
+        return ""
+    return (
+        f"its node has another time than the API server: {after:+.0f} s after a pod was created, within {seconds:.0f} s"
+    )
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import shutil
 import site
@@ -33,6 +34,7 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
+    JobNotFound,
     KindNotServed,
     OutputsNotVerified,
     UnsupportedByBackend,
@@ -55,7 +57,7 @@ from ptjob_provider.core.local.store import (
     write_json,
 )
 from ptjob_provider.core.manifest import KINDS
-from ptjob_provider.core.outputs.contract import OutputReport
+from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -63,7 +65,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.local.config import LocalConfig, Setup
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.outputs.contract import ResolvedOutputs
+
+logger = logging.getLogger(__name__)
 
 _POLL_INTERVAL = 0.2
 _CLAIM_INTERVAL = 1.0
@@ -85,6 +88,7 @@ def submit(
     current(files)
     with created(files, job, notices) as lock:
         try:
+            files.write(files.outputs_before, _outputs_before(job, config))
             _start_supervisor(files, setup, lock)
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(files.path, ignore_errors=True)
@@ -269,7 +273,7 @@ class LocalBackend:
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
         """Inspect the outputs in their claims' directories; see `Backend.inspect_outputs`."""
-        return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
+        return await asyncio.to_thread(self._inspect, ref, outputs, since, curves=curves)
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage that the job's supervisor recorded, also after the job's end; see `Backend.usage`."""
@@ -299,18 +303,48 @@ class LocalBackend:
         job = {**job, "metadata": meta, "status": state.get("status", {})}
         return Observation(job=job, pods=state.get("pods", ()), events=read_json(files.notices) or ())
 
-    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, options: Mapping[str, Any]) -> OutputReport:
-        claims = self._config.claims_of(ref.namespace)
-        declared = {"model": outputs.model, "tfevents": outputs.tfevents}
-        chosen = {name: output for name, output in declared.items() if output}
+    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, since: datetime, *, curves: bool) -> OutputReport:
+        files = self._store.files(ref.namespace, ref.name)
         try:
-            roots = {name: claim_directory(claims, output.claim) for name, output in chosen.items()}
-            paths = {name: inside(roots[name], each.path, field=each.uri) for name, each in chosen.items()}
-            request: dict[str, Any] = {name: str(path) for name, path in paths.items()}
-            request |= {"roots": {name: str(root) for name, root in roots.items()}, **options}
+            meta = self._store.get(ref.kind, ref.namespace, ref.name)["metadata"]
+            started = datetime.fromisoformat(meta["creationTimestamp"])
+            before = read_json(files.outputs_before)
+            if before and since < started:
+                before = {name: _older_than(since, marks) for name, marks in before.items()}
+            times = {"since": since.timestamp(), "started": started.timestamp(), "before": before, "curves": curves}
+            request = _places(self._config.claims_of(ref.namespace), outputs) | times
             return OutputReport.from_dict(probe_outputs.inspect(request))
-        except (OSError, InvalidSpec) as error:
+        except (OSError, InvalidSpec, JobNotFound) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
+
+
+def _places(claims: Path, outputs: ResolvedOutputs) -> dict[str, Any]:
+    """Return the paths of the outputs and of their claims, as `probe_outputs` takes them.
+
+    Raises:
+        InvalidSpec: a path leaves its claim.
+    """
+    roots = {name: claim_directory(claims, output.claim) for name, output in outputs.verified.items()}
+    paths = {name: str(inside(roots[name], each.path, field=each.uri)) for name, each in outputs.verified.items()}
+    return {**paths, "roots": {name: str(root) for name, root in roots.items()}}
+
+
+def _outputs_before(job: Manifest, config: LocalConfig) -> dict[str, Any] | None:
+    """Return the files that the job's outputs have before its start; None if they cannot be listed.
+
+    Without a listing the times of the files decide.
+    """
+    try:
+        claims = config.claims_of(job["metadata"]["namespace"])
+        return probe_outputs.listing(_places(claims, ResolvedOutputs.of(job)))
+    except (OSError, InvalidSpec) as error:
+        logger.warning("%s: its outputs could not be listed before the start: %s", JobRef.of(job), error)
+        return None
+
+
+def _older_than(since: datetime, marks: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Return the listed files without those that an earlier attempt of the same task has written."""
+    return {name: mark for name, mark in marks.items() if mark[0] < since.timestamp() * 1e9}
 
 
 def annotations_file(claims: Path, claim: str) -> Path:

@@ -70,6 +70,7 @@ class JobFiles:
         self.object = path / "object.json"
         self.object_lock = path / "object.lock"
         self.notices = path / "notices.json"
+        self.outputs_before = path / "outputs-before.json"
         self.state = path / "state.json"
         self.supervisor_lock = path / "supervisor.lock"
         self.supervisor_log = path / "supervisor.log"

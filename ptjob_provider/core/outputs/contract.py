@@ -1,8 +1,8 @@
 """Resolve a job's declared outputs, and verify them by the report of an inspection.
 
 The functions are pure: `pvc://` addresses and container paths are resolved as text, and a back-end inspects the outputs
-with `probe_outputs`. A declared output is valid if it exists, is not empty and is no older than the job's first
-attempt.
+with `probe_outputs`. A declared output is valid if it exists, is not empty and was written since the task's first
+attempt after the last clear.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
-from ptjob_provider.core.identity import is_object_name
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, annotation_of, is_object_name
 from ptjob_provider.core.versions import MALFORMED, Record, known_fields
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SCHEME = "pvc://"
 _MAX_REPORT = 64 * 1024
-CLOCK_SKEW = timedelta(minutes=2)
-"""Tolerated lag of the storage's clock behind the cluster's."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SCHEME = re.compile(r"[a-zA-Z][-+.\w]*:/")
@@ -99,6 +97,26 @@ class ResolvedOutputs(Record):
         known = known_fields(cls, fields)
         return cls(**{name: value and ResolvedOutput.from_dict(value) for name, value in known.items()})
 
+    @classmethod
+    def of(cls, job: Mapping[str, Any]) -> Self:
+        """Return the outputs that a job's object declares.
+
+        Raises:
+            InvalidSpec: somebody has changed the annotation.
+        """
+        try:
+            return cls.from_dict(json.loads(annotation_of(job, OUTPUTS_ANNOTATION) or "{}"))
+        except MALFORMED as error:
+            why = (
+                f"somebody has changed its annotation {OUTPUTS_ANNOTATION}, so its outputs are unknown; delete the job"
+            )
+            raise InvalidSpec(f"{JobRef.of(job)}: {why}") from error
+
+    @property
+    def verified(self) -> dict[str, ResolvedOutput]:
+        """Return the outputs that are inspected, by name."""
+        return {name: output for name, output in (("model", self.model), ("tfevents", self.tfevents)) if output}
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts(Record):
@@ -116,6 +134,9 @@ class OutputFacts(Record):
         scalars: the last value of each tag; NaN, Infinity and -Infinity are texts that `float()` reads.
         curves: points of each scalar as [step, value], in order of steps; only on request.
         problem: what prevented the inspection, or a part of it; "" if nothing did.
+        is_stale: all files are older than the task's first attempt.
+        in_doubt: files were written around the start of that attempt, by a clock that could not be compared.
+        remarks: what people should know of a valid output, as clauses that name the files.
     """
 
     exists: bool
@@ -128,20 +149,35 @@ class OutputFacts(Record):
     scalars: Mapping[str, float | str] = field(default_factory=dict)
     curves: Mapping[str, Sequence[Sequence[float | str]]] = field(default_factory=dict)
     problem: str = ""
+    is_stale: bool = False
+    in_doubt: bool = False
+    remarks: Sequence[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputReport(Record):
-    """Facts about the declared outputs; None for an output that was not inspected."""
+    """Facts about the declared outputs; None for an output that was not inspected.
+
+    Attributes:
+        model: facts about the model.
+        tfevents: facts about the events.
+        clock: seconds since 1970 on the inspecting machine when it read the storage's clock; None if it did not.
+    """
 
     model: OutputFacts | None = None
     tfevents: OutputFacts | None = None
+    clock: float | None = None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Parse the report of `probe_outputs`, or rebuild the report from `to_dict`'s result."""
         known = known_fields(cls, fields)
-        return cls(**{name: OutputFacts.from_dict(value) if value else None for name, value in known.items()})
+        facts = {name: OutputFacts.from_dict(known[name]) for name in ("model", "tfevents") if known.get(name)}
+        return cls(**facts, clock=known.get("clock"))
+
+    def lacks(self, outputs: ResolvedOutputs) -> tuple[str, ...]:
+        """Return the names of the declared outputs about which nothing is reported."""
+        return tuple(name for name in outputs.verified if getattr(self, name) is None)
 
 
 def report_text(report: OutputReport) -> str:
@@ -154,12 +190,13 @@ def report_text(report: OutputReport) -> str:
     return json.dumps(replace(report, tfevents=replace(report.tfevents, scalars={})).to_dict())
 
 
-def read_report(text: str) -> OutputReport | None:
-    """Parse the text that `report_text` wrote; None if the text is invalid."""
+def read_report(text: str, outputs: ResolvedOutputs) -> OutputReport | None:
+    """Parse the text that `report_text` wrote; None if the text is invalid or lacks a declared output."""
     try:
-        return OutputReport.from_dict(json.loads(text))
+        report = OutputReport.from_dict(json.loads(text))
     except MALFORMED:
         return None
+    return None if report.lacks(outputs) else report
 
 
 _ADVICE = {
@@ -228,27 +265,14 @@ def check_places(fields: Mapping[str, Any]) -> None:
             _absolute(text, field=name, working_dir="/")
 
 
-def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: datetime) -> tuple[OutputProblem, ...]:
-    """Return the defects of the declared outputs; empty if all are valid.
-
-    Args:
-        report: the inspection's report.
-        outputs: the declared outputs.
-        not_before: when the job's first attempt was created; an output that is more than two minutes older is a defect.
-
-    Raises:
-        OutputsNotVerified: the report lacks a declared output.
-    """
-    defects = (_problem(*declared, oldest=not_before - CLOCK_SKEW) for declared in _declared(report, outputs))
+def problems(report: OutputReport, outputs: ResolvedOutputs) -> tuple[OutputProblem, ...]:
+    """Return the defects of the declared outputs; empty if all are valid. The report lacks none of them."""
+    defects = (_problem(*declared) for declared in _declared(report, outputs))
     return tuple(problem for problem in defects if problem)
 
 
 def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
-    """Return remarks on outputs that do not fail the job: no scalars, unreadable parts.
-
-    Raises:
-        OutputsNotVerified: the report lacks a declared output.
-    """
+    """Return remarks on outputs that do not fail the job: no scalars, unreadable parts, files that may be another's."""
     return tuple(note for declared in _declared(report, outputs) for note in _notes(*declared))
 
 
@@ -319,17 +343,14 @@ def _usable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Moun
 
 
 def _declared(report: OutputReport, outputs: ResolvedOutputs) -> Iterator[tuple[str, ResolvedOutput, OutputFacts]]:
-    for name in ("model", "tfevents"):
-        output: ResolvedOutput | None = getattr(outputs, name)
+    for name, output in outputs.verified.items():
         facts: OutputFacts | None = getattr(report, name)
-        if output and facts is None:
-            raise OutputsNotVerified(f"{name} {output.uri}: nothing was reported about it")
-        if output and facts:
+        if facts:
             yield name, output, facts
 
 
-def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: datetime) -> OutputProblem | None:
-    shortcoming = _shortcoming(name, facts, oldest=oldest)
+def _problem(name: str, output: ResolvedOutput, facts: OutputFacts) -> OutputProblem | None:
+    shortcoming = _shortcoming(name, facts)
     if shortcoming is None:
         return None
     cause, details = shortcoming
@@ -340,25 +361,21 @@ def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: d
     )
 
 
-def _shortcoming(name: str, facts: OutputFacts, *, oldest: datetime) -> tuple[str, str] | None:
+def _shortcoming(name: str, facts: OutputFacts) -> tuple[str, str] | None:
     if not facts.exists:
         return "missing", facts.problem or "nothing is there"
     if name == "tfevents" and not facts.files:
         return "missing", "no event file is there"
     if not facts.bytes:
         return "empty", f"0 bytes in {facts.files} files" if facts.is_dir else "0 bytes"
-    if facts.modified_at < oldest.timestamp():
-        modified_at, began_at = datetime.fromtimestamp(facts.modified_at, UTC), oldest + CLOCK_SKEW
-        return "stale", f"last modified {_text(modified_at)}, but the job began {_text(began_at)}"
+    if facts.is_stale:
+        modified_at = datetime.fromtimestamp(facts.modified_at, UTC)
+        return "stale", f"last modified {modified_at:%Y-%m-%dT%H:%M:%SZ}, before the job's first attempt"
     return None
 
 
-def _text(instant: datetime) -> str:
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _notes(name: str, output: ResolvedOutput, facts: OutputFacts) -> Iterator[str]:
-    if facts.problem:
-        yield f"{name} {output.uri}: {facts.problem}"
+    for remark in (*([facts.problem] if facts.problem else []), *facts.remarks):
+        yield f"{name} {output.uri}: {remark}"
     if name == "tfevents" and not facts.scalars:
         yield f"{name} {output.uri} has no scalars: there are no last values to report or to decide by"

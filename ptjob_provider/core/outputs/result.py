@@ -37,6 +37,7 @@ class ResultModel(TypedDict):
     container_path: str
     bytes: int
     sha256: str
+    in_doubt: bool
 
 
 class ResultEvents(TypedDict):
@@ -48,6 +49,7 @@ class ResultEvents(TypedDict):
     container_path: str
     last_step: int | None
     scalars: dict[str, float | str]
+    in_doubt: bool
     curves: NotRequired[dict[str, list[list[float | str]]]]
 
 
@@ -102,9 +104,9 @@ class JobResult(TypedDict):
     code_revision: dict[str, Any] | None
     """Revision of the folder that `code` names: {digest, commit, dirty}."""
     model: ResultModel | None
-    """The model: {uri, claim, path, container_path, bytes, sha256}; null if no model is declared or exists."""
+    """The model: {uri, claim, path, container_path, bytes, sha256, in_doubt}; null if there is none."""
     tfevents: ResultEvents | None
-    """The events: {uri, claim, path, container_path, last_step, scalars}; null if none are declared or exist."""
+    """The events: {uri, claim, path, container_path, last_step, scalars, in_doubt}; null if there are none."""
     tensorboard_url: str | None
     """Address of the TensorBoard beside the job."""
     diagnosis: dict[str, Any] | None
@@ -177,4 +179,4 @@ def _entry(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tup
         return None
     fields = facts.to_dict()
     curves = {"curves": fields["curves"]} if fields["curves"] else {}
-    return {**output.to_dict(), **{name: fields[name] for name in wanted}, **curves}
+    return {**output.to_dict(), **{name: fields[name] for name in (*wanted, "in_doubt")}, **curves}

@@ -38,7 +38,7 @@ from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_lines_of_run, with_last_lines
 from ptjob_provider.core.run.submit import inspect_outputs
 from ptjob_provider.core.shared import cancelled
-from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -453,8 +453,7 @@ class _Follower:
             report = await self._inspect()
         except OutputsNotVerified as error:
             return JobOutcome(outcome=Outcome.UNVERIFIED, status=status, cursor=self.log.cursor, detail=str(error))
-        not_before = parse_instant(self.submission.first_started_at) or self.clock()
-        defects = problems(report, self.submission.outputs, not_before=not_before) if report else ()
+        defects = problems(report, self.submission.outputs) if report else ()
         if defects:
             why = diagnoses.outputs_failed(defects, replica=self.submission.rank0, log=self.log.tail)
             return self._failure(Outcome.FAILED, why, report)

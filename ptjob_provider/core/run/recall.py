@@ -43,7 +43,7 @@ from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.lookup import list_jobs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.status import JobPhase, parse_instant
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,7 +230,6 @@ def _retry_may_help(job: Manifest) -> bool:
 
 def _has_invalid_outputs(job: Manifest) -> bool:
     """Return whether the job's outputs were inspected and found invalid."""
-    report = read_report(annotation_of(job, REPORT_ANNOTATION))
-    submission = Submission.of(job)
-    not_before = parse_instant(submission.first_started_at)
-    return bool(report and not_before and problems(report, submission.outputs, not_before=not_before))
+    outputs = Submission.of(job).outputs
+    report = read_report(annotation_of(job, REPORT_ANNOTATION), outputs)
+    return bool(report and problems(report, outputs))

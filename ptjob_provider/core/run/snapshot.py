@@ -15,7 +15,7 @@ from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.submit import Submission, inspect_outputs
-from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +140,7 @@ async def look(
         waiting = "; ".join(
             [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *unread]
         )
-    report, unverified = read_report(annotation_of(observation.job, REPORT_ANNOTATION)), ""
+    report, unverified = read_report(annotation_of(observation.job, REPORT_ANNOTATION), submission.outputs), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
     return Snapshot(
@@ -212,6 +212,5 @@ def _diagnose(
         left = {kinds.replica_of(job)(pod) for pod in observation.pods}
         has_log = diagnosis.replica in left if diagnosis.replica else bool(left)
         return diagnosis if has_log else diagnosis.without_log("its pod")
-    not_before = parse_instant(submission.first_started_at)
-    defects = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
+    defects = problems(report, submission.outputs) if report else ()
     return diagnoses.outputs_failed(defects, replica=submission.rank0) if defects else None

@@ -28,7 +28,6 @@ is a job of this owner):
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -42,12 +41,12 @@ from ptjob_provider.core.errors import (
     JobAlreadyExists,
     JobNotFound,
     KindNotServed,
+    OutputsNotVerified,
     PTJobError,
 )
 from ptjob_provider.core.identity import (
     CODE_ANNOTATION,
     INTENT_ANNOTATION,
-    OUTPUTS_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     JobRef,
     Manifest,
@@ -57,14 +56,14 @@ from ptjob_provider.core.identity import (
     owner_in,
 )
 from ptjob_provider.core.kinds import code
-from ptjob_provider.core.outputs.contract import CLOCK_SKEW, ResolvedOutputs
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.tensorboard import url_of
-from ptjob_provider.core.versions import MALFORMED, known_fields, read_object
+from ptjob_provider.core.versions import known_fields, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -131,7 +130,7 @@ class Submission:
             spec_changed=bool(spec_hash) and annotation_of(job, SPEC_HASH_ANNOTATION) != spec_hash,
             ranks={replica.name: replica.rank for replica in replicas},
             gpus_of={replica.name: replica.gpus for replica in replicas},
-            outputs=_outputs_in(job),
+            outputs=ResolvedOutputs.of(job),
             first_started_at=since or meta["creationTimestamp"],
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
@@ -157,14 +156,6 @@ class Submission:
         values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
         return cls(ref=ref, outputs=outputs, **values)
-
-
-def _outputs_in(job: Mapping[str, Any]) -> ResolvedOutputs:
-    try:
-        return ResolvedOutputs.from_dict(json.loads(annotation_of(job, OUTPUTS_ANNOTATION) or "{}"))
-    except MALFORMED as error:
-        why = f"somebody has changed its annotation {OUTPUTS_ANNOTATION}, so its outputs are unknown; delete the job"
-        raise InvalidSpec(f"{JobRef.of(job)}: {why}") from error
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -463,13 +454,16 @@ async def inspect_outputs(backend: Backend, submission: Submission, *, curves: b
     """Inspect the declared outputs, with curves on request, and return the report; None if none are declared.
 
     Raises:
-        OutputsNotVerified: the outputs could not be inspected.
+        OutputsNotVerified: the outputs could not be inspected, or nothing was reported about one.
     """
     outputs = submission.outputs
-    if outputs.model is None and outputs.tfevents is None:
+    if not outputs.verified:
         return None
-    since = datetime.fromisoformat(submission.first_started_at) - CLOCK_SKEW
-    return await backend.inspect_outputs(submission.ref, outputs, since=since, curves=curves)
+    since = datetime.fromisoformat(submission.first_started_at)
+    report = await backend.inspect_outputs(submission.ref, outputs, since=since, curves=curves)
+    if missing := report.lacks(outputs):
+        raise OutputsNotVerified(f"{submission.ref}: nothing was reported about its {' and '.join(missing)}")
+    return report
 
 
 def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:

@@ -1,0 +1,60 @@
+"""Tests of the life of a probe pod that need an API server whose clock differs, which a real one cannot be made to."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.probe import MARKER
+from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
+from recorded import recorded
+
+MODEL = ResolvedOutput(uri="pvc://runs/m.pt", claim="runs", path="m.pt", container_path="/data/m.pt")
+
+
+@pytest.mark.parametrize(("ahead", "doubts"), [(0, [""]), (-90, ["", "-90 s after a pod was created"])])
+async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: int, doubts: list[str]) -> None:
+    """Its answer would fail a training, or take another job's model for this one's."""
+    job = recorded("pytorchjob-succeeded")
+    trainer = {"name": "pytorch", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "runs"}}]
+    template = {"spec": {"containers": [trainer], "volumes": volumes}}
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = template
+    now = datetime.now(UTC).replace(microsecond=0)
+    report = {"model": {"exists": True, "bytes": 1, "files": 1}, "clock": now.timestamp() + ahead}
+    pod = {
+        "metadata": {"name": "p", "creationTimestamp": now.isoformat()},
+        "status": {"phase": "Succeeded", "containerStatuses": []},
+        "spec": {"containers": [{"name": "probe"}]},
+    }
+
+    def answer(line: str) -> Any:
+        path = line.split()[1]
+        if path.partition("?")[0].endswith("/log"):
+            return 200, f"{MARKER}{json.dumps(report)}\n"
+        if "/persistentvolumeclaims/" in path:
+            return 200, {"spec": {"accessModes": ["ReadWriteMany"]}}
+        if "/pods" in path:
+            return (
+                (404, {"kind": "Status", "code": 404, "reason": "NotFound"})
+                if path.endswith("-master-0")
+                else (200, pod)
+            )
+        return 200, job
+
+    async with stand_in_api_server() as server:
+        server.answers = answer
+        backend = KubernetesBackend(server.config())
+        await backend.inspect_outputs(JobRef.of(job), ResolvedOutputs(model=MODEL), since=now)
+
+    made = [body for line, body in zip(server.requests, server.bodies, strict=True) if line.startswith("POST")]
+    (containers,) = zip(*(each["spec"]["containers"] for each in made), strict=True)
+    asked = [json.loads(each["env"][1]["value"])["doubt"] for each in containers]
+    assert len(asked) == len(doubts)
+    assert all(doubt in found for doubt, found in zip(doubts, asked, strict=True))
