@@ -88,12 +88,12 @@ def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None
     assert found.is_done
     assert found.xcom_value["phase"] == "Succeeded"
     assert found.xcom_value["job"] == {"kind": "PyTorchJob", "namespace": "team", "name": "digits", "uid": "u-1"}
-    assert found.xcom_value["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+    assert found.xcom_value["model"] == {**MODEL, "bytes": 10, "sha256": "ab", "in_doubt": False}
 
 
 @pytest.mark.parametrize(
     ("noted", "model"),
-    [({REPORT_ANNOTATION: report_text(FOUND)}, {**MODEL, "bytes": 10, "sha256": "ab"}), ({}, None)],
+    [({REPORT_ANNOTATION: report_text(FOUND)}, {**MODEL, "bytes": 10, "sha256": "ab", "in_doubt": False}), ({}, None)],
 )
 def test_another_installations_outputs_are_those_that_its_task_has_noted(
     backend: ScriptedBackend, noted: dict[str, str], model: dict[str, Any] | None

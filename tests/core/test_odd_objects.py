@@ -274,7 +274,9 @@ class TestEveryObject:
             record=progress.pods,
             waiting=progress.waiting.reason,
             diagnosis=progress.noted,
-            report=snapshot.read_report(snapshot.annotation_of(job, snapshot.REPORT_ANNOTATION)),
+            report=snapshot.read_report(
+                snapshot.annotation_of(job, snapshot.REPORT_ANNOTATION), progress.submission.outputs
+            ),
             unverified="",
             used=progress.used,
             conditions=(job.get("status") or {}).get("conditions") or (),

@@ -118,6 +118,16 @@ async def test_the_end_of_the_newest_job_decides_whether_training_is_repeated(
         assert (second.attempt, second.adopted) == (attempt, attempt == 1), json.dumps(notes)
 
 
+async def test_a_third_attempt_has_the_outputs_of_the_first() -> None:
+    """What any attempt of the step has written is the step's."""
+    backend, times = ScriptedBackend(), ["2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z"]
+    for when in times:
+        ref = (await submit(backend)).ref
+        end(backend, ref)["metadata"]["creationTimestamp"] = when
+
+    assert (await submit(backend)).first_started_at == times[0]
+
+
 async def test_the_newest_attempt_counts() -> None:
     backend = ScriptedBackend()
     first = await submit(backend)

@@ -344,9 +344,7 @@ def _usable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Moun
 
 def _declared(report: OutputReport, outputs: ResolvedOutputs) -> Iterator[tuple[str, ResolvedOutput, OutputFacts]]:
     for name, output in outputs.verified.items():
-        facts: OutputFacts | None = getattr(report, name)
-        if facts:
-            yield name, output, facts
+        yield name, output, getattr(report, name)
 
 
 def _problem(name: str, output: ResolvedOutput, facts: OutputFacts) -> OutputProblem | None:

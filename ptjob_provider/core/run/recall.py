@@ -42,7 +42,7 @@ from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.lookup import list_jobs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.run.submit import Submission, first_start
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         JobRef.of(job),
         attempt=attempt_of(job),
         ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_unreported(job))),
-        first_started_at=job["metadata"]["creationTimestamp"],
+        first_started_at=first_start(job),
     )
 
 

@@ -46,6 +46,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import (
     CODE_ANNOTATION,
+    FIRST_ANNOTATION,
     INTENT_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     JobRef,
@@ -62,6 +63,7 @@ from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.spec.code import PackedCode
+from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
 from ptjob_provider.core.versions import known_fields, read_object
 
@@ -119,9 +121,8 @@ class Submission:
             job: the object from the back-end.
             adopted: the job existed before this try.
             spec_hash: hash of the requested specification; "" skips the comparison.
-            since: creation time of the first attempt; None: this job's creation time.
+            since: creation time of the first attempt; None: as the job has it.
         """
-        meta = job["metadata"]
         replicas = kinds.replicas(job)
         return cls(
             ref=JobRef.of(job),
@@ -131,7 +132,7 @@ class Submission:
             ranks={replica.name: replica.rank for replica in replicas},
             gpus_of={replica.name: replica.gpus for replica in replicas},
             outputs=ResolvedOutputs.of(job),
-            first_started_at=since or meta["creationTimestamp"],
+            first_started_at=since or first_start(job),
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
             code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
@@ -172,6 +173,12 @@ class SubmitOptions(TypedDict, total=False):
     tries_before_clear: int
     exact_name: bool
     installation: Installation | None
+
+
+def first_start(job: Mapping[str, Any]) -> str:
+    """Return the creation time of the first attempt, as RFC 3339: noted on a later attempt, else this job's."""
+    noted = annotation_of(job, FIRST_ANNOTATION)
+    return noted if parse_instant(noted) else str(job["metadata"]["creationTimestamp"])
 
 
 async def ensure_submitted(
@@ -296,7 +303,8 @@ class _Submitter:
     async def _start(self, attempt: int) -> Submission:
         rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
-        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
+        first = {FIRST_ANNOTATION: self.first_started_at} if self.first_started_at else {}
+        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent, **first}
         self._save(attempt, meta, kind=self.kind, uid=None)
         try:
             ref = await self._create(rendered)
@@ -375,8 +383,7 @@ class _Submitter:
     def _adopt(self, job: Manifest, *, adopted: bool = True) -> Submission:
         meta = job["metadata"]
         self.secret_name = code.secret_name(meta["name"], annotation_of(job, INTENT_ANNOTATION))
-        created_at = meta["creationTimestamp"]
-        self.first_started_at = self.first_started_at or created_at
+        self.first_started_at = self.first_started_at or first_start(job)
         submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
         self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
         return submission
