@@ -10,6 +10,7 @@ import signal
 import sys
 import textwrap
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageReplacement, LocalBackend, LocalConfig
+from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
@@ -544,3 +546,22 @@ async def until(condition_holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition_holds():  # noqa: ASYNC110 - other processes meet the condition
             await asyncio.sleep(0.05)
+
+
+async def test_the_outputs_of_a_job_that_is_gone_are_dated_by_its_start(machine: Callable[..., World]) -> None:
+    """Its listing from before the start went with it, and a job that has its name has another."""
+    world, when = machine(), datetime.now(UTC)
+    ref = await world.submit(world.job("gone", "import pathlib; pathlib.Path('/state/m').write_text('x')", **STATE))
+    await world.observe(ref, has_ended)
+    await world.backend.delete(ref)
+    await world.gone(ref)
+    await world.submit(world.job("gone", SLEEP, **STATE))
+    outputs = ResolvedOutputs(
+        model=ResolvedOutput(uri="pvc://state/m", claim="state", path="m", container_path="/state/m")
+    )
+
+    found = [
+        (await world.backend.inspect_outputs(ref, outputs, since=since)).model for since in (when, datetime.now(UTC))
+    ]
+
+    assert [facts and facts.is_stale for facts in found] == [False, True]

@@ -371,14 +371,6 @@ def test_no_scalar_is_lost_to_another_of_the_same_name(tmp_path: Path) -> None:
     assert sorted(found.values()) == [1.0, 2.0, 3.0]
 
 
-def test_the_run_stays_a_part_of_the_name_where_the_other_run_is_left_out(tmp_path: Path) -> None:
-    tags = [f"tag{index:03}" for index in range(probe_outputs.MAX_TAGS - 1)]
-    write(tmp_path / "a" / "events.out.tfevents.1", event(1, *(scalar(tag, 1.0) for tag in [*tags, "z"])))
-    write(tmp_path / "b" / "events.out.tfevents.1", event(1, scalar("z", 2.0)))
-
-    assert min(look_at_events(tmp_path, tmp_path).scalars) == "a/z"
-
-
 def test_a_tag_that_begins_with_a_slash_stays_in_its_run(tmp_path: Path) -> None:
     """Two runs with such a tag do not overwrite each other."""
     for run in ("a", "b"):

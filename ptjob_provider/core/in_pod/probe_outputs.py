@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
+    Scalars = list[tuple[bytes, float]]
+    Event = tuple[int, float, Scalars, bool]
+
 MAX_TAGS, MAX_CURVES, MAX_POINTS = 200, 20, 200
 ALLOWANCE = 120.0  # seconds that clocks may differ which could not be compared
 CLOCK_FILE = b".ptjob-clock-"  # how the name of the file begins that reads the storage's clock
@@ -70,8 +73,7 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
         OSError: a root, or the path to an output, cannot be read.
         ValueError: the request is malformed.
     """
-    started = request.get("started") or 0.0
-    events = _Events(started, with_curves=bool(request.get("curves")))
+    events = _Events(request.get("started") or 0.0, with_curves=bool(request.get("curves")))
     readers = {"model": _Model(), "tfevents": events}  # type: dict[str, _Model | _Events]
     ages = {name: _Ages(request, name) for name in readers}
     report = {
@@ -123,13 +125,10 @@ class _Ages:
             return
         path = os.path.join(directory, CLOCK_FILE + uuid.uuid4().hex.encode())
         try:
-            with open(path, "wb"):
-                pass
-            self.read_at = time.time()
-            try:
-                self._lead = os.stat(path).st_mtime - self.read_at
-            finally:
-                os.unlink(path)
+            with open(path, "wb") as file:
+                self.read_at = time.time()
+                self._lead = os.fstat(file.fileno()).st_mtime - self.read_at
+            os.unlink(path)
         except OSError as error:
             self.doubt = error.strerror or str(error)
 
@@ -211,7 +210,6 @@ class _Events:
         self._restarts = {}  # type: dict[bytes, list[int]]
         self._writers = {}  # type: dict[tuple[str, str], tuple[float, float, bytes]]
         self._rivals = {}  # type: dict[tuple[str, str], list[bytes]]
-        self._several = set()  # type: set[str]
         self.passes = [self.find_restarts, self.read]
 
     def wants(self, name: bytes) -> bool:
@@ -262,15 +260,13 @@ class _Events:
         for tag, runs in runs_of.items():
             own = [run for run in runs if self._last[tag, run][1] >= self._started] or runs
             for run in own:
-                name = f"{run}/{tag}" if run and (len(own) > 1 or tag in self._several) else tag
+                name = f"{run}/{tag}" if run and len(own) > 1 else tag
                 while name in names:
                     name = f"./{name}"
                 names[name] = (tag, run)
         return names
 
-    def _events(
-        self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages
-    ) -> "Iterator[tuple[int, float, list[tuple[bytes, float]], bool]]":
+    def _events(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> "Iterator[Event]":
         """Yield a file's events since the training began: step, time, scalars, and whether a writer starts again."""
         damaged, since = 0, ages.first_record(name)
         if ages.is_older(name, info):
@@ -287,9 +283,7 @@ class _Events:
         if damaged:
             raise ValueError(f"{damaged} records are no events")
 
-    def _take(
-        self, run: str, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]"
-    ) -> "Iterator[tuple[str, str]]":
+    def _take(self, run: str, step: int, wall_time: float, scalars: "Scalars") -> "Iterator[tuple[str, str]]":
         for name, value in scalars:
             self._last_step = step if self._last_step is None else max(step, self._last_step)
             key = (_text(name), run)
@@ -303,10 +297,8 @@ class _Events:
         if self._with_curves:
             self._curves.setdefault(key, _Curve()).add(last)
         if len(self._last) > MAX_TAGS:
-            dropped = max(self._last)
-            self._several.add(dropped[0])
-            self._curves.pop(dropped, None)
-            del self._last[dropped]
+            self._curves.pop(max(self._last), None)
+            del self._last[max(self._last)]
 
     def _compare_writers(self, key: "tuple[str, str]", writer: "tuple[float, float, bytes]") -> None:
         """Remember two files with a tag whose writers were at work at the same time, unlike those of a restart."""
@@ -352,19 +344,23 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", ages: _Ages, *, i
             except ValueError as error:
                 troubles.append(f"{_text(name)}: {error}")
     facts = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
-    more = len(troubles) - _MAX_TROUBLES
-    problem = "; ".join([*troubles[:_MAX_TROUBLES], *([f"and {more} more"] if more > 0 else [])])
     ages_of = {"is_stale": 0 < files == len(older), "in_doubt": bool(doubtful)}
     remarks = reader.remarks(older if len(older) < files else [])
     if doubtful:
         why = f"the clock of the storage could not be compared with the cluster's ({ages.doubt})"
         remarks.append(f"{_some(doubtful)}: may be an earlier job's: written around this job's start, and {why}")
-    return _facts(problem=problem, remarks=remarks, **facts, **ages_of, **reader.facts(is_dir=is_dir))
+    return _facts(
+        problem="; ".join(_first(troubles)), remarks=remarks, **facts, **ages_of, **reader.facts(is_dir=is_dir)
+    )
+
+
+def _first(texts: "list[str]") -> "list[str]":
+    more = len(texts) - _MAX_TROUBLES
+    return [*texts[:_MAX_TROUBLES], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _some(names: "list[bytes]") -> str:
-    more = len(names) - _MAX_TROUBLES
-    return ", ".join([*map(_text, names[:_MAX_TROUBLES]), *([f"and {more} more"] if more > 0 else [])])
+    return ", ".join(_first([_text(name) for name in names]))
 
 
 def _facts(**known: "Any") -> "dict[str, Any]":
@@ -471,7 +467,7 @@ def _crc_entry(byte: int) -> int:
 _CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
 
 
-def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]], bool]":
+def _event(record: bytes) -> "Event":
     """Parse an Event message: its step, its wall time, its scalars, and whether it is a `SessionLog.START`."""
     step, wall_time, scalars, is_start = 0, 0.0, [], False  # type: ignore[var-annotated]
     for key, value in _fields(record):

@@ -157,7 +157,7 @@ def probe_pod(
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     """Return the container without mounts; it runs the image's Python interpreter instead of its entrypoint."""
     if not options.image and not trainer.get("image"):
-        advice = f"set `{options.title('probe_image')}` to an image that has Python 3 and that the nodes can pull"
+        advice = _OTHER_IMAGE.format(probe_image=options.title("probe_image"))
         raise OutputsNotVerified(f"rank 0's pod is gone, and its template has no image; {advice}")
     python = "python3" if options.image else python_of(trainer)
     return {
@@ -266,9 +266,7 @@ def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> 
     after = report.clock - datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
     if 0 <= after <= seconds + 1:
         return ""
-    return (
-        f"its node has another time than the API server: {after:+.0f} s after a pod was created, within {seconds:.0f} s"
-    )
+    return f"its node's clock is not the API server's: it showed {after:+.0f} s after a pod was created"
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:

@@ -34,7 +34,6 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
-    JobNotFound,
     KindNotServed,
     OutputsNotVerified,
     UnsupportedByBackend,
@@ -306,15 +305,16 @@ class LocalBackend:
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, since: datetime, *, curves: bool) -> OutputReport:
         files = self._store.files(ref.namespace, ref.name)
         try:
-            meta = self._store.get(ref.kind, ref.namespace, ref.name)["metadata"]
-            started = datetime.fromisoformat(meta["creationTimestamp"])
-            before = read_json(files.outputs_before)
+            meta = (read_json(files.object) or {}).get("metadata") or {}
+            is_there = meta.get("uid") == ref.uid  # its time to live may be over, and another job have its name
+            started = datetime.fromisoformat(meta["creationTimestamp"]) if is_there else since
+            before = read_json(files.outputs_before) if is_there else None
             if before and since < started:
                 before = {name: _older_than(since, marks) for name, marks in before.items()}
             times = {"since": since.timestamp(), "started": started.timestamp(), "before": before, "curves": curves}
             request = _places(self._config.claims_of(ref.namespace), outputs) | times
             return OutputReport.from_dict(probe_outputs.inspect(request))
-        except (OSError, InvalidSpec, JobNotFound) as error:
+        except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
 
 

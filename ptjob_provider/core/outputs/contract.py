@@ -107,10 +107,8 @@ class ResolvedOutputs(Record):
         try:
             return cls.from_dict(json.loads(annotation_of(job, OUTPUTS_ANNOTATION) or "{}"))
         except MALFORMED as error:
-            why = (
-                f"somebody has changed its annotation {OUTPUTS_ANNOTATION}, so its outputs are unknown; delete the job"
-            )
-            raise InvalidSpec(f"{JobRef.of(job)}: {why}") from error
+            changed = f"{JobRef.of(job)}: somebody has changed its annotation {OUTPUTS_ANNOTATION}"
+            raise InvalidSpec(f"{changed}, so its outputs are unknown; delete the job") from error
 
     @property
     def verified(self) -> dict[str, ResolvedOutput]:
