@@ -42,7 +42,6 @@ import stat
 import struct
 import sys
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -115,15 +114,14 @@ class _Ages:
 
     def __init__(self, request: "dict[str, Any]", name: str) -> None:
         self._before = (request.get("before") or {}).get(name)
-        self._start = request.get("since") or 0.0
         self._reads_clock, self.doubt = request.get("reads_clock"), request.get("doubt") or ""
-        self._lead, self.read_at = 0.0, 0.0
+        self._start, self._lead, self.read_at = request.get("since") or 0.0, 0.0, 0.0
 
     def compare_clocks(self, directory: bytes) -> None:
         """Read the storage's clock, which may be that of another machine, by a file that is then deleted."""
         if not self._reads_clock or self.doubt:
             return
-        path = os.path.join(directory, CLOCK_FILE + uuid.uuid4().hex.encode())
+        path = os.path.join(directory, CLOCK_FILE + os.urandom(8).hex().encode())
         try:
             with open(path, "wb") as file:
                 self.read_at = time.time()
@@ -146,8 +144,7 @@ class _Ages:
 
     def first_record(self, name: bytes) -> float:
         """Return the time from which on the records of an event file are this training's."""
-        is_new = self._before is not None and _key(name) not in self._before
-        return 0.0 if is_new else self._oldest
+        return 0.0 if self._before is not None and _key(name) not in self._before else self._oldest
 
 
 class _Model:
@@ -157,8 +154,8 @@ class _Model:
         self._only, self._whole, self._list = "", True, hashlib.sha256()
         self.passes = [self.read]
 
-    def wants(self, _name: bytes) -> bool:
-        return True
+    def wants(self, name: bytes) -> bool:
+        return not os.path.basename(name).startswith(CLOCK_FILE)
 
     def read(self, name: bytes, path: bytes, _info: "os.stat_result", _ages: _Ages) -> None:
         self._whole, was_whole = False, self._whole
@@ -217,9 +214,7 @@ class _Events:
 
     def find_restarts(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
         steps = self._restarts.setdefault(os.path.dirname(name), [])
-        for step, _, _, is_start in self._events(name, path, info, ages):
-            if is_start:
-                steps.append(step)
+        steps.extend(step for step, _, _, is_start in self._events(name, path, info, ages) if is_start)
 
     def read(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
         run, keys, times = os.path.dirname(name), set(), []  # type: ignore[var-annotated]
@@ -254,10 +249,9 @@ class _Events:
 
         A run of an earlier attempt gives way to one of this job: Lightning counts `version_0`, `version_1`, …
         """
-        runs_of, names = {}, {}  # type: dict[str, list[str]], dict[str, tuple[str, str]]
-        for tag, run in sorted(self._last):
-            runs_of.setdefault(tag, []).append(run)
-        for tag, runs in runs_of.items():
+        names = {}  # type: dict[str, tuple[str, str]]
+        for tag in sorted({tag for tag, _ in self._last}):
+            runs = sorted(run for each, run in self._last if each == tag)
             own = [run for run in runs if self._last[tag, run][1] >= self._started] or runs
             for run in own:
                 name = f"{run}/{tag}" if run and len(own) > 1 else tag
@@ -381,9 +375,7 @@ def _files(top: bytes, reader: "_Model | _Events", troubles: "list[str]") -> "It
         try:
             with os.scandir(path) as entries:
                 below = [
-                    name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
-                    for entry in entries
-                    if not entry.name.startswith(CLOCK_FILE)
+                    name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
                 ]
         except OSError as error:
             troubles.append(f"{_text(name or b'.')}: {error.strerror}")

@@ -264,9 +264,8 @@ def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> 
     if report.clock is None:
         return ""
     after = report.clock - datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
-    if 0 <= after <= seconds + 1:
-        return ""
-    return f"its node's clock is not the API server's: it showed {after:+.0f} s after a pod was created"
+    difference = f"its node's clock is not the API server's: it showed {after:+.0f} s after a pod was created"
+    return "" if 0 <= after <= seconds + 1 else difference
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:
