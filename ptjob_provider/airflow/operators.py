@@ -109,9 +109,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         namespace: Namespace of the job. None: the manifest's namespace, else the connection's, else the namespace of
             Airflow's pod, else `default`.
         image: Container image of every replica. None: the manifest's; required without a manifest.
+        image_pull_policy: Pull policy of the image. None: Kubernetes decides by its tag.
         command: Program and its first arguments, as a list; it replaces the image's entrypoint. None: the image's
             entrypoint.
         args: Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's.
+        working_dir: Directory in which the program starts, as an absolute path. None: the image's.
         workers: Number of pods, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three
             workers. None: 1, or as many as an elastic job can use.
         nproc_per_node: Training processes per pod, for programs that are started by torchrun: a number, or `auto`,
@@ -136,7 +138,6 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             none are added.
         volume_mounts: Mounts of volumes in the training container, as core/v1 VolumeMount objects; each replaces a
             mount at the same path. None: only the mounts of `volumes`.
-        working_dir: Directory in which the program starts, as an absolute path. None: the image's.
         code: Code that is brought into every pod before the training starts: a folder of this machine, a git
             repository, or a folder of an rsync server. None: the image has the code.
         restart_policy: Restart policy of a replica that fails. None: `Never` without a manifest - a rank that is
@@ -153,6 +154,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         suspend: Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no.
         elastic_policy: Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host,
             rdzv_port, rdzv_id, rdzv_conf, standalone. None: a fixed number of pods.
+        service_account_name: Service account of the pods. None: the namespace's `default`.
+        image_pull_secrets: Names of the secrets that can pull the image. None: the service account's.
         node_selector: Labels that a node must have. None: any node.
         tolerations: Taints that the pods accept, as core/v1 Toleration objects. None: none.
         affinity: A core/v1 Affinity object for every pod. None: none.
@@ -162,9 +165,6 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             queued.
         gang: Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses
             a gang scheduler. None: the operator's default.
-        service_account_name: Service account of the pods. None: the namespace's `default`.
-        image_pull_secrets: Names of the secrets that can pull the image. None: the service account's.
-        image_pull_policy: Pull policy of the image. None: Kubernetes decides by its tag.
         host_network: Use the node's network in the pods (for RDMA). None: no.
         security_context: A core/v1 PodSecurityContext for every pod. None: the cluster's default.
         container_security_context: A core/v1 SecurityContext for the training container. None: as the pod's.

@@ -37,8 +37,9 @@ from ptjob_provider.core.outputs.contract import (
     normal_path,
     resolve,
 )
-from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS
+from ptjob_provider.core.spec.places import refusals
 from ptjob_provider.core.spec.pods import namespace as check_namespace
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.history import Termination
     from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobStatus
 
 DEFAULT_NAMESPACE = "default"
@@ -260,9 +260,10 @@ class Kind(ABC):
     def rendered(self, attempt: Attempt, /) -> Rendered:
         """Return the object of one attempt, see `render`."""
 
-    @abstractmethod
-    def lacking(self, given: Mapping[str, Any], /) -> Mapping[str, str]:
+    def lacking(self, given: Mapping[str, Any], /) -> dict[str, str]:
         """Return the set fields that the kind does not support: name → what to do instead."""
+        refused = refusals(TrainingJob, self.KIND)
+        return {name: refused[name] for name, value in given.items() if name in refused and value not in ((), [])}
 
     def check_fields(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> None:
         """Check that the kind supports a job's set fields.

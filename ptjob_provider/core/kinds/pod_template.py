@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.outputs.contract import Mount
 from ptjob_provider.core.spec import PodVolume, pods
+from ptjob_provider.core.spec.places import places
 from ptjob_provider.core.spec.pods import DEFAULT_GPU, DEFAULT_SHARED_MEMORY, NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
+    from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TrainingJob, VolumeMount
     from ptjob_provider.core.spec.job import Role
 
 
@@ -114,8 +115,10 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
         container: name of the training container.
     """
     named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
-    placed = {**named, "spec": {**named["spec"], **_pod_fields(job, fields, named["spec"])}}
-    ready = map_container(placed, container, lambda each: _container(each, job, fields))
+    pod = placed("pod", named["spec"], job, fields)
+    if job.host_network:
+        pod["dnsPolicy"] = "ClusterFirstWithHostNet"
+    ready = map_container({**named, "spec": pod}, container, lambda each: _container(each, job, fields))
     for volume in job.volumes or ():
         ready = _with_volume(ready, volume, container=container)
     for mounted in job.volume_mounts or ():
@@ -123,55 +126,48 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
     return ready if job.shared_memory is None else with_shared_memory(ready, job.shared_memory, container=container)
 
 
-def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
-    secrets, tolerations, selector = job.image_pull_secrets, job.tolerations, fields.node_selector
-    inits = job.init_containers
-    return without_none(
-        {
-            "serviceAccountName": job.service_account_name,
-            "imagePullSecrets": None
-            if secrets is None
-            else named_over(pod.get("imagePullSecrets") or [], [{"name": name} for name in secrets]),
-            "nodeSelector": None if selector is None else {**(pod.get("nodeSelector") or {}), **selector},
-            "tolerations": None if tolerations is None else added(pod.get("tolerations") or [], tolerations),
-            "affinity": job.affinity,
-            "priorityClassName": job.priority_class_name,
-            "schedulerName": job.scheduler_name,
-            "hostNetwork": job.host_network,
-            "dnsPolicy": "ClusterFirstWithHostNet" if job.host_network else None,
-            "securityContext": job.security_context,
-            "initContainers": None if inits is None else named_over(pod.get("initContainers") or [], inits),
-            "terminationGracePeriodSeconds": job.termination_grace_period_seconds,
-        }
-    )
+def placed(
+    owner: str, part: Mapping[str, Any], job: TrainingJob | ElasticPolicy, role: RoleFields | None = None
+) -> Manifest:
+    """Return a part of the job's object with each set field at its place, except those that functions write.
+
+    Args:
+        owner: the part, see `spec.places`.
+        part: the part.
+        job: the fields.
+        role: fields that override the job's. None: no others.
+    """
+    whole, values = dict(part), {**vars(job), **(vars(role) if role else {})}
+    declaring: type = type(job)
+    for name, place in places(declaring, owner).items():
+        if values[name] is not None and place.wire is not None:
+            whole = _with_value(whole, place.path.split("."), place.wire(values[name]))
+    return whole
+
+
+def _with_value(part: Any, path: Sequence[str], value: Any) -> Any:
+    name, *rest = path
+    if name == "*":
+        names = range(len(part)) if isinstance(part, list) else part
+        changed = {each: _with_value(part[each], rest, value) for each in names}
+        return list(changed.values()) if isinstance(part, list) else changed
+    lower = part.get(name)
+    if rest:
+        return {**part, name: _with_value(lower or {}, rest, value)}
+    return {**part, name: _JOINED[name](lower or (), value) if name in _JOINED else value}
 
 
 def _container(container: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
-    changes = without_none(
-        {
-            "image": fields.image,
-            "imagePullPolicy": job.image_pull_policy,
-            "command": None if fields.command is None else list(fields.command),
-            "args": None if fields.args is None else list(fields.args),
-            "workingDir": job.working_dir,
-            "env": None if fields.env is None else _env(container, fields),
-            "envFrom": None if job.env_from is None else added(container.get("envFrom") or [], job.env_from),
-            "securityContext": job.container_security_context,
-        }
-    )
+    whole = placed("container", container, job, fields)
     if (fields.cpu, fields.memory, fields.gpus, fields.container_resources) == (None, None, None, None):
-        return {**container, **changes}
+        return whole
     resources = _resources(container.get("resources") or {}, job, fields)
-    return {**_without(container, "resources"), **changes, **({"resources": resources} if resources else {})}
-
-
-def _env(container: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
-    return named_over(container.get("env") or [], [variable.to_wire() for variable in fields.env or ()])
+    return {**_without(whole, "resources"), **({"resources": resources} if resources else {})}
 
 
 def _resources(current: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
     gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _requested_by({"resources": current})), DEFAULT_GPU)
-    both = without_none({"cpu": fields.cpu, "memory": fields.memory})
+    both = {name: size for name, size in (("cpu", fields.cpu), ("memory", fields.memory)) if size is not None}
     separate = fields.container_resources
     requests = {**(current.get("requests") or {}), **both, **(separate.requests if separate else {})}
     limits = {**(current.get("limits") or {}), **both, **(separate.limits if separate else {})}
@@ -180,11 +176,6 @@ def _resources(current: Mapping[str, Any], job: TrainingJob, fields: RoleFields)
         limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
     parts = {"requests": requests, "limits": limits}
     return {**_without(current, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
-
-
-def without_none(fields: Mapping[str, Any]) -> Manifest:
-    """Return the fields that are set."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _without(fields: Mapping[str, Any], *names: str) -> Manifest:
@@ -422,6 +413,12 @@ _LISTS: Mapping[str, Callable[[Iterable[Any], Iterable[Any]], list[Any]]] = {
     "tolerations": added,
     "envFrom": added,
 }
+_JOINED: Mapping[str, Callable[[Iterable[Any], Any], Any]] = {
+    **_LISTS,
+    "initContainers": named_over,
+    "nodeSelector": lambda lower, upper: {**dict(lower), **upper},
+}
+"""Parts whose values add to the lower layer's if a field sets them; other values replace it."""
 
 
 def _merged(name: str, lower: Any, upper: Any) -> Any:

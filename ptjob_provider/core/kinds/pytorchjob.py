@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
@@ -31,10 +32,12 @@ from ptjob_provider.core.kinds.pod_template import (
     count,
     items,
     laid_over,
-    without_none,
+    placed,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS, unknown_field
+from ptjob_provider.core.spec.places import field_at
 from ptjob_provider.core.spec.pods import check_within, quantity
 from ptjob_provider.core.status import JobPhase, JobStatus, later, parse_instant
 
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Attempt, Rendered, Replica
-    from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
     from ptjob_provider.core.spec.job import Role
 
 KIND = "PyTorchJob"
@@ -69,8 +71,11 @@ VOLCANO = "volcano"
 DEFAULT_TTL = 7 * 24 * 3600
 """Default TTL in seconds; long enough to investigate a failure after a weekend."""
 
-_DEFAULTS: Manifest = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": DEFAULT_TTL}
-"""Default run policy of a job without a manifest."""
+_DEFAULTS: Mapping[str, Any] = {"clean_pod_policy": "Running", "ttl_seconds_after_finished": DEFAULT_TTL}
+"""Default fields of a job without a manifest."""
+
+_ORDER = ("runPolicy", "nprocPerNode", "elasticPolicy", "pytorchReplicaSpecs")
+"""Parts of the spec, in the order in which readers see them."""
 
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
@@ -200,10 +205,6 @@ class PyTorchJob(Kind):
             validate(made.manifest)
         return made
 
-    def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the fields without a place in a PyTorchJob."""
-        return {"runtime": "leave it out, or say kind=TrainJob"} if "runtime" in given else {}
-
     def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
         """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
 
@@ -214,9 +215,9 @@ class PyTorchJob(Kind):
         if not fields or "runPolicy" in fields:
             return manifest
         run = {name: part for name, part in (spec.get("runPolicy") or {}).items() if part is not None}
-        for name in [*(run.keys() - _AT_THE_TOP), *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
-            if run.get(name) is not False:
-                raise InvalidSpec.at(_FIELDS.get(name, f"runPolicy.{name}"), _WHY_NOT)
+        paths = [f"runPolicy.{name}" for name, part in run.items() if name not in _AT_THE_TOP and part is not False]
+        for path in [*paths, *(spec.keys() & {"elasticPolicy", "nprocPerNode"})]:
+            raise InvalidSpec.at(field_at(TrainingJob, path, KIND) or path, _WHY_NOT)
         kept = {name: part for name, part in spec.items() if name != "runPolicy"}
         moved = {name: part for name, part in run.items() if name in _AT_THE_TOP}
         return {**manifest, "spec": {**kept, **moved}} if spec else manifest
@@ -255,7 +256,15 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
         sizes = {role: {name: each[name] for name in each if name == "replicas"} for role, each in replicas.items()}
         added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": sizes}}, under, is_volcano=is_volcano)
         whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
-    return _with_fields(whole, job, is_volcano=is_volcano)
+    return _with_fields(whole, _with_defaults(job, under), is_volcano=is_volcano)
+
+
+def _with_defaults(job: TrainingJob, under: TrainingJob | None) -> TrainingJob:
+    """Return the job with the defaults of a job without a manifest, as far as the installation has no others."""
+    if job.manifest is not None:
+        return job
+    given = {*job.given, *(under.given if under else ())}
+    return replace(job, **{name: value for name, value in _DEFAULTS.items() if name not in given})
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
@@ -309,64 +318,32 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
 
 def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> Manifest:
     """Return the manifest with the job's fields over it, except the fields of its pods."""
-    spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
-    restarts = without_none({"restartPolicy": job.restart_policy})
-    changes = {
-        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, replicas, is_volcano=is_volcano),
-        "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
-        "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
-        "pytorchReplicaSpecs": {role: {**replica, **restarts} for role, replica in replicas.items()},
-    }
+    spec = placed(KIND, manifest["spec"], job)
+    elastic = spec.get("elasticPolicy")
+    if job.nproc_per_node is not None and elastic is not None:
+        elastic = {name: part for name, part in elastic.items() if name != "nProcPerNode"}  # the deprecated path
+        spec = {**spec, "elasticPolicy": elastic}
+    if job.elastic_policy is not None:
+        spec = placed(KIND, {**spec, "elasticPolicy": elastic or {}}, job.elastic_policy)
+    run = spec.get("runPolicy") or {}
+    scheduling = _scheduling(run.get("schedulingPolicy") or {}, job, spec, is_volcano=is_volcano)
+    if scheduling is not None:
+        spec = {**spec, "runPolicy": {**run, "schedulingPolicy": scheduling}}
+    kept = {name: spec[name] for name in manifest["spec"] if name != "pytorchReplicaSpecs"}
+    spec = {**kept, **{name: spec[name] for name in _ORDER if name in spec}}
     queue = {} if job.queue_name is None or is_volcano else {QUEUE_LABEL: job.queue_name}
     labels = {**(job.labels or {}), **queue}
-    kept = {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"}
-    whole = {**manifest, "spec": {**kept, **without_none(changes)}}
-    return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
+    return pod_template.with_metadata({**manifest, "spec": spec}, labels=labels, annotations=job.annotations or {})
 
 
-def _run_policy(given: Manifest, job: TrainingJob, replicas: Mapping[str, Any], *, is_volcano: bool) -> Manifest | None:
-    typed = {
-        "cleanPodPolicy": job.clean_pod_policy,
-        "backoffLimit": job.backoff_limit,
-        "activeDeadlineSeconds": job.active_deadline_seconds,
-        "ttlSecondsAfterFinished": job.ttl_seconds_after_finished,
-        "suspend": job.suspend,
-    }
-    defaults = _DEFAULTS if job.manifest is None else {}
-    unset = {name: part for name, part in defaults.items() if typed[name] is None and name not in given}
-    changes = without_none({**typed, **unset})
-    if job.gang is not None:
-        others = {k: v for k, v in (given.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
-        size = {"minAvailable": sum(map(count, replicas.values()))} if job.gang else {}
-        changes["schedulingPolicy"] = {**others, **size}
-    if job.queue_name is not None and is_volcano:
-        policy: Manifest = changes.get("schedulingPolicy") or given.get("schedulingPolicy") or {}
-        changes["schedulingPolicy"] = {**policy, "queue": job.queue_name}
-    return {**given, **changes} if changes else given or None
-
-
-def _elastic_policy(given: Manifest | None, job: TrainingJob) -> Manifest | None:
-    policy = {**(given or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
-    if job.nproc_per_node is not None:
-        policy.pop("nProcPerNode", None)  # the deprecated path of the same setting
-    return policy if given is not None or job.elastic_policy is not None else None
-
-
-def _elastic_wire(policy: ElasticPolicy) -> Manifest:
-    conf = policy.rdzv_conf
-    return without_none(
-        {
-            "minReplicas": policy.min_replicas,
-            "maxReplicas": policy.max_replicas,
-            "maxRestarts": policy.max_restarts,
-            "rdzvBackend": policy.rdzv_backend,
-            "rdzvHost": policy.rdzv_host,
-            "rdzvPort": policy.rdzv_port,
-            "rdzvId": policy.rdzv_id,
-            "rdzvConf": None if conf is None else [{"key": key, "value": value} for key, value in conf.items()],
-            "standalone": policy.standalone,
-        }
-    )
+def _scheduling(given: Manifest, job: TrainingJob, spec: Manifest, *, is_volcano: bool) -> Manifest | None:
+    """Return the gang's settings; None if no field changes them."""
+    queue = {"queue": job.queue_name} if job.queue_name is not None and is_volcano else {}
+    if job.gang is None:
+        return {**given, **queue} if queue else None
+    others = {name: part for name, part in given.items() if name != "minAvailable"}
+    size = {"minAvailable": sum(map(count, spec["pytorchReplicaSpecs"].values()))} if job.gang else {}
+    return {**others, **size, **queue}
 
 
 def _pods(manifest: Manifest) -> list[Pods]:
@@ -523,12 +500,6 @@ def _check_word(path: str, value: object, allowed: tuple[str, ...]) -> None:
 # --- the old operator
 
 _AT_THE_TOP = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
-_FIELDS = {
-    "suspend": "suspend",
-    "schedulingPolicy": "gang",
-    "elasticPolicy": "elastic_policy",
-    "nprocPerNode": "nproc_per_node",
-}
 _WHY_NOT = (
     "this cluster has the CRD of the old PyTorch operator, which cannot say it; leave it out, or have the "
     "training-operator installed"

@@ -28,9 +28,11 @@ from ptjob_provider.core.kinds.pod_template import (
     check_labels,
     check_shape,
     count,
+    placed,
     requested_template,
-    without_none,
 )
+from ptjob_provider.core.spec import ElasticPolicy
+from ptjob_provider.core.spec.places import refusals
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -49,9 +51,6 @@ API_VERSION = "batch.tensorstack.dev/v1beta1"
 CONTAINER = "python"
 """Name of the training container; without a container of this name, the first one trains."""
 
-CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
-"""`clean_pod_policy` → T9k's `cleanUpPolicy`."""
-
 _BEGINNINGS = (
     ("torchrun",),
     ("python", "-m", "torch.distributed.run"),
@@ -60,13 +59,6 @@ _BEGINNINGS = (
 
 
 _LONGEST_POD = 63
-_NOT_SAID = {
-    "ttl_seconds_after_finished": "it has no time to live; see on_finish_action (`ptjob run --on-finish-action`)",
-    "gang": "T9k's scheduler places a job's pods together by itself",
-    "runtime": "it is a TrainJob's",
-}
-
-
 _OWNER = "tensorstack.dev/owner-name"
 _RANDOM = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
 
@@ -198,10 +190,6 @@ class PyTorchTrainingJob(Kind):
         check_labels("metadata", manifest["metadata"])
         return replace(made, manifest=manifest)
 
-    def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the fields without a place in a PyTorchTrainingJob."""
-        return {name: why for name, why in _NOT_SAID.items() if name in given}
-
 
 def _longest_name(requested: Manifest) -> int:
     """Return the maximum length of the job's name with which no pod's name is too long.
@@ -283,18 +271,12 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
         _role(each, role, job, under, is_command=not is_started, is_torchrun_ours=is_torchrun_ours)
         for each, role in _with_roles(_resized(spec, job.workers), job)
     ]
-    changes = {
-        "torchrunConfig": torchrun,
-        "elastic": _elastic(job, spec.get("elastic")),
-        "runPolicy": _run_policy(job, spec.get("runPolicy") or {}),
-        "runMode": None if job.suspend is None else {**(spec.get("runMode") or {}), "pause": {"enabled": job.suspend}},
-        "scheduler": _scheduler(job, spec.get("scheduler")),
-        "replicaSpecs": roles,
-    }
-    given = {name: value for name, value in changes.items() if value}
-    return pod_template.with_metadata(
-        {**manifest, "spec": {**spec, **given}}, labels=job.labels or {}, annotations=job.annotations or {}
-    )
+    changes = {"torchrunConfig": torchrun, "elastic": _elastic(job, spec.get("elastic")), "replicaSpecs": roles}
+    spec = placed(KIND, {**spec, **{name: value for name, value in changes.items() if value}}, job)
+    if job.elastic_policy is not None:
+        spec = placed(KIND, spec, job.elastic_policy)
+    whole = {**manifest, "spec": spec}
+    return pod_template.with_metadata(whole, labels=job.labels or {}, annotations=job.annotations or {})
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
@@ -303,8 +285,10 @@ def _skeleton(job: TrainingJob) -> Manifest:
     roles: list[tuple[str, int]] = [("worker", job.pods)]
     if job.master is not None or job.worker is not None:
         roles = [("master", 1), ("worker", job.pods - 1)]
-    specs = [{"type": role, "replicas": pods, "template": bare} for role, pods in roles if pods]
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"replicaSpecs": specs}}
+    each = {"template": bare, "restartPolicy": "OnFailure" if job.elastic_policy else "Never"}
+    specs = [{"type": role, "replicas": pods, **each} for role, pods in roles if pods]
+    spec = {"replicaSpecs": specs, "runPolicy": {"cleanUpPolicy": "Unfinished"}}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": spec}
 
 
 def _given(given: Manifest) -> Manifest:
@@ -360,33 +344,14 @@ def _role(
     template = requested_template(spec["template"], job, under, role=role, container=container)
     if not is_command and (is_torchrun_ours or job.role(role).command is not None):
         template = pod_template.map_container(template, container, as_arguments)
-    policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")
-    return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}
-
-
-def _run_policy(job: TrainingJob, given: Mapping[str, Any]) -> Manifest:
-    clean = job.clean_pod_policy or (None if job.manifest or "cleanUpPolicy" in given else "Running")
-    typed = {
-        "activeDeadlineSeconds": job.active_deadline_seconds,
-        "backoffLimit": job.backoff_limit,
-        "cleanUpPolicy": CLEAN_UP[clean] if clean else None,
-    }
-    return {**given, **without_none(typed)}
+    return {**spec, "template": template}
 
 
 def _elastic(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
-    policy = job.elastic_policy
-    if policy is None:
+    if job.elastic_policy is None:
         return dict(given) if given is not None else None
-    typed = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
-    return {**(given or {}), "enabled": True, **without_none(typed)}
-
-
-def _scheduler(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
-    if job.queue_name is None:
-        return dict(given) if given is not None else None
-    t9k = (given or {}).get("t9kScheduler") or {}
-    return {**(given or {}), "t9kScheduler": {**t9k, "queue": job.queue_name}}
+    pods = {} if job.workers is None else {"expectedReplicas": job.workers}
+    return {**(given or {}), "enabled": True, **pods}
 
 
 def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manifest | None:
@@ -404,12 +369,9 @@ def torchrun_config(job: TrainingJob, given: Mapping[str, Any] | None) -> Manife
         config["procPerNode"] = str(job.nproc_per_node)
     elif "procPerNode" not in config:
         config["procPerNode"] = "gpu" if job.gpus else "1"
-    if policy is not None:
-        for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
-            if getattr(policy, name) is not None:
-                raise InvalidSpec.at(f"elastic_policy.{name}", "a PyTorchTrainingJob has no place for it; leave it out")
-        typed = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
-        config |= without_none(typed)
+    for name, why in refusals(ElasticPolicy, KIND).items() if policy else ():
+        if getattr(policy, name) is not None:
+            raise InvalidSpec.at(f"elastic_policy.{name}", f"a PyTorchTrainingJob has no place for it; {why}")
     return config
 
 

@@ -40,10 +40,12 @@ from ptjob_provider.core.kinds.pod_template import (
     check_labels,
     check_shape,
     laid_over,
+    placed,
     requested_template,
-    without_none,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.places import ONLY_RUNTIME, field_at, refusals
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Attempt, Rendered, Replica
-    from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.code import CodeSource
 
 KIND = "TrainJob"
@@ -64,23 +65,6 @@ _RANDOM = "-xxxxx"
 _MASTER_PORT = 29500
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-
-_ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
-_CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
-
-_WHY_NOT = {
-    **dict.fromkeys(("env_from", "image_pull_policy", "priority_class_name", "scheduler_name"), _ADVICE),
-    **dict.fromkeys(("host_network", "init_containers"), _ADVICE),
-    "working_dir": f"{_ADVICE}{_CHANGE_DIR}",
-    "clean_pod_policy": "a TrainJob's end stops the pods that still run, as Running says",
-    "restart_policy": "the runtime says what becomes of a pod that fails",
-    "backoff_limit": "the runtime's job has it",
-    "ttl_seconds_after_finished": "it has no time to live; see on_finish_action (`ptjob run --on-finish-action`)",
-    "elastic_policy": "Trainer has no elastic jobs since 2.2",
-    "gang": "the runtime's podGroupPolicy says it",
-    "master": "all nodes of a TrainJob are alike",
-    "worker": "all nodes of a TrainJob are alike",
-}
 
 STEP = "node"
 """Name of the runtime's replicated job that trains, and of its container."""
@@ -109,16 +93,6 @@ CONTAINER = STEP
 
 _TRAINER = {"image": "image", "command": "command", "args": "args", "env": "env", "resources": "resourcesPerNode"}
 """Fields of the training container, and their places in a TrainJob."""
-
-_FIELDS = {
-    "workingDir": "working_dir",
-    "envFrom": "env_from",
-    "imagePullPolicy": "image_pull_policy",
-    "priorityClassName": "priority_class_name",
-    "schedulerName": "scheduler_name",
-    "hostNetwork": "host_network",
-}
-"""User-facing names of fields that only a runtime supports."""
 
 _CONFIGURED = ("name", "env", "volumeMounts")
 _GROUP = "trainer.kubeflow.org"
@@ -242,11 +216,10 @@ class TrainJob(Kind):
 
     def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Return the fields without a place in a TrainJob."""
-        placed = {"clean_pod_policy"} if given.get("clean_pod_policy") == "Running" else set()
+        allowed = {"clean_pod_policy"} if given.get("clean_pod_policy") == "Running" else set()
         if "code" in given:
-            placed.add("working_dir")  # the parent of the code's folder
-        refused = _WHY_NOT.keys() - placed
-        return {name: _WHY_NOT[name] for name, value in given.items() if name in refused and value not in ((), [])}
+            allowed.add("working_dir")  # the parent of the code's folder
+        return {name: why for name, why in super().lacking(given).items() if name not in allowed}
 
     def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
         """Return the job converted for a server with these fields in a TrainJob's spec.
@@ -282,15 +255,11 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object without its pods."""
     manifest = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = manifest["spec"]
-    trainer = {**(spec.get("trainer") or {})}
-    if job.workers is not None:
-        trainer["numNodes"] = job.workers
-    if job.nproc_per_node is not None:
-        trainer |= _processes(job.nproc_per_node)
+    processes = {} if job.nproc_per_node is None else _processes(job.nproc_per_node)
     runtime = reference(job.runtime or (under.runtime if under and job.manifest is None else None))
-    changes = {"suspend": job.suspend, "activeDeadlineSeconds": job.active_deadline_seconds, "runtimeRef": runtime}
+    changes = {"trainer": {**(spec.get("trainer") or {}), **processes}, **({"runtimeRef": runtime} if runtime else {})}
     queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
-    whole = {**manifest, "spec": {**spec, **without_none(changes), "trainer": trainer}}
+    whole = {**manifest, "spec": placed(KIND, {**spec, **changes}, job)}
     return pod_template.with_metadata(whole, labels={**(job.labels or {}), **queue}, annotations=job.annotations or {})
 
 
@@ -482,13 +451,18 @@ def _check_container(key: str, index: int, container: Mapping[str, Any]) -> None
         if name in known or part is None:
             continue
         if key == "initContainers":
-            raise InvalidSpec.at("init_containers", f"a TrainJob cannot add one ({container.get('name')}); {_ADVICE}")
+            raise InvalidSpec.at(
+                "init_containers", f"a TrainJob cannot add one ({container.get('name')}); {ONLY_RUNTIME}"
+            )
         raise _refused(name, f"pod_template.spec.{key}[{index}].{name}")
 
 
 def _refused(name: str, path: str) -> InvalidSpec:
-    more = _CHANGE_DIR if name == "workingDir" else ""
-    return InvalidSpec.at(_FIELDS.get(name, path), f"a TrainJob has no place for it; {_ADVICE}{more}")
+    """Return the error about a part of the pods; it names the field that stands there, if there is one."""
+    refused = refusals(TrainingJob, KIND)
+    field = field_at(TrainingJob, name, "pod", "container")
+    why = f"a TrainJob has no place for it; {refused.get(field, ONLY_RUNTIME)}"
+    return InvalidSpec.at(field if field in refused else path, why)
 
 
 def reference(text: str | None) -> Manifest | None:

@@ -16,6 +16,7 @@ from ptjob_provider.core.manifest import KINDS, load_manifest
 from ptjob_provider.core.spec import parsers, pods
 from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.parsers import names, parse_into, setting
+from ptjob_provider.core.spec.places import ONLY_RUNTIME, Place, Refused, by_function
 from ptjob_provider.core.spec.pods import (
     DEFAULT_GPU,
     PodVolume,
@@ -32,7 +33,7 @@ from ptjob_provider.core.spec.pods import (
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec.pods import EnvVar
@@ -40,29 +41,64 @@ if TYPE_CHECKING:
 
 _MAX_PORT = 65535
 
+_ONLY_RUNTIME = Refused(ONLY_RUNTIME)
+_ALIKE = Refused("all nodes of a TrainJob are alike")
+_NO_TTL = Refused("it has no time to live; see on_finish_action (`ptjob run --on-finish-action`)")
+_LEAVE_OUT = Refused("leave it out")
+_CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
+"""`clean_pod_policy` → T9k's `cleanUpPolicy`."""
+
+
+def _pairs(settings: Mapping[str, str]) -> list[Manifest]:
+    return [{"key": key, "value": value} for key, value in settings.items()]
+
+
+def _named(names: Iterable[str]) -> list[Manifest]:
+    return [{"name": name} for name in names]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticPolicy:
     """Settings of an elastic job; a setting that is None is left to the operator."""
 
-    min_replicas: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
+    min_replicas: int | None = setting(
+        parsers.integer(1, parsers.MAX_PODS),
+        PyTorchJob="elasticPolicy.minReplicas",
+        PyTorchTrainingJob="elastic.minReplicas",
+    )
     """Minimum number of pods. Default of the operator: max_replicas."""
-    max_replicas: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
+    max_replicas: int | None = setting(
+        parsers.integer(1, parsers.MAX_PODS),
+        PyTorchJob="elasticPolicy.maxReplicas",
+        PyTorchTrainingJob="elastic.maxReplicas",
+    )
     """Maximum number of pods. Default of the operator: min_replicas."""
-    max_restarts: int | None = setting(parsers.integer(0))
+    max_restarts: int | None = setting(
+        parsers.integer(0), PyTorchJob="elasticPolicy.maxRestarts", PyTorchTrainingJob="torchrunConfig.maxRestarts"
+    )
     """Number of times that torchrun restarts the ranks before it gives up. Default of torchrun: 0."""
-    rdzv_backend: str | None = setting(parsers.word("c10d", "etcd", "etcd-v2"))
+    rdzv_backend: str | None = setting(
+        parsers.word("c10d", "etcd", "etcd-v2"),
+        PyTorchJob="elasticPolicy.rdzvBackend",
+        PyTorchTrainingJob="torchrunConfig.rdzvBackend",
+    )
     """Back-end of the rendezvous, at which the ranks find each other. Default of the operator: c10d, which needs no
     service."""
-    rdzv_host: str | None = setting(parsers.text)
+    rdzv_host: str | None = setting(parsers.text, PyTorchJob="elasticPolicy.rdzvHost", PyTorchTrainingJob=_LEAVE_OUT)
     """Host of the rendezvous. Default of the operator: worker 0."""
-    rdzv_port: int | None = setting(parsers.integer(1, _MAX_PORT))
+    rdzv_port: int | None = setting(
+        parsers.integer(1, _MAX_PORT), PyTorchJob="elasticPolicy.rdzvPort", PyTorchTrainingJob=_LEAVE_OUT
+    )
     """Port of the rendezvous. Default of the operator: 23456."""
-    rdzv_id: str | None = setting(parsers.text)
+    rdzv_id: str | None = setting(parsers.text, PyTorchJob="elasticPolicy.rdzvId", PyTorchTrainingJob=_LEAVE_OUT)
     """Name of the rendezvous."""
-    rdzv_conf: Mapping[str, str] | None = setting(parsers.text_map)
+    rdzv_conf: Mapping[str, str] | None = setting(
+        parsers.text_map, PyTorchJob=Place("elasticPolicy.rdzvConf", _pairs), PyTorchTrainingJob=_LEAVE_OUT
+    )
     """Further settings of the rendezvous back-end, such as `{"timeout": "900"}`."""
-    standalone: bool | None = setting(parsers.boolean)
+    standalone: bool | None = setting(
+        parsers.boolean, PyTorchJob="elasticPolicy.standalone", PyTorchTrainingJob=_LEAVE_OUT
+    )
     """True if each pod is a training of its own."""
 
     @classmethod
@@ -293,68 +329,93 @@ class TrainingJob:
     namespace: str | None = setting(pods.namespace)
     """Namespace of the job. None: the manifest's namespace, else `default`."""
 
-    image: str | None = setting(parsers.text)
+    image: str | None = setting(parsers.text, container="image")
     """Container image of every replica. None: the manifest's; required without a manifest."""
 
-    command: tuple[str, ...] | None = setting(parsers.arguments)
+    image_pull_policy: str | None = setting(
+        parsers.word("Always", "IfNotPresent", "Never"), container="imagePullPolicy", TrainJob=_ONLY_RUNTIME
+    )
+    """Pull policy of the image. None: Kubernetes decides by its tag."""
+
+    command: tuple[str, ...] | None = setting(parsers.arguments, container="command")
     """Program and its first arguments, as a list; it replaces the image's entrypoint. A single text is refused:
     splitting it on blanks would be a guess, and a shell might be missing in the image and would keep SIGTERM from the
     program. Write `["sh", "-c", "exec …"]` for a shell line. None: the image's entrypoint."""
 
-    args: tuple[str, ...] | None = setting(parsers.arguments)
+    args: tuple[str, ...] | None = setting(parsers.arguments, container="args")
     """Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's."""
 
-    workers: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
+    working_dir: str | None = setting(
+        absolute_path,
+        container="workingDir",
+        TrainJob=Refused(f"{ONLY_RUNTIME}; or begin the command with sh -c 'cd … && exec …'"),
+    )
+    """Directory in which the program starts, as an absolute path. None: the image's."""
+
+    workers: int | None = setting(
+        parsers.integer(1, parsers.MAX_PODS),
+        PyTorchJob=by_function("pytorchReplicaSpecs.*.replicas"),
+        TrainJob="trainer.numNodes",
+        PyTorchTrainingJob=by_function("replicaSpecs.*.replicas"),
+    )
     """Number of pods, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three workers. None: 1,
     or as many as an elastic job can use."""
 
-    nproc_per_node: int | str | None = setting(_nproc)
+    nproc_per_node: int | str | None = setting(
+        _nproc,
+        PyTorchJob=Place("nprocPerNode", str),
+        TrainJob=by_function("trainer.numProcPerNode"),
+        PyTorchTrainingJob=by_function("torchrunConfig.procPerNode"),
+    )
     """Training processes per pod, for programs that are started by torchrun: a number, or `auto`, `cpu`, `gpu` to let
     torchrun count. None: the operator's default, `auto`."""
 
-    gpus: int | None = setting(parsers.integer(0))
+    gpus: int | None = setting(parsers.integer(0), container=by_function("resources"))
     """GPUs per pod. None: none without a manifest. 0 removes the GPUs of a manifest."""
 
-    gpu_resource: str | None = setting(device_name)
+    gpu_resource: str | None = setting(device_name, container=by_function("resources"))
     """Resource name of the device that `gpus` counts. None: the one that the manifest requests, else
     `nvidia.com/gpu`."""
 
-    cpu: str | None = setting(cpu_quantity)
+    cpu: str | None = setting(cpu_quantity, container=by_function("resources"))
     """Cores per pod (`4`, `0.5`, `500m`), as request and as limit. None: the namespace's default, else unlimited."""
 
-    memory: str | None = setting(memory_quantity)
+    memory: str | None = setting(memory_quantity, container=by_function("resources"))
     """Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what other pods use. Values
     below 1Mi are refused: the unit was forgotten. None: the namespace's default, else unlimited."""
 
-    container_resources: Resources | None = setting(Resources.parse)
+    container_resources: Resources | None = setting(Resources.parse, container=by_function("resources"))
     """`{"requests": {...}, "limits": {...}}` per pod, for requests below their limits and for other devices. A resource
     that `cpu`, `memory` or `gpus` sets as well is refused. None: only `cpu`, `memory` and `gpus`."""
 
-    shared_memory: str | None = setting(shared_memory_size)
+    shared_memory: str | None = setting(
+        shared_memory_size, pod=by_function("volumes"), container=by_function("volumeMounts")
+    )
     """Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a data loader's
     workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the container
     runtime's size. None: `2Gi` (Arena's default) without a manifest, untouched with one."""
 
-    env: tuple[EnvVar, ...] | None = setting(pods.environment)
+    env: tuple[EnvVar, ...] | None = setting(pods.environment, container="env")
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
     "key": KEY}`; or a list of core/v1 EnvVar objects. The job's own `PTJOB_*` variables override them. None: no
     further variables."""
 
-    env_from: tuple[Mapping[str, Any], ...] | None = setting(parsers.env_sources)
+    env_from: tuple[Mapping[str, Any], ...] | None = setting(
+        parsers.env_sources, container="envFrom", TrainJob=_ONLY_RUNTIME
+    )
     """All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or core/v1
     EnvFromSource objects. They are added to a manifest's. None: none are added."""
 
-    volumes: tuple[VolumeMount | PodVolume, ...] | None = setting(volumes)
+    volumes: tuple[VolumeMount | PodVolume, ...] | None = setting(
+        volumes, pod=by_function("volumes"), container=by_function("volumeMounts")
+    )
     """Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of claim,
     mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` mounts. They are added to a
     manifest's, and replace a mount at the same path and a volume of the same name. None: none are added."""
 
-    volume_mounts: tuple[Mapping[str, Any], ...] | None = setting(volume_mounts)
+    volume_mounts: tuple[Mapping[str, Any], ...] | None = setting(volume_mounts, container=by_function("volumeMounts"))
     """Mounts of volumes in the training container, as core/v1 VolumeMount objects; each replaces a mount at the same
     path. None: only the mounts of `volumes`."""
-
-    working_dir: str | None = setting(absolute_path)
-    """Directory in which the program starts, as an absolute path. None: the image's."""
 
     code: CodeSource | None = setting(CodeSource.parse)
     """Code that is brought into every pod before the training starts: a folder of this machine, a git repository, or a
@@ -368,78 +429,112 @@ class TrainingJob:
     are called `GIT_SYNC_*` or `GITSYNC_*` are passed to the container that fetches it, and the credentials among them
     are moved into a Secret that the job owns. None: the image has the code."""
 
-    restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
+    restart_policy: str | None = setting(
+        parsers.word("Never", "OnFailure", "ExitCode", "Always"),
+        PyTorchJob="pytorchReplicaSpecs.*.restartPolicy",
+        TrainJob=Refused("the runtime says what becomes of a pod that fails"),
+        PyTorchTrainingJob="replicaSpecs.*.restartPolicy",
+    )
     """Restart policy of a replica that fails. None: `Never` without a manifest - a rank that is restarted alone cannot
     rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
     can."""
 
-    clean_pod_policy: str | None = setting(parsers.word("Running", "All", "None"), keeps_none=True)
+    clean_pod_policy: str | None = setting(
+        parsers.word("Running", "All", "None"),
+        keeps_none=True,
+        PyTorchJob="runPolicy.cleanPodPolicy",
+        TrainJob=Refused("a TrainJob's end stops the pods that still run, as Running says"),
+        PyTorchTrainingJob=Place("runPolicy.cleanUpPolicy", _CLEAN_UP.get),
+    )
     """Pods that are deleted when the job ends. None: `Running` without a manifest, so that no replica keeps its GPUs
     (the CRD's default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
 
-    backoff_limit: int | None = setting(parsers.integer(0))
+    backoff_limit: int | None = setting(
+        parsers.integer(0),
+        PyTorchJob="runPolicy.backoffLimit",
+        TrainJob=Refused("the runtime's job has it"),
+        PyTorchTrainingJob="runPolicy.backoffLimit",
+    )
     """Number of container restarts, over all replicas, after which the job fails. None: no limit. It has no effect with
     `restart_policy` `Never`."""
 
-    active_deadline_seconds: int | None = setting(_seconds(1))
+    active_deadline_seconds: int | None = setting(
+        _seconds(1),
+        PyTorchJob="runPolicy.activeDeadlineSeconds",
+        TrainJob="activeDeadlineSeconds",
+        PyTorchTrainingJob="runPolicy.activeDeadlineSeconds",
+    )
     """Seconds that the job may run before it is failed by the operator; also a timedelta. None: no deadline."""
 
-    ttl_seconds_after_finished: int | None = setting(_seconds(0))
+    ttl_seconds_after_finished: int | None = setting(
+        _seconds(0), PyTorchJob="runPolicy.ttlSecondsAfterFinished", TrainJob=_NO_TTL, PyTorchTrainingJob=_NO_TTL
+    )
     """Seconds after its end at which the finished job is deleted, also a timedelta; outputs stay. None: 7 days without
     a manifest, long enough to look into a failure after a weekend. 2147483647 keeps it for good."""
 
-    suspend: bool | None = setting(parsers.boolean)
+    suspend: bool | None = setting(
+        parsers.boolean, PyTorchJob="runPolicy.suspend", TrainJob="suspend", PyTorchTrainingJob="runMode.pause.enabled"
+    )
     """Create the job suspended: it has no pods until somebody resumes it (`ptjob resume`). None: no."""
 
-    elastic_policy: ElasticPolicy | None = setting(ElasticPolicy.parse)
+    elastic_policy: ElasticPolicy | None = setting(
+        ElasticPolicy.parse,
+        PyTorchJob=by_function("elasticPolicy"),
+        TrainJob=Refused("Trainer has no elastic jobs since 2.2"),
+        PyTorchTrainingJob=by_function("elastic"),
+    )
     """Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host, rdzv_port, rdzv_id,
     rdzv_conf, standalone. All pods are then workers, and rank 0 is worker 0. None: a fixed number of pods."""
 
-    node_selector: Mapping[str, str] | None = setting(pods.label_map)
+    service_account_name: str | None = setting(parsers.text, pod="serviceAccountName")
+    """Service account of the pods. None: the namespace's `default`."""
+
+    image_pull_secrets: tuple[str, ...] | None = setting(pods.secret_names, pod=Place("imagePullSecrets", _named))
+    """Names of the secrets that can pull the image. None: the service account's."""
+
+    node_selector: Mapping[str, str] | None = setting(pods.label_map, pod="nodeSelector")
     """Labels that a node must have. None: any node."""
 
-    tolerations: tuple[Mapping[str, Any], ...] | None = setting(pods.tolerations)
+    tolerations: tuple[Mapping[str, Any], ...] | None = setting(pods.tolerations, pod="tolerations")
     """Taints that the pods accept, as core/v1 Toleration objects. None: none."""
 
-    affinity: Mapping[str, Any] | None = setting(pods.affinity)
+    affinity: Mapping[str, Any] | None = setting(pods.affinity, pod="affinity")
     """A core/v1 Affinity object for every pod. None: none."""
 
-    priority_class_name: str | None = setting(parsers.text)
+    priority_class_name: str | None = setting(parsers.text, pod="priorityClassName", TrainJob=_ONLY_RUNTIME)
     """PriorityClass of the pods; it must exist. None: the cluster's default."""
 
-    scheduler_name: str | None = setting(parsers.text)
+    scheduler_name: str | None = setting(parsers.text, pod="schedulerName", TrainJob=_ONLY_RUNTIME)
     """Scheduler that places the pods. None: the cluster's default."""
 
-    queue_name: str | None = setting(pods.label_value)
+    queue_name: str | None = setting(pods.label_value, PyTorchTrainingJob="scheduler.t9kScheduler.queue")
     """Kueue's LocalQueue, as the job's label; with the scheduler `volcano` Volcano's queue. None: not queued."""
 
-    gang: bool | None = setting(parsers.boolean)
+    gang: bool | None = setting(
+        parsers.boolean,
+        PyTorchJob=by_function("runPolicy.schedulingPolicy"),
+        TrainJob=Refused("the runtime's podGroupPolicy says it"),
+        PyTorchTrainingJob=Refused("T9k's scheduler places a job's pods together by itself"),
+    )
     """Schedule the pods all together or not at all (`schedulingPolicy.minAvailable` = all), if the operator uses a
     gang scheduler. None: the operator's default. False removes a manifest's minAvailable."""
 
-    service_account_name: str | None = setting(parsers.text)
-    """Service account of the pods. None: the namespace's `default`."""
-
-    image_pull_secrets: tuple[str, ...] | None = setting(pods.secret_names)
-    """Names of the secrets that can pull the image. None: the service account's."""
-
-    image_pull_policy: str | None = setting(parsers.word("Always", "IfNotPresent", "Never"))
-    """Pull policy of the image. None: Kubernetes decides by its tag."""
-
-    host_network: bool | None = setting(parsers.boolean)
+    host_network: bool | None = setting(parsers.boolean, pod="hostNetwork", TrainJob=_ONLY_RUNTIME)
     """Use the node's network in the pods (for RDMA). None: no."""
 
-    security_context: Mapping[str, Any] | None = setting(parsers.mapping)
+    security_context: Mapping[str, Any] | None = setting(parsers.mapping, pod="securityContext")
     """A core/v1 PodSecurityContext for every pod. None: the cluster's default."""
 
-    container_security_context: Mapping[str, Any] | None = setting(parsers.mapping)
+    container_security_context: Mapping[str, Any] | None = setting(parsers.mapping, container="securityContext")
     """A core/v1 SecurityContext for the training container. None: as the pod's."""
 
-    init_containers: tuple[Mapping[str, Any], ...] | None = setting(parsers.containers)
+    init_containers: tuple[Mapping[str, Any], ...] | None = setting(
+        parsers.containers, pod="initContainers", TrainJob=_ONLY_RUNTIME
+    )
     """Containers that run before the training in every pod, as core/v1 Container objects; they replace a manifest's of
     the same names. None: none are added."""
 
-    termination_grace_period_seconds: int | None = setting(_seconds(0))
+    termination_grace_period_seconds: int | None = setting(_seconds(0), pod="terminationGracePeriodSeconds")
     """Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta. None: 30, Kubernetes' default."""
 
     labels: Mapping[str, str] | None = setting(pods.label_map)
@@ -449,11 +544,11 @@ class TrainingJob:
     """Annotations of the job and its pods. None: without a manifest, only the one that keeps Istio's sidecar out of the
     pods, because a pod with it never ends; it can be overridden here."""
 
-    master: RoleFields | None = setting(RoleFields.parse)
+    master: RoleFields | None = setting(RoleFields.parse, TrainJob=_ALIKE)
     """Fields of rank 0's pod that override the job's: image, command, args, env, cpu, memory, gpus,
     container_resources, node_selector. None: as the job. Not for elastic jobs, which have no master."""
 
-    worker: RoleFields | None = setting(RoleFields.parse)
+    worker: RoleFields | None = setting(RoleFields.parse, TrainJob=_ALIKE)
     """The same fields of all other pods; no effect if there are none. None: as the job."""
 
     pod_template: Manifest | None = setting(parsers.pod_template)
@@ -485,7 +580,12 @@ class TrainingJob:
     `PyTorchTrainingJob` (T9k), in upper or lower case. A field that the kind does not support is refused by its name.
     None: the manifest's; else the installation's, `[ptjob] kind`; else the first of these that the cluster serves."""
 
-    runtime: str | None = setting(parsers.text)
+    runtime: str | None = setting(
+        parsers.text,
+        PyTorchJob=Refused("leave it out, or say kind=TrainJob"),
+        TrainJob=by_function("runtimeRef"),
+        PyTorchTrainingJob=Refused("it is a TrainJob's"),
+    )
     """Runtime of a TrainJob: `NAME` of a runtime of the whole cluster, or `TrainingRuntime/NAME` of one of the
     namespace. None: `torch-distributed`, which comes with Trainer. Refused for other kinds."""
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ptjob_provider.core.errors import InvalidSpec, nearest, one_of
 from ptjob_provider.core.manifest import load_object
 from ptjob_provider.core.outgoing import check_texts
+from ptjob_provider.core.spec.places import PLACES, declared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec.places import Place, Refused
 
 T = TypeVar("T")
 Reader = Callable[[str, Any], T]
@@ -146,19 +148,20 @@ _READER = "reader"
 _KEEPS_NONE = "keeps_none"
 
 
-def setting(reader: Reader[Any], *, keeps_none: bool = False) -> Any:
+def setting(reader: Reader[Any], *, keeps_none: bool = False, **places: str | Place | Refused) -> Any:
     """Declare a field that is unset by default and otherwise parsed by this reader.
 
     Args:
         reader: parser of a given value.
         keeps_none: the text "None" is a valid value, not a template's rendering of None.
+        places: places of the value in a job's object, and refusals, by owner; see `places`.
     """
-    return field(default=None, metadata={_READER: reader, _KEEPS_NONE: keeps_none})
+    return field(default=None, metadata={_READER: reader, _KEEPS_NONE: keeps_none, PLACES: declared(places)})
 
 
-def words_of(declared: Field[Any]) -> tuple[str, ...]:
+def words_of(setting: Field[Any]) -> tuple[str, ...]:
     """Return a field's allowed words; () if it is not limited to words."""
-    reader = declared.metadata.get(_READER)
+    reader = setting.metadata.get(_READER)
     return reader.allowed if isinstance(reader, Word) else ()
 
 
@@ -205,11 +208,11 @@ def unknown_field(path: str, name: str, known: Sequence[str]) -> InvalidSpec:
     return InvalidSpec.at(path, f"there is no such field; {meant}")
 
 
-def _read(declared: Any, value: Any, prefix: str) -> Any:
-    if value is None or (is_unset(value) and not (declared.metadata[_KEEPS_NONE] and value == "None")):
+def _read(setting: Any, value: Any, prefix: str) -> Any:
+    if value is None or (is_unset(value) and not (setting.metadata[_KEEPS_NONE] and value == "None")):
         return None
-    check_texts(f"{prefix}{declared.name}", value)
-    return declared.metadata[_READER](f"{prefix}{declared.name}", value)
+    check_texts(f"{prefix}{setting.name}", value)
+    return setting.metadata[_READER](f"{prefix}{setting.name}", value)
 
 
 _SOURCES = ("configMapRef", "secretRef")
