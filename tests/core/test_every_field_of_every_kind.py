@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import PYTORCHJOB, PYTORCHTRAININGJOB, TRAINJOB
-from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
+from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH, find_container
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, Installation, TrainingJob
 from ptjob_provider.core.spec.job import RoleFields, job_template
+from ptjob_provider.core.spec.places import places
 from rows import each_row
 from same_fields import FIELDS, OWNER, rendered
 
@@ -147,6 +148,42 @@ def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, 
     usual = {"manifest": OWN[kind]}
 
     check(kind, field, {**usual, **lacks}, {**usual, **has})
+
+
+def values_at(part: Any, path: str) -> list[Any]:
+    """Return the values at a declared path; none where the path ends before."""
+    name, _, rest = path.partition(".")
+    items = part if isinstance(part, list) else part.values()
+    inner = items if name == "*" else [part[name]] if name in part else []
+    return [value for each in inner for value in (values_at(each, rest) if rest else [each])]
+
+
+def parts_of(kind: str, made: Manifest) -> dict[str, list[Any]]:
+    """Return each owner of places in an object: the spec, and pods and training containers of all roles."""
+    templates = list(KINDS[kind].templates(made))
+    containers = [find_container(each, KINDS[kind].CONTAINER) for each in templates]
+    return {kind: [made["spec"]], "pod": [each["spec"] for each in templates], "container": containers}
+
+
+@each_row(("field", "lacks", "has"), every())
+@each_row("kind", [kind for kind in KINDS if kind != OLD])
+def test_a_field_stands_where_its_declaration_says(
+    kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]
+) -> None:
+    """T9k's torchrun takes a command as arguments, so that only their place changes."""
+    usual = {"name": "digits", "image": "digits:1", "workers": 2, "command": ["torchrun", "main.py"]}
+    whole, _, part = field.partition(".")
+    cls, name = (ElasticPolicy, part) if whole == "elastic_policy" else (TrainingJob, part or whole)
+    if refused(kind, {**usual, **has}):
+        return
+
+    without, made = (parts_of(kind, told(kind, {**usual, **each})) for each in (lacks, has))
+
+    for owner in made:
+        place = places(cls, owner).get(name)
+        if place is not None and (kind, name) != ("PyTorchTrainingJob", "command"):
+            before, after = ([values_at(each, place.path) for each in parts[owner]] for parts in (without, made))
+            assert before != after, f"{field} changes nothing at {place.path}"
 
 
 @each_row("kind", KINDS)
