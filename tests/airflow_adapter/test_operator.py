@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_beside_the_dag_is_refused_when_the_dag_is_parsed(
 
 @pytest.mark.parametrize("operator", [PyTorchJobOperator, PyTorchJobSensor])
 def test_every_parameter_is_documented_with_its_default(operator: type) -> None:
-    """Editors show it; `scripts/docstrings.py` writes the job's fields."""
+    """Editors show it; `scripts/signatures.py` writes the job's fields."""
     section = inspect.cleandoc(str(operator.__doc__)).partition("\nArgs:\n")[2]
     entries = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE))
     parameters = set(inspect.signature(operator.__init__).parameters) - {"self", "kwargs"}

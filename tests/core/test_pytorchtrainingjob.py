@@ -260,7 +260,7 @@ def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:
     more = {
         "elastic": {"enabled": False, "maxReplicas": 9},
         "scheduler": {"t9kScheduler": {"priority": 5}},
-        "runMode": {"debug": {"enabled": False}},
+        "runMode": {"debug": {"enabled": False}, "pause": {"enabled": True, "resumeSpecs": [{"type": "worker"}]}},
         "runPolicy": {"cleanUpPolicy": "None"},
     }
     manifest = {**GUIDES, "spec": {**GUIDES["spec"], **more}}
@@ -270,7 +270,10 @@ def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:
 
     assert {name: kept[name] for name in more} == more
     assert found["scheduler"] == {"t9kScheduler": {"priority": 5, "queue": "q"}}
-    assert found["runMode"] == {"debug": {"enabled": False}, "pause": {"enabled": False}}
+    assert found["runMode"] == {
+        "debug": {"enabled": False},
+        "pause": {"enabled": False, "resumeSpecs": [{"type": "worker"}]},
+    }
     assert found["elastic"] == {"enabled": True, "maxReplicas": 9, "minReplicas": 1}
 
 
