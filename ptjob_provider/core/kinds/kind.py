@@ -39,7 +39,7 @@ from ptjob_provider.core.outputs.contract import (
 )
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS
-from ptjob_provider.core.spec.places import refusals
+from ptjob_provider.core.spec.places import places, refusals
 from ptjob_provider.core.spec.pods import namespace as check_namespace
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -309,9 +309,9 @@ class Kind(ABC):
         """Return whether the operator stops the remaining pods when the job ends."""
         return True
 
-    @abstractmethod
     def suspended(self, *, suspend: bool) -> Manifest:
         """Return the patch that suspends or resumes a job."""
+        return {"spec": pod_template.with_value({}, places(TrainingJob, self.KIND)["suspend"].path, suspend)}
 
     def expiring(self, _job: Mapping[str, Any], /) -> Manifest | None:
         """Return the patch that sets an ended job's TTL; None if it has one, or cannot have one."""

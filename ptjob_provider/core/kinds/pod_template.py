@@ -141,19 +141,20 @@ def placed(
     declaring: type = type(job)
     for name, place in places(declaring, owner).items():
         if values[name] is not None and place.wire is not None:
-            whole = _with_value(whole, place.path.split("."), place.wire(values[name]))
+            whole = with_value(whole, place.path, place.wire(values[name]))
     return whole
 
 
-def _with_value(part: Any, path: Sequence[str], value: Any) -> Any:
-    name, *rest = path
+def with_value(part: Any, path: str, value: Any) -> Any:
+    """Return a part of an object with the value at this path, see `spec.places.Place`."""
+    name, _, rest = path.partition(".")
     if name == "*":
         names = range(len(part)) if isinstance(part, list) else part
-        changed = {each: _with_value(part[each], rest, value) for each in names}
+        changed = {each: with_value(part[each], rest, value) for each in names}
         return list(changed.values()) if isinstance(part, list) else changed
     lower = part.get(name)
     if rest:
-        return {**part, name: _with_value(lower or {}, rest, value)}
+        return {**part, name: with_value(lower or {}, rest, value)}
     return {**part, name: _JOINED[name](lower or (), value) if name in _JOINED else value}
 
 

@@ -163,10 +163,6 @@ class PyTorchJob(Kind):
         """Return whether the job's policy makes the operator stop the remaining pods when the job ends."""
         return _policy_of(job).get("cleanPodPolicy") in {"Running", "All"}
 
-    def suspended(self, *, suspend: bool) -> Manifest:
-        """Return the patch that suspends or resumes the job."""
-        return {"spec": {"runPolicy": {"suspend": suspend}}}
-
     def expiring(self, job: Mapping[str, Any]) -> Manifest | None:
         """Return the patch that sets the default TTL on an ended job; None if the job has a TTL."""
         if self.expires(job):

@@ -139,10 +139,6 @@ class PyTorchTrainingJob(Kind):
         """Return whether the job's policy makes the controller stop the remaining pods when the job ends."""
         return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
 
-    def suspended(self, *, suspend: bool) -> Manifest:
-        """Return the patch that suspends or resumes the job."""
-        return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
-
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job: by the pod's owner reference, else by its label."""
         owner, labels = owner_in(pod, KIND), pod["metadata"].get("labels") or {}

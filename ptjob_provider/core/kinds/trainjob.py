@@ -167,10 +167,6 @@ class TrainJob(Kind):
         replicas = numbered(manifest["metadata"]["name"], [(f"{STEP}-0", nodes)])
         return tuple(replace(each, role=STEP) for each in replicas)
 
-    def suspended(self, *, suspend: bool) -> Manifest:
-        """Return the patch that suspends or resumes the job."""
-        return {"spec": {"suspend": suspend}}
-
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
         return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
