@@ -154,9 +154,13 @@ def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAM
 
 
 def stem_of(task: str) -> str:
-    """Return a valid stem for object names, derived from a task's name."""
+    """Return a valid stem for object names, derived from a task's name; one above MAX_NAME ends in a hash instead."""
     safe = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")
-    return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
+    stem = safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
+    if len(stem) <= MAX_NAME:
+        return stem
+    digest = hashlib.sha256(task.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{stem[: MAX_NAME - _HASH_LENGTH - 1].rstrip('-')}-{digest}"
 
 
 def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:

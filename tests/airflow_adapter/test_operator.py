@@ -149,7 +149,13 @@ def test_an_argument_that_ends_in_yaml_stays_an_argument(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("task_id", "begins"), [("train_it", "train-it-"), ("Group.Train", "group-train-"), ("2nd", "job-2nd-")]
+    ("task_id", "begins"),
+    [
+        ("train_it", "train-it-"),
+        ("Group.Train", "group-train-"),
+        ("2nd", "job-2nd-"),
+        (f"{'group.' * 12}train", "group-group-group-"),
+    ],
 )
 def test_a_job_without_a_name_is_named_for_its_task(backend: ScriptedBackend, task_id: str, begins: str) -> None:
     operator(task_id=task_id, wait_for_completion=False).execute(context())

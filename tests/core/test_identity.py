@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import (
+    MAX_NAME,
     Instance,
     JobRef,
     Owner,
@@ -165,3 +166,12 @@ def test_the_hash_of_a_specification_ignores_the_order_of_keys() -> None:
 def test_a_task_names_its_job(task: str, stem: str) -> None:
     """Task names may contain characters that job names cannot."""
     assert stem_of(task) == check_name(stem)
+
+
+@given(st.text(max_size=250), st.text(alphabet="ab.", min_size=49, max_size=250))
+def test_every_task_id_gives_a_name_that_is_short_enough_and_its_own(task: str, group: str) -> None:
+    """Airflow allows 250 characters: the ids of nested task groups."""
+    stems = [stem_of(name) for name in (task, f"{group}c.1", f"{group}c.2")]
+
+    assert [check_name(stem, max_length=MAX_NAME) for stem in stems] == stems
+    assert stems[1] != stems[2]
