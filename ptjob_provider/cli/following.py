@@ -182,9 +182,10 @@ class Following:
             if not exact_name:
                 raise
             name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
+            words = self.target.words_for(str(named.named_namespace), str(name))
             raise JobAlreadyExists(
-                f"{named.named_namespace}/{name} exists already; look at it: ptjob get {name}; remove it: ptjob delete "
-                f"{name}; or choose another name",
+                f"{named.named_namespace}/{name} exists already; look at it: ptjob get {words}; remove it: "
+                f"ptjob delete {words}; or choose another name",
                 code=error.code,
                 reason=error.reason,
             ) from error
@@ -213,7 +214,7 @@ class Following:
             await self.backend.delete(self.ref)
             notice(f"{self.ref} was deleted: interrupted")
         else:
-            name = self.ref.name
+            name = self.target.words_for(self.ref.namespace, self.ref.name)
             notice(f"{self.ref} {state}; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
 
     async def _state(self, ref: JobRef) -> tuple[bool, str]:
@@ -227,7 +228,10 @@ class Following:
             return False, "runs on"
         phase = kinds.observed_status(job, history.stored_in(job)).phase
         if phase.is_terminal:
-            return True, f"had ended ({phase.value}); look at it: ptjob get {ref.name}"
+            return (
+                True,
+                f"had ended ({phase.value}); look at it: ptjob get {self.target.words_for(ref.namespace, ref.name)}",
+            )
         return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"
 
     async def follow(self, submission: Submission, *, hands_off: bool) -> dict[str, Any]:
@@ -244,7 +248,7 @@ class Following:
         if self.ending.output and outcome.result is not None:
             emit_rows([ref.name], dict(outcome.result), self.ending.output)
         if outcome.outcome is Outcome.UNVERIFIED and not session.hands_off:
-            notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
+            notice(f"{ref} is kept; look again: ptjob follow {self.target.words_for(ref.namespace, ref.name)}")
         return await session.finish(ref, outcome, deliver=dict, shown=self.sink.shown)
 
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:

@@ -6,7 +6,7 @@ A new job is described by flags (derived from the job's fields), by a file, and 
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,20 +203,18 @@ def submit(
     from ptjob_provider.cli.following import Ending, Following
 
     following = Following(target=target, ending=Ending())
-    ref, stays = following.until_end(
-        following.submit_and_leave(described_job(given, filename, words, runs_here=target.backend == "local"))
-    )
+    job = described_job(target, given, filename, words, runs_here=target.backend == "local")
+    ref, stays = following.until_end(following.submit_and_leave(job))
+    name = target.words_for(ref.namespace, ref.name)
     if output == "name":
         say(ref.name)
     elif output:
         emit(ref.to_dict(), output)
     else:
         say(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
-        notice(
-            f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
-        )
+        notice(f"follow it: ptjob follow {name}; its log: ptjob logs {name} -f; stop it: ptjob delete {name}")
     if stays:
-        notice(f"{stays}; ptjob follow {ref.name} ends it with the training")
+        notice(f"{stays}; ptjob follow {name} ends it with the training")
 
 
 @_job_command
@@ -260,9 +258,8 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
     options = {each.name: given.pop(each.name) for each in fields(Ending) if each.name in given}
     ending = Ending(limits=limits, **options)
     following = Following(target=target, ending=ending)
-    following.until_end(
-        following.submit_and_follow(described_job(given, filename, words, runs_here=target.backend == "local"))
-    )
+    job = described_job(target, given, filename, words, runs_here=target.backend == "local")
+    following.until_end(following.submit_and_follow(job))
 
 
 @click.command()
@@ -302,7 +299,7 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
     from ptjob_provider.cli.following import has_literal_name, owner_of_call
 
-    job = described_job(given, filename, words)
+    job = described_job(target, given, filename, words)
     installation = target.settings.installation()
     rendered = kinds.requested_kind(job, preferred=installation.kind).render(
         job.in_namespace(target.namespace),
@@ -326,14 +323,14 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
 
 
 def described_job(
-    given: dict[str, Any], filename: str | None, words: tuple[str, ...], *, runs_here: bool = False
+    target: Target, given: dict[str, Any], filename: str | None, words: tuple[str, ...], *, runs_here: bool = False
 ) -> TrainingJob:
-    """Return the job described by flags, a file and the words after the flags.
+    """Return the job described by flags, a file and the words after the flags; `-n` overrides a file of fields.
 
     A command that `runs_here`, on this machine, needs no image.
 
     Raises:
-        InvalidSpec: they are invalid, or contradict each other.
+        InvalidSpec: they are invalid, or contradict each other: a manifest of another namespace, as for kubectl.
     """
     described = joined(arena.arena_fields(given), job_fields(given))
     command = arena.program(words, given.get("shell"))
@@ -348,6 +345,11 @@ def described_job(
 
         whole = {**WITHOUT_IMAGE, **whole}
     job = TrainingJob.parse(**whole)
+    if asked := target.requested_namespace:
+        if job.namespace is None and job.named_namespace not in (None, asked):
+            rule = f"allowed: the namespace of {filename}, -n {job.named_namespace}, or no -n"
+            raise InvalidSpec.of("--namespace", asked, rule)
+        job = replace(job, namespace=asked)
     return with_packed_folder(job, beside=Path.cwd())
 
 

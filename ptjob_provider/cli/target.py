@@ -81,6 +81,10 @@ class Target:
             return _POD_NAMESPACE.read_text().strip()
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
+    def words_for(self, namespace: str, name: str) -> str:
+        """Return the words that name a job to the next command: its name, after `-n` where that is needed."""
+        return name if namespace == replace(self, requested_namespace=None).namespace else f"-n {namespace} {name}"
+
     @property
     def settings(self) -> Options:
         """The installation's options, each of which is parsed when it is read."""

@@ -159,6 +159,25 @@ def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> N
     assert (renamed.exit_code, renamed.stdout) == (0, "by hand\n")
 
 
+def test_a_submitted_job_is_named_with_the_namespace_that_other_commands_need(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(MANIFEST.replace("{name: by-hand", "{namespace: other, name: by-hand"))
+
+    told = machine.ptjob("submit", "-f", str(tmp_path / "job.yaml")).stderr
+
+    follow, logs, delete = re.findall(r"ptjob ([^;\n]*)", told)
+    assert machine.ptjob(*follow.split()).exit_code == 0
+    assert "by hand" in machine.ptjob(*logs.split()).stdout
+    assert machine.ptjob(*delete.split()).exit_code == 0
+
+
+def test_the_namespace_of_a_command_overrides_that_of_a_file_of_fields(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "fields.yaml").write_text("{name: x, image: i, namespace: other, command: [ls]}")
+
+    manifest = machine.ptjob("render", "-n", "team", "-o", "json", "-f", str(tmp_path / "fields.yaml")).stdout
+
+    assert json.loads(manifest)["metadata"]["namespace"] == "team"
+
+
 def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Path) -> None:
     """`generateName` creates a new job each time, as with kubectl."""
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
@@ -325,7 +344,7 @@ class InterruptedBackend(ScriptedBackend):
     ("words", "deletes", "text"),
     [
         (("run", "--delete-on-interrupt"), True, "team/digits was deleted: interrupted"),
-        (("submit",), False, "team/digits stays as it is; follow it: ptjob follow digits"),  # it has never run
+        (("submit",), False, "team/digits stays as it is; follow it: ptjob follow -n team digits"),  # it has never run
     ],
 )
 def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
@@ -384,7 +403,9 @@ def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
 
     assert result.stdout.startswith("team/digits was submitted")
     stays = "its TensorBoard runs until you delete the job"
-    assert (f"team/digits: {stays}; ptjob follow digits ends it with the training\n" in result.stderr) is is_said
+    assert (
+        f"team/digits: {stays}; ptjob follow -n team digits ends it with the training\n" in result.stderr
+    ) is is_said
 
 
 def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:

@@ -46,6 +46,10 @@ FILES = {
         "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: Bad_NS}, spec: "
         "{pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: i}]}}}}}}"
     ),
+    "other": (
+        "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: other}, spec: "
+        "{pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: i}]}}}}}}"
+    ),
 }
 
 LINES: tuple[tuple[str, int, str, str, str], ...] = (
@@ -200,6 +204,8 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("render -f FILES/endless", 2, "--filename FILES/endless", "more than 50000 values", "anchors"),
     ("render -f FILES/clock", 2, "active_deadline_seconds", "1:30", "a whole number"),
     ("render -f FILES/misspelt", 2, "workrs", "no such field", "workers"),
+    ("-n team render -f FILES/other", 2, "--namespace", "team", "-n other"),
+    ("submit -f FILES/other -n team", 2, "--namespace", "team", "-n other"),
     ("render -f FILES/elsewhere", 2, "manifest.metadata.namespace", "Bad_NS", "at most 63"),
 )
 
