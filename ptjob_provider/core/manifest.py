@@ -8,6 +8,7 @@ manifests of each kind.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ptjob_provider.core.identity import Manifest
+
+logger = logging.getLogger(__name__)
 
 FIELD = "manifest"
 KINDS = {
@@ -52,11 +55,11 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
 
     Args:
         source: a map, a path object or a text. A text is a path if it is one line that ends in .yaml, .yml or .json;
-            else it is the manifest itself.
+            else it is the manifest itself. Of several YAML documents, the only training job is the manifest.
 
     Raises:
-        InvalidSpec: there is no such file; the text is not one YAML document; the manifest has a duplicate key, is too
-            large or too deep, has a value that JSON cannot represent, or its kind is not in `KINDS`.
+        InvalidSpec: there is no such file; the text has no training job, or several; the manifest has a duplicate key,
+            is too large or too deep, has a value that JSON cannot represent, or its kind is not in `KINDS`.
     """
     manifest = load_object(source, field=FIELD)
     _check_kind(manifest)
@@ -76,7 +79,7 @@ def load_object(source: object, *, field: str) -> Manifest:
 
 
 def load_yaml(text: str, *, field: str) -> Any:
-    """Return the value of the text's only document, read like a manifest; empty documents beside it are skipped.
+    """Return the value of the text's only document or training job, read like a manifest; empty documents are skipped.
 
     Raises:
         InvalidSpec: as `load_manifest`; the text begins with the field's name.
@@ -124,14 +127,36 @@ def _parse(text: str, field: str) -> Any:
         nodes = list(_documents(loader))
         if not nodes:
             raise InvalidSpec.at(field, "the YAML document is empty")
-        if len(nodes) > 1:
-            raise InvalidSpec.at(field, f"{len(nodes)} YAML documents; give one")
-        _check_size(nodes[0], field)
-        return loader.construct_document(nodes[0])
+        for node in nodes:
+            _check_size(node, field)
+        return _the_job([loader.construct_document(node) for node in nodes], field)
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidSpec):
             raise
         raise InvalidSpec.at(field, f"not one sound YAML document; {_problem(error)}") from error
+
+
+def _the_job(documents: list[Any], field: str) -> Any:
+    """Return the only document, or the only training job of several; a log line names the others."""
+    if len(documents) == 1:
+        return documents[0]
+    titles = [_title(each) for each in documents]
+    jobs = [index for index, title in enumerate(titles) if title.partition(" ")[0] in KINDS]
+    if len(jobs) != 1:
+        raise InvalidSpec.at(field, f"{len(documents)} YAML documents ({', '.join(titles)}); give one")
+    job = titles.pop(jobs[0])
+    others = ", ".join(titles)
+    logger.warning("%s: only %s is taken; create what it needs of the others with kubectl: %s", field, job, others)
+    return documents[jobs[0]]
+
+
+def _title(document: Any) -> str:
+    """Return kind and name of an object."""
+    if not isinstance(document, Mapping):
+        return "no object"
+    meta = document.get("metadata")
+    name = meta.get("name") or meta.get("generateName") if isinstance(meta, Mapping) else None
+    return " ".join(str(each) for each in (document.get("kind"), name) if each) or "no kind"
 
 
 def _documents(loader: _Loader) -> Iterator[yaml.Node]:

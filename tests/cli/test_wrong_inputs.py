@@ -32,7 +32,7 @@ FILES = {
     "pod": "{apiVersion: v1, kind: Pod, metadata: {name: x}}",
     "old": "{apiVersion: kubeflow.org/v0, kind: PyTorchJob, metadata: {name: x}, spec: {}}",
     "twice": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nkind: PyTorchJob",
-    "two": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n---\nname: x",
+    "two": "{name: y}\n---\n{name: x}",
     "volume": "{name: x, image: i, volumes: 'm:/m'}",
     "both": "{name: x, image: i, spec: 1}",
     "repeated": "name: x\nimage: i\nname: y",

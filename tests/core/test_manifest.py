@@ -115,7 +115,9 @@ def test_tuples_in_a_map_become_lists() -> None:
         ("- a\n- list", "a map with apiVersion"),
         ("", "the YAML document is empty"),
         ("~\n---\n", "the YAML document is empty"),
-        (HEAD + "---\n" + HEAD, "manifest: 2 YAML documents; give one"),
+        (HEAD + "metadata: {name: a}\n---\n" + HEAD, "manifest: 2 YAML documents (PyTorchJob a, PyTorchJob); give one"),
+        ("kind: Service\n---\njust a text\n---\n[]", "3 YAML documents (Service, no object, no object); give one"),
+        (HEAD + "---\nkind: Service\na: &a [*a]", f"more than {MAX_VALUES} values"),
         (HEAD + "kind: PyTorchJob\n", "line 3: the key 'kind' is there twice"),
         (HEAD + "a: {b: 1, b: 2}", "line 3: the key 'b' is there twice"),
         (HEAD + "? [a]\n: b", "a key must be a text"),
@@ -141,6 +143,20 @@ def test_a_source_that_is_not_one_valid_manifest_is_refused(source: Any, told: s
         load_manifest(source)
 
     assert told in str(error.value)
+
+
+def test_the_one_training_job_of_several_documents_is_taken_and_the_rest_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Public files have a ConfigMap, a Service or a runtime before or after the job."""
+    beside = "kind: ConfigMap\nmetadata: {name: code}\n---\n", "---\nkind: Service\n---\n# the end\n"
+
+    manifest = load_manifest(f"{beside[0]}{HEAD}metadata: {{name: train}}\n{beside[1]}")
+
+    assert manifest == {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train"}}
+    (said,) = caplog.messages
+    assert "ConfigMap code, Service" in said
+    assert "PyTorchJob train" in said
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
