@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import signal
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,14 +16,14 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.completion import addresses
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.outputs.contract import SCHEME
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
@@ -130,13 +132,15 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             archive.seek(0)
             if local.is_dir():
                 local /= posixpath.basename(path.rstrip("/")) or claim
-            claim_files.unpack(archive, local.parent, local.parent, local.name)
+            with _refusals():
+                claim_files.unpack(archive, local.parent, local.parent, local.name)
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
                 raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
-            claim_files.pack(local, archive)
+            with _refusals():
+                claim_files.pack(local, archive)
             archive.seek(0)
             # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
@@ -166,9 +170,21 @@ async def _with_files(
     target: Target, claim: str, do: Callable[[ClaimFiles], Awaitable[T]], *, image: str | None, user: int | None
 ) -> T:
     """Call `do` with access to the claim's files, and return its result; print why the pod that reads them waits."""
+    cancel_on(signal.SIGTERM, signal.SIGHUP)
     options = replace(target.file_options(image, user), tell=notice)
     async with target.inspector().files(target.namespace, claim, options=options) as files:
         return await do(files)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Say why files of this machine cannot be read or written."""
+    try:
+        yield
+    except SystemExit as error:
+        raise Refused(str(error)) from None
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}") from error
 
 
 def _instant(seconds: float) -> str:

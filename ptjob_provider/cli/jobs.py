@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, for_each, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, emit, for_each, notice, run, say
 from ptjob_provider.cli.parameters import (
     all_namespaces_option,
     names_argument,
@@ -173,6 +174,7 @@ async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
     """Return a job's current state; for Arena's jobs, with the address of their TensorBoard."""
     from ptjob_provider.core.run.snapshot import look
 
+    cancel_on(signal.SIGTERM, signal.SIGHUP)  # a pod may inspect the outputs
     snapshot = await look(
         target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import signal
 import socket
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 
 from ptjob_provider.cli import main, tables
@@ -16,9 +20,9 @@ from ptjob_provider.core.local import store
 from rows import each_row
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    import pytest
     from click.testing import Result
 
     from machine import Machine
@@ -172,6 +176,51 @@ def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path
     ]
     assert run.stdout == "12345\n"
     assert (tmp_path / "back" / "a.npz").read_bytes() == b"12345"
+
+
+class InspectorWithSlowFiles:
+    """Gives access to a claim through a pod, and this process a signal before the pod is usable."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.pods = 0
+
+    @asynccontextmanager
+    async def files(self, *_: object, **__: object) -> AsyncIterator[None]:
+        self.pods += 1
+        try:
+            os.kill(os.getpid(), self.number)
+            await asyncio.sleep(60)
+            yield
+        finally:
+            self.pods -= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("words", [("ls", "pvc://c/"), ("cp", "pvc://c/x", "x"), ("cp", __file__, "pvc://c/x")])
+def test_a_copy_that_is_stopped_leaves_no_pod(
+    ptjob: Callable[..., Result], number: int, words: tuple[str, ...]
+) -> None:
+    inspector = InspectorWithSlowFiles(number)
+
+    result = ptjob(None, "data", *words, inspector=inspector)
+
+    assert inspector.pods == 0
+    assert result.exit_code == 130
+
+
+def test_a_folder_that_cannot_be_copied_completely_is_not_there(machine: Machine, tmp_path: Path) -> None:
+    machine.ptjob("data", "create", "there")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a").write_text("1")
+    (data / "b").symlink_to("/etc/hostname")
+
+    copied = machine.ptjob("data", "cp", str(data), "pvc://there/")
+
+    assert "data/b is a symbolic link to /etc/hostname" in copied.stderr
+    assert copied.exit_code == 1
+    assert machine.ptjob("data", "ls", "pvc://there/", "-o", "name").stdout == ""
 
 
 def test_settings_of_a_claim_that_a_directory_cannot_have_are_named(machine: Machine) -> None:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -30,15 +31,17 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def archive(*members: tuple[str, bytes | None], kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
-    """Return an archive of these files; a member without content is a folder."""
+def archive(*members: tuple[str, bytes | str | None], kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
+    """Return an archive of these files; a member without content is a folder, one with a text a link."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w|") as made:
         for name, content in members:
-            info = tarfile.TarInfo(name)
+            info, content_bytes = tarfile.TarInfo(name), content if isinstance(content, bytes) else b""
             info.type = kind if content is not None else tarfile.DIRTYPE
-            info.size = len(content or b"") if info.isfile() else 0
-            made.addfile(info, io.BytesIO(content or b""))
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+            info.size = len(content_bytes) if info.isfile() else 0
+            made.addfile(info, io.BytesIO(content_bytes))
     stream.seek(0)
     return stream
 
@@ -91,11 +94,51 @@ def test_no_path_leads_out_of_the_claim(root: Path, path: str) -> None:
 
 
 def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
-    """Entry names cannot leave the folder; links and devices are refused."""
-    with pytest.raises(SystemExit, match="leads out"):
-        claim_files.unpack(archive(("a/../../../x", b"1")), root, root.resolve(), "a")
+    """Neither entry names nor links can leave the folder, and devices are refused."""
+    folder, up = ("a", None), archive(("a", None), ("a/b", None), ("a/b/up", ".."), ("a/x", "b/up/../.."))
+    for each in (archive(("a/../../../x", b"1")), archive(folder, ("a/x", "/etc")), archive(folder, ("a/x", "..")), up):
+        with pytest.raises(SystemExit, match="leads out"):
+            claim_files.unpack(each, root, root.resolve(), "a")
     with pytest.raises(SystemExit, match="neither a file nor a folder"):
-        claim_files.unpack(archive(("a", b""), kind=tarfile.SYMTYPE), root, root.resolve(), "a")
+        claim_files.unpack(archive(("a", b""), kind=tarfile.FIFOTYPE), root, root.resolve(), "a")
+    (root / "b").mkdir()
+    (root / "b" / "out").symlink_to("/tmp")  # noqa: S108 - a link that leads out
+    with pytest.raises(SystemExit, match="leads out"):
+        claim_files.unpack(archive(("b", None), ("b/out", None), ("b/out/x", b"1")), root, root.resolve(), "b")
+
+    assert sorted(path.name for path in root.iterdir()) == ["b", "model.pt", "runs"]
+
+
+def test_a_folder_is_copied_with_its_links_and_with_files_of_several_names(root: Path, tmp_path: Path) -> None:
+    """Hugging Face's cache has snapshots that are links to its blobs."""
+    blobs, snapshot = root / "cache" / "blobs", root / "cache" / "snapshots" / "1a2b"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "0f").write_text("weights")
+    (snapshot / "model").symlink_to("../../blobs/0f")
+    (root / "cache" / "latest").symlink_to("snapshots/1a2b")
+    (blobs / "same").hardlink_to(blobs / "0f")
+    stream, other = io.BytesIO(), tmp_path / "other"
+
+    claim_files.pack(root / "cache", stream)
+    for _ in range(2):  # the second copy finds the links of the first one
+        stream.seek(0)
+        claim_files.unpack(stream, other, other.resolve(), "copy")
+
+    assert (other / "copy" / "latest" / "model").read_text() == "weights"
+    assert (other / "copy" / "snapshots" / "1a2b" / "model").readlink().parts == ("..", "..", "blobs", "0f")
+    assert (other / "copy" / "blobs" / "same").read_text() == "weights"
+
+
+def test_a_folder_that_cannot_be_copied_completely_is_not_packed(root: Path) -> None:
+    for name, leads_to in (("absolute", root / "model.pt"), ("above", "../model.pt")):
+        (root / "runs" / name).symlink_to(leads_to)
+        with pytest.raises(SystemExit, match=rf"runs/{name} is a symbolic link .* leads out of the folder"):
+            claim_files.pack(root / "runs", io.BytesIO())
+        (root / "runs" / name).unlink()
+    os.mkfifo(root / "runs" / "pipe")
+    with pytest.raises(SystemExit, match="runs/pipe is neither a file nor a folder"):
+        claim_files.pack(root / "runs", io.BytesIO())
 
 
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(
@@ -139,12 +182,24 @@ def test_an_archive_that_cannot_be_written_is_read_to_its_end(root: Path) -> Non
     assert stream.read() == b""
 
 
-def test_a_copy_that_breaks_off_leaves_nothing(root: Path) -> None:
-    whole = archive(("a", 50_000 * b"1")).getvalue()
+@pytest.mark.parametrize("sent", [20_000, 512, 512 + 512 + 50_176, 512 + 512 + 50_176 + 100])
+def test_a_copy_that_breaks_off_leaves_nothing(root: Path, sent: int) -> None:
+    """Also between two files, where tarfile sees no error."""
+    whole = archive(("a", None), ("a/x", 50_000 * b"1"), ("a/y", b"2")).getvalue()
 
     with pytest.raises(tarfile.ReadError):
-        claim_files.unpack(io.BytesIO(whole[:20_000]), root, root.resolve(), "a")
+        claim_files.unpack(io.BytesIO(whole[:sent]), root, root.resolve(), "a")
 
+    assert sorted(path.name for path in root.iterdir()) == ["model.pt", "runs"]
+
+
+def test_a_copy_that_meets_a_folder_in_the_place_of_a_file_changes_nothing(root: Path) -> None:
+    (root / "runs" / "step").mkdir()
+
+    with pytest.raises(SystemExit, match="runs/step"):
+        claim_files.unpack(archive(("a", None), ("a/log", b"y"), ("a/step", b"z")), root, root.resolve(), "runs")
+
+    assert (root / "runs" / "log").read_text() == "x"
     assert sorted(path.name for path in root.iterdir()) == ["model.pt", "runs"]
 
 

@@ -1,7 +1,7 @@
 """List, pack, unpack and verify the files on a claim; the same program for every back-end.
 
 This file needs only the standard library, because a cluster runs it with the Python of any image, 3.7 or newer. Files
-are copied as tar archives on a stream; extraction cannot leave the claim.
+are copied as tar archives on a stream; extraction cannot leave the claim, and a copy is complete or not there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import shutil
 import sys
 import tarfile
 import uuid
@@ -41,7 +43,7 @@ def below(root: Path, path: str) -> Path:
         SystemExit: the path leaves the claim, by `..` or through a link.
     """
     place, whole = root / path.lstrip("/"), root.resolve()
-    resolved = place.resolve()
+    resolved = Path(os.path.realpath(str(place)))  # `resolve` raises an error for links in a circle
     if resolved != whole and whole not in resolved.parents:
         raise SystemExit(f"{path} leads out of the claim")
     return resolved
@@ -73,40 +75,106 @@ def digest(place: Path) -> str:
 def pack(place: Path, stream: IO[bytes]) -> None:
     """Write a file or folder to the stream, as a tar archive whose first entry has the name of the file or folder.
 
+    Symbolic links stay links.
+
     Raises:
-        SystemExit: the path does not exist.
+        SystemExit: the path does not exist; a link leads out of the folder; something is neither file, folder nor link.
     """
+
+    def checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        archive.inodes.clear()  # type: ignore[attr-defined]  # a file's second name is a file, not a hard link
+        if member.issym():
+            _check_link(place.parent / member.name, member, place)
+        elif not (member.isfile() or member.isdir()):
+            raise SystemExit(f"{member.name} is neither a file nor a folder; nothing was copied")
+        return member
+
     _check_there(place)
     with tarfile.open(fileobj=stream, mode="w|") as archive:
-        archive.add(str(place), arcname=place.name)
+        archive.add(str(place), arcname=place.name, filter=checked)
+
+
+def _check_link(path: Path, member: tarfile.TarInfo, whole: Path) -> None:
+    place = Path(os.path.realpath(str(path)))
+    if Path(member.linkname).is_absolute() or (place != whole and whole not in place.parents):
+        told = f"{member.name} is a symbolic link to {member.linkname}, which leads out of the folder"
+        raise SystemExit(f"{told}; nothing was copied: put what it leads to in its place (cp -rL)")
 
 
 def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
     """Extract an archive into the folder, which is created; the archive's first entry is renamed to `name`.
 
+    The entries of an existing folder of that name are replaced, its others stay. Nothing is replaced before the archive
+    is complete.
+
     Raises:
-        SystemExit: an entry leaves the root, or is neither a file nor a folder.
+        SystemExit: an entry leaves the root, a link the copy; an entry is neither a file, a folder nor a link, or a
+            folder is in the place of a file.
+        tarfile.ReadError: the archive breaks off.
     """
+    unfinished = folder / f".{uuid.uuid4().hex}.unfinished"  # two processes may copy the same file at once
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for member in archive:
-                _, slash, rest = member.name.partition("/")
-                target = below(root, f"{folder.relative_to(root.resolve())}/{name}{slash}{rest}")
-                _extract(archive, member, target)
+            base = f"{folder.relative_to(root.resolve())}/{name}"
+            _extract(archive, unfinished, root, base)
+            _replace(unfinished, below(root, base))
         except (OSError, SystemExit):
             for _ in archive:  # the sender on a web socket sees no failure before everything is read
                 pass
             raise
+        finally:
+            _remove(unfinished)
 
 
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    if member.isdir():
-        target.mkdir(parents=True, exist_ok=True)
-    elif member.isfile():
-        _write(archive.extractfile(member), target)
+def _extract(archive: tarfile.TarFile, folder: Path, root: Path, base: str) -> None:
+    """Extract the archive, links last: no entry is written through one."""
+    links = {}
+    for member in archive:
+        _, slash, rest = member.name.partition("/")
+        below(root, f"{base}{slash}{rest}")
+        _check_free(root / f"{base}{slash}{rest}", member, root)
+        place = below(folder, rest) if rest else folder
+        if member.isdir():
+            place.mkdir(parents=True, exist_ok=place != folder)
+        elif member.isfile():
+            _write(archive.extractfile(member), place)
+        elif member.issym():
+            links[place] = member
+        else:
+            raise SystemExit(f"{member.name} is neither a file nor a folder; nothing was copied")
+    if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:  # type: ignore[union-attr]  # without its last block
+        raise tarfile.ReadError("the archive breaks off")
+    _link(links, folder)
+
+
+def _check_free(there: Path, member: tarfile.TarInfo, root: Path) -> None:
+    is_folder = there.is_dir() and (member.isdir() or not there.is_symlink())
+    if os.path.lexists(str(there)) and is_folder != member.isdir():
+        raise SystemExit(f"{there.relative_to(root)} is there, and only one of both is a folder; nothing was copied")
+
+
+def _link(links: dict[Path, tarfile.TarInfo], folder: Path) -> None:
+    for place, member in links.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(member.linkname)
+    for place, member in links.items():  # one may lead out through another
+        _check_link(place, member, folder)
+
+
+def _replace(source: Path, target: Path) -> None:
+    if source.is_dir() and not source.is_symlink() and target.is_dir():
+        for each in source.iterdir():
+            _replace(each, target / each.name)
     else:
-        raise SystemExit(f"{member.name} is neither a file nor a folder; it was not copied")
+        source.replace(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(str(path), ignore_errors=True)
+    elif path.is_symlink() or path.exists():
+        path.unlink()
 
 
 def _check_there(place: Path) -> None:
@@ -114,18 +182,12 @@ def _check_there(place: Path) -> None:
         raise SystemExit(f"there is no {place.name}")
 
 
-def _write(source: IO[bytes] | None, target: Path) -> None:
-    """Write a file atomically; a link at the target path is replaced, not followed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")  # two processes may copy the same file at once
-    with unfinished.open("xb") as file:
-        try:
-            while source is not None and (piece := source.read(_PIECE)):
-                file.write(piece)
-        except BaseException:
-            unfinished.unlink()
-            raise
-    unfinished.replace(target)
+def _write(source: IO[bytes] | None, place: Path) -> None:
+    """Write a new file; a link in its place is not followed."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("xb") as file:
+        while source is not None and (piece := source.read(_PIECE)):
+            file.write(piece)
 
 
 def _entry(path: Path) -> dict[str, Any]:

@@ -158,7 +158,8 @@ class ClaimPod:
                     await writing
         if status.get("status") != "Success":
             lines = b"".join(messages).decode(errors="replace").strip().splitlines()
-            raise InvalidSpec.of("path", path, lines[-1] if lines else str(status.get("message", "the program failed")))
+            why = lines[-1] if lines else status.get("message", "the program failed")
+            raise InvalidSpec(f"path /{path.lstrip('/')}: {why}")
 
 
 async def _write(socket: aiohttp.ClientWebSocketResponse, stdin: IO[bytes] | None) -> None:

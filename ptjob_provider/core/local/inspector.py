@@ -210,9 +210,9 @@ def _as_invalid(path: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        raise InvalidSpec.of("path", path, str(error)) from None
+        raise InvalidSpec(f"path /{path.lstrip('/')}: {error}") from None
     except OSError as error:
-        raise InvalidSpec.of("path", path, f"{error.strerror}: {error.filename}") from error
+        raise InvalidSpec(f"path /{path.lstrip('/')}: {error.strerror}: {error.filename}") from error
 
 
 def _check(about: str, message: str, advice: str = "", *, is_good: bool | None = True) -> Check:
