@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ends import LOST, NAME_ERROR, VALUE_ERROR, end, judged
+from ends import LOST, MASTER, NAME_ERROR, VALUE_ERROR, WORKER, end, judged
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, last_lines
 from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.history import ContainerKind
@@ -95,6 +95,71 @@ class TestFinding:
         for program in ("torchrun", "/opt/train"):
             message = f'exec: "{program}": executable file not found in $PATH'
             assert "code=" not in judged(end(code=128, reason="StartError", message=message)).resolution
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            raising("OSError: [Errno 28] No space left on device"),
+            raising("OSError: [Errno 122] Disk quota exceeded: '/models/m.pt'"),
+            raising("RuntimeError: [enforce fail at inline_container.cc:659] . unexpected pos 1152 vs 1046"),
+            raising("RuntimeError: PytorchStreamWriter failed writing file data/0: file write failed"),
+            raising(
+                "safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull"
+                ', message: "No space left on device" })'
+            ),
+            f"{raising('OSError: [Errno 28] No space left on device')}\n{raising('RuntimeError: cannot save')}",
+            "cp: error writing '/models/m.pt': No space left on device",
+        ],
+    )
+    def test_a_disk_that_is_full_is_the_cause(self, message: str) -> None:
+        found = judged(end(code=1, message=message))
+
+        assert (found.cause, found.retryable, found.passes) == (Cause.DISK_FULL, True, False)
+        assert "quota" in found.resolution
+
+    def test_a_full_shared_memory_is_no_full_disk(self) -> None:
+        error = "RuntimeError: unable to write to file </torch_7_1>: No space left on device (28)"
+
+        assert judged(end(code=1, message=raising(error))).cause is Cause.SHARED_MEMORY
+
+    @pytest.mark.parametrize(
+        "error", ["OSError: [Errno 24] Too many open files: '/d/1.png'", "RuntimeError: received 0 items of ancdata"]
+    )
+    def test_too_many_open_files_come_with_what_opens_fewer(self, error: str) -> None:
+        found = judged(end(code=1, message=raising(error)))
+
+        assert "ulimit -n" in found.resolution
+        assert "set_sharing_strategy" in found.resolution
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            (
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+                "port: 23456, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+            ),
+            "RuntimeError: The server socket has failed to bind to 0.0.0.0:23456 (errno: 98 - Address already in use).",
+        ],
+    )
+    def test_a_port_that_is_taken_is_no_lost_connection(self, error: str) -> None:
+        """The others, which wait for rank 0, are the ones that lose a connection."""
+        found = judged(end(MASTER, code=1, message=raising(error)), end(WORKER, code=1, message=LOST, at=59))
+
+        assert (found.cause, found.replica, found.retryable) == (Cause.PYTHON_EXCEPTION, MASTER, True)
+        assert "port" in found.resolution
+        assert "torchrun" in found.resolution
+
+    def test_processes_that_nobody_has_started_are_told_with_what_starts_them(self) -> None:
+        """`--nproc-per-node 2` counts two for each pod, and without torchrun there is one."""
+        error = (
+            "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 2/4 clients joined."
+        )
+
+        found = judged(end(code=1, message=raising(error)))
+
+        assert found.cause is Cause.CONNECTION_LOST
+        assert "nproc_per_node" in found.resolution
+        assert "torchrun" in found.resolution
 
     def test_code_that_was_not_unpacked_is_not_the_programs_fault(self) -> None:
         """The training's own container may unpack the code."""

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     GPU_OUT_OF_MEMORY = "gpu_out_of_memory"
     SHARED_MEMORY = "shared_memory"
+    DISK_FULL = "disk_full"
     CRASHED = "crashed"
     CRASH_LOOP = "crash_loop"
     BACKOFF_LIMIT = "backoff_limit"
@@ -128,6 +129,12 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         retryable=False,
         in_brief="out of shared memory",
         because="it is as small the next time",
+    ),
+    Cause.DISK_FULL: CauseInfo(
+        f"Free or enlarge the volume that it writes to, or its quota (ptjob data ls shows a claim's files); {RESUMES}",
+        retryable=True,
+        passes=False,
+        because="a retry may meet another node's disk; a claim is full until somebody frees it",
     ),
     Cause.CRASHED: CauseInfo(
         "Look for a native library that does not fit the image or the GPU",

@@ -166,6 +166,28 @@ _SHARED_MEMORY = Hint(
     cause=Cause.SHARED_MEMORY,
     in_chain=True,
 )
+_DISK_FULL = Hint(
+    pattern=re.compile(  # torch.save reports a failed write by its position
+        r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs|PytorchStreamWriter .*file write failed"
+    ),
+    cause=Cause.DISK_FULL,
+    in_chain=True,
+    retryable=None,
+)
+_OPEN_FILES = Hint(
+    pattern=re.compile(r"Too many open files|received 0 items of ancdata"),
+    in_chain=True,
+    resolution="Raise the limit of open files (ulimit -n), or use fewer data loader workers or "
+    "torch.multiprocessing.set_sharing_strategy('file_system'); a retry may help",
+    retryable=True,
+)
+_PORT_TAKEN = Hint(
+    pattern=last_lines.PORT_TAKEN,
+    in_chain=True,
+    resolution="Another process of the pod, with host_network of the node, has that port: start a pod's processes with "
+    "torchrun, which opens it once, or choose another port; a retry may help",
+    retryable=True,
+)
 _NO_PROGRAM = f"Correct the command or the image; if the program's folder is not in the image, {_BROUGHT}; {_SAME}"
 _PROGRAM_MISSING = Hint(
     pattern=re.compile(r"^\S*python[\d.]*: (?:can't open file|No module named|can't find '__main__')"),
@@ -174,7 +196,7 @@ _PROGRAM_MISSING = Hint(
 )
 _RELATIVE = re.compile(r'exec: "[^/"]+/')
 """Runtime's error about a program whose path is relative to the working directory."""
-_SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
+_SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER, _DISK_FULL, _OPEN_FILES, _PORT_TAKEN)
 """Hints so specific that they apply whatever else the log mentions."""
 _HOPELESS = (
     _OUT_OF_MEMORY,
@@ -246,11 +268,13 @@ def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]
 
 
 def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
-    """Return the hint that matches one of the last lines, and that line; None for no hint, or if `_PASSING` matches."""
+    """Return the hint that matches one of the last lines, and that line; None for no hint.
+
+    Where `_PASSING` matches, only the hints in `_SURE` apply.
+    """
     last = unmarked(lines[-_SEARCHED_LINES:])
-    if any(_PASSING.search(line) for line in last):
-        return None
-    for hint in (*_SURE, *_HOPELESS, _KILLED_FOR_MEMORY, _FAULTY_GPU):
+    is_in_doubt = any(_PASSING.search(line) for line in last)
+    for hint in (*_SURE, *(() if is_in_doubt else (*_HOPELESS, _KILLED_FOR_MEMORY))):
         line = next((line for line in reversed(last) if hint.pattern.search(line)), "")
         if line:
             return _unless_held(hint, line), line
@@ -301,6 +325,10 @@ _OWN_LIMIT = re.compile(r"exceeds the (?:total )?limit|exceeded its|usage of Emp
 _SEE_LOG = "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point)"
 _UNREACHABLE = "See whether the pods can reach that server; a retry may help"
 _CORRECT_ARGS = "Correct the program's arguments; a retry would fail the same way"
+_NOT_STARTED = (
+    "See whether the other replicas came as far. If all did, the job counts more processes than its pods start: leave "
+    "nproc_per_node (--nproc-per-node) out, or start them with torchrun; a retry may help"
+)
 _LAST_LINE = 160
 
 
@@ -457,7 +485,10 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
     lost = errors[-1] if errors else last_lines.logged_connection_loss(lines)
     if lost:
         exception = last_lines.type_of(lost) if errors else ""
-        return Classification(cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception)
+        resolution = _NOT_STARTED if last_lines.TOO_FEW.search(lost) else ""
+        return Classification(
+            cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception, resolution=resolution
+        )
     return _silent(did, number, code, lines)
 
 
