@@ -63,6 +63,16 @@ class BackendThatIsSlowToCreate(ScriptedBackend):
         return await super().submit(manifest)
 
 
+class BackendWithoutKubeconfig(ScriptedBackend):
+    """Sends no request."""
+
+    async def submit(self, *_: object, **__: object) -> JobRef:
+        raise InvalidSpec("/opt/config: it is not there")
+
+    async def get(self, *_: object, **__: object) -> Manifest:
+        raise InvalidSpec("/opt/config: it is not there")
+
+
 class Try:
     """One try of a task whose job runs until it is stopped."""
 
@@ -465,6 +475,16 @@ def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_kn
         raise ClusterUnavailable("no answer")
 
     assert trying.backend.jobs
+
+
+def test_a_job_that_was_never_submitted_is_not_said_to_run(comms: FakeComms) -> None:
+    """A kubeconfig that is not there: no request was sent, though the attempt was recorded before."""
+    trying = Try(backend=BackendWithoutKubeconfig())
+
+    with pytest.raises(InvalidSpec) as raised:
+        trying.submit()
+
+    assert "may still run" not in f"{raised.value}{trying.log.text}"
 
 
 def test_a_try_that_has_lost_its_batches_leaves_its_job_running_and_says_so(comms: FakeComms) -> None:

@@ -12,6 +12,7 @@ from kubernetes_asyncio.config import kube_config
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.http import shared_client
 
 if TYPE_CHECKING:
@@ -71,6 +72,54 @@ async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     said = str(raised.value)
     assert message in said
     assert not re.search(rf"NoneType|object|\w+Error|_ssl|{SECRET}", said.replace("object with name", "")), said
+
+
+async def refusal(**config: Any) -> str:
+    with pytest.raises(InvalidSpec) as raised:
+        async with shared_client(ClusterConfig(attempts=1, **config)) as client:
+            await client.get("/api")
+    return str(raised.value)
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The path of an Airflow connection is often one of another machine."""
+    assert f"{tmp_path}/none: it is not there" in await refusal(kube_config_path=f"{tmp_path}/none")
+
+
+@pytest.mark.parametrize("in_connection", [True, False])
+async def test_a_credential_plugin_that_is_not_installed_is_named_with_its_hint(
+    tmp_path: Path, *, in_connection: bool
+) -> None:
+    """Usual in images of Airflow, to which a kubeconfig of EKS or GKE is copied."""
+    hint = "Install gke-gcloud-auth-plugin for use with kubectl by following https://…"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "installHint": hint}
+    content = yaml.safe_dump(document(user={"user": {"exec": plugin}}))
+    (tmp_path / "config").write_text(content)
+
+    said = await refusal(
+        **({"kube_config": content} if in_connection else {"kube_config_path": str(tmp_path / "config")})
+    )
+
+    assert "no-such-plugin is not installed here" in said
+    assert hint in said
+
+
+async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_ones_say_nothing(tmp_path: Path) -> None:
+    """As for kubectl: an empty member, a missing file and an empty file are left out."""
+    first, second = document(server="https://127.0.0.1:2"), document(server="https://127.0.0.1:3")
+    second["clusters"][0]["name"] = "d"
+    second.update({"current-context": "y", "contexts": [{"name": "y", "context": {"cluster": "d", "user": "u"}}]})
+    for name, content in (("empty", None), ("first", first), ("second", second), ("comment", "# nothing")):
+        text = content if isinstance(content, str) else "" if content is None else yaml.safe_dump(content)
+        (tmp_path / name).write_text(text)
+    names = ("empty", "comment", "missing", "first", "second")
+    paths = ":".join(["", *(str(tmp_path / name) for name in names), ""])
+
+    credentials = Credentials(ClusterConfig(kube_config_path=paths))
+    await credentials.load()
+
+    assert credentials.endpoint.host == "https://127.0.0.1:2"
+    assert "no kubeconfig" in await refusal(kube_config_path=f"{tmp_path}/empty:{tmp_path}/comment")
 
 
 async def test_a_credential_plugin_that_hangs_is_started_once_and_waited_for_for_a_while(

@@ -130,6 +130,8 @@ class Credentials:
         try:
             loader = await self._fill(configuration)
         except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
+            if isinstance(error, FileNotFoundError) and (missing := self._missing_plugin(error.filename)):
+                raise InvalidSpec(f"{self._source}: {missing} {_NO_CONFIGURATION}") from error
             if str(error).startswith("exec:"):  # the library has one class for invalid files and for failed plugins
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
             raise InvalidSpec(f"{_described(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
@@ -151,12 +153,40 @@ class Credentials:
             return await kubeconfig.load_kube_config_from_dict(
                 content, context=context, client_configuration=configuration
             )
-        path = self._config.kube_config_path
-        if path is None and not _exists(kubeconfig.kube_config.KUBE_CONFIG_DEFAULT_LOCATION):
-            raise kubeconfig.ConfigException("there is none; name one, or run jobs on this machine (backend: local)")
+        paths = self._paths
+        if not paths:
+            is_default = self._config.kube_config_path is None
+            advice = "there is none; name one, or run jobs on this machine (backend: local)"
+            raise kubeconfig.ConfigException(advice if is_default else "it is not there, as this process sees it")
+        if len(paths) > 1:  # the library has neither kubectl's rule for files that say nothing nor for the context
+            contents = {path: _content(path) for path in paths}
+            paths = [path for path in paths if contents[path]] or paths
+            current = (each.get("current-context") for each in contents.values() if isinstance(each, dict))
+            context = context or next(filter(None, current), None)
+        files = os.pathsep.join(str(path) for path in paths)
         return await kubeconfig.load_kube_config(
-            config_file=path, context=context, client_configuration=configuration, persist_config=False
+            config_file=files, context=context, client_configuration=configuration, persist_config=False
         )
+
+    @property
+    def _paths(self) -> list[Path]:
+        """The files that exist; an empty member of the list names none."""
+        from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
+
+        named = self._config.kube_config_path or kubeconfig.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+        paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
+        return [path for path in paths if path.exists()]
+
+    def _missing_plugin(self, command: object) -> str:
+        """Return that the credential plugin is not installed; "" if no user has a plugin of this command."""
+        text = self._config.kube_config
+        contents = [_content(path) for path in self._paths] if text is None else [yaml.safe_load(text)]
+        users = [user.get("user") for each in contents if isinstance(each, dict) for user in each.get("users") or ()]
+        plugins = [user["exec"] for user in users if isinstance(user, dict) and isinstance(user.get("exec"), dict)]
+        hints = [plugin.get("installHint") or "" for plugin in plugins if plugin.get("command") == command]
+        if not hints:
+            return ""
+        return f"its credential plugin {command} is not installed here. {' '.join(hints[0].split())}".rstrip()
 
     @property
     def _source(self) -> str:
@@ -165,8 +195,9 @@ class Credentials:
         return self._config.kube_config_path or "the default kubeconfig"
 
 
-def _exists(kubeconfigs: str) -> bool:
-    return any(Path(each).expanduser().exists() for each in kubeconfigs.split(os.pathsep))
+def _content(path: Path) -> Any:
+    """Return a file's content; nothing but its kind for a pipe of a shell, which can be read only once."""
+    return yaml.safe_load(path.read_text()) if path.is_file() else {"kind": "Config"}
 
 
 def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Endpoint:
