@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from pods import BACK_OFF, CREATING, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
+from ptjob_provider.core.diagnosis import outlook, waiting_reason
 from ptjob_provider.core.history import PodHistory, WaitKind
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -141,6 +143,17 @@ class TestWaiting:
 
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
         assert record.placed == ()
+
+    @pytest.mark.parametrize(("scheduler", "is_told"), [("volcano", True), ("default-scheduler", False)])
+    def test_a_scheduler_that_nobody_runs_is_what_a_pod_waits_for(self, scheduler: str, *, is_told: bool) -> None:
+        """It has no condition; the usual scheduler writes one within moments."""
+        record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}, "spec": {"schedulerName": scheduler}})
+
+        why = waiting_reason(record, JobStatus(phase=JobPhase.PENDING), replicas=1, rank0=POD)
+        told = f"{why}{outlook(record, limits=None)}"
+
+        assert (f"has not been taken by its scheduler, {scheduler}" in told) is is_told
+        assert ("leave scheduler_name (--scheduler) out" in told) is is_told
 
     def test_a_refused_pod_waits_until_it_is_there(self) -> None:
         """The event of a refusal stays for an hour; a pod that was created afterwards makes it obsolete."""

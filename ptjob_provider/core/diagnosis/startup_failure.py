@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis, named, while_it_is_there
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
 from ptjob_provider.core.history import WaitKind, is_program_missing
+from ptjob_provider.core.history.pods import NOT_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +64,11 @@ def advice_on(waits: Sequence[Waiting]) -> str:
 
 def _is_specific(wait: Waiting) -> bool:
     """Return whether a pod without a node waits for a reason that a person can remove."""
-    return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message
+    return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message or _is_not_taken(wait)
+
+
+def _is_not_taken(wait: Waiting) -> bool:
+    return wait.kind is WaitKind.QUEUED and wait.message.startswith(NOT_TAKEN)
 
 
 def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
@@ -100,6 +105,8 @@ def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
         return advice, False
     if cause is Cause.MOUNT and "not found" in wait.message:
         return "Create what is mounted or correct its name; a retry would fail the same way", False
+    if _is_not_taken(wait):
+        return "See whether that scheduler runs, or leave scheduler_name (--scheduler) out; a retry waits again", True
     if wait.in_vain:
         return "Ask for less or raise the quota; a retry would fail the same way", False
     return CAUSES[cause].advice, CAUSES[cause].retryable

@@ -178,6 +178,10 @@ def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
         yield Container(name=container["name"], kind=kind, status=container, restarts=restarts)
 
 
+NOT_TAKEN = "the pod has not been taken by its scheduler,"
+_USUAL_SCHEDULER = "default-scheduler"
+
+
 def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
     """Return why the pod waits; None if it runs, has ended, or is being deleted after it has run."""
     if pod.is_over:
@@ -187,6 +191,9 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
     if not pod.is_placed:
         condition = pod.condition("PodScheduled")
         reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
+        scheduler = (pod.manifest.get("spec") or {}).get("schedulerName") or _USUAL_SCHEDULER
+        if not condition and scheduler != _USUAL_SCHEDULER:  # a scheduler says why it does not place a pod
+            message = f"{NOT_TAKEN} {scheduler}"
         return Wait(kind=WaitKind.QUEUED, reason=reason, message=_placement(message))
     waits = [wait for container in pod.containers if (wait := _container_wait(container))]
     specific = [wait for wait in waits if wait.reason not in _GENERIC]
