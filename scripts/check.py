@@ -167,6 +167,7 @@ PURE = (
     "core/versions",
     "core/wire",
     "retraining/batches",
+    "retraining/layouts",
     "retraining/notes",
     "retraining/reservations",
 )

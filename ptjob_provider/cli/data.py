@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import signal
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,11 +18,10 @@ from ptjob_provider.cli.completion import addresses
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
-from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.outputs.contract import SCHEME
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
@@ -122,6 +120,8 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
     ptjob data cp digits.npz pvc://datasets/digits/digits.npz
     ptjob data cp pvc://models/digits.pt .
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.core.local.inspector import LocalFiles
+
     from_claim, to_claim = claim_path(source), claim_path(target_path)
     access = partial(_with_files, target, image=image, user=user)
     with tempfile.TemporaryFile() as archive:
@@ -132,15 +132,13 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             archive.seek(0)
             if local.is_dir():
                 local /= posixpath.basename(path.rstrip("/")) or claim
-            with _refusals():
-                claim_files.unpack(archive, local.parent, local.parent, local.name)
+            run(LocalFiles(local.parent).unpack(archive, "", local.name))
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
                 raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
-            with _refusals():
-                claim_files.pack(local, archive)
+            run(LocalFiles(local.parent).pack(local.name, archive))
             archive.seek(0)
             # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
@@ -174,17 +172,6 @@ async def _with_files(
     options = replace(target.file_options(image, user), tell=notice)
     async with target.inspector().files(target.namespace, claim, options=options) as files:
         return await do(files)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Say why files of this machine cannot be read or written."""
-    try:
-        yield
-    except SystemExit as error:
-        raise Refused(str(error)) from None
-    except OSError as error:
-        raise Refused(f"{error.filename}: {error.strerror}") from error
 
 
 def _instant(seconds: float) -> str:

@@ -21,12 +21,19 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.target import Target
 
 
+_LISTING = 300.0
+"""Seconds for one listing of a source."""
+
+
 @click.command()
 @output_option("Output format; name prints what is missing.")
+@click.option("--source", metavar="ADDRESS", help="Also list a source of data, as a DataArrivalTrigger would.")
 @airflow_options
 @target_options
 @pass_target
-def doctor(target: Target, *, output: str | None, airflow_url: str | None, airflow_user: str | None) -> None:
+def doctor(
+    target: Target, *, output: str | None, source: str | None, airflow_url: str | None, airflow_user: str | None
+) -> None:
     """Check whether jobs can run here, and say what to do.
 
     With --airflow-url, also check that the id which distinguishes that Airflow's jobs from others is its own: a copied
@@ -36,7 +43,7 @@ def doctor(target: Target, *, output: str | None, airflow_url: str | None, airfl
     from ptjob_provider.cli.airflow_api import airflow_tasks
 
     airflow = airflow_tasks(airflow_url, airflow_user, os.environ) if airflow_url else None
-    checks = run(_checks(target, airflow))
+    checks = [*run(_checks(target, airflow)), *([run(_source_check(source))] if source else [])]
     missing = [check.about for check in checks if check.is_good is False]
     if output:
         emit_rows(missing, [check.to_dict() for check in checks], output)
@@ -53,6 +60,21 @@ async def _checks(target: Target, airflow: AirflowTasks | None) -> list[Check]:
         checks.append(await _id_check(airflow, target.instance, worker_origin(os.environ)))
         checks.append(await _version_check(airflow))
     return checks
+
+
+async def _source_check(address: str) -> Check:
+    """List a source with the usual rules, and say which arguments read one that has no batch by them."""
+    from ptjob_provider.retraining.batches import BatchRules
+    from ptjob_provider.retraining.sources import Source, Store, Threads
+
+    store = Store(Source(address=address), BatchRules())
+    try:
+        listing = await Threads("ptjob-source").call(store.look, within=_LISTING)
+    except Exception as error:  # noqa: BLE001 - every store has its own
+        return Check(about="source", is_good=None, result=f"{address}: {type(error).__name__}: {error}")
+    complete = sum(batch.is_marked for batch in listing.batches)
+    result = f"{address}: {complete} complete of {len(listing.batches)} batches, {listing.files} files"
+    return Check(about="source", is_good=bool(complete) or None, result=result, advice=listing.advice)
 
 
 async def _version_check(airflow: AirflowTasks) -> Check:

@@ -145,18 +145,15 @@ def _the_job(documents: list[Any], field: str) -> Any:
     if len(jobs) != 1:
         raise InvalidSpec.at(field, f"{len(documents)} YAML documents ({', '.join(titles)}); give one")
     job = titles.pop(jobs[0])
-    others = ", ".join(titles)
-    logger.warning("%s: only %s is taken; create what it needs of the others with kubectl: %s", field, job, others)
+    logger.warning("%s: only %s is taken; create with kubectl what it needs of %s", field, job, ", ".join(titles))
     return documents[jobs[0]]
 
 
 def _title(document: Any) -> str:
     """Return kind and name of an object."""
-    if not isinstance(document, Mapping):
-        return "no object"
-    meta = document.get("metadata")
-    name = meta.get("name") or meta.get("generateName") if isinstance(meta, Mapping) else None
-    return " ".join(str(each) for each in (document.get("kind"), name) if each) or "no kind"
+    kind, meta = (document.get("kind"), document.get("metadata")) if isinstance(document, dict) else ("no object", None)
+    name = meta.get("name") if isinstance(meta, dict) else None
+    return f"{kind} {name}" if name else str(kind)
 
 
 def _documents(loader: _Loader) -> Iterator[yaml.Node]:

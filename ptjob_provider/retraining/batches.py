@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.retraining.layouts import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -106,14 +107,17 @@ class BatchRules:
     """Definition of a batch.
 
     Attributes:
-        batch: "folder": each folder directly below the source with all its content. "file": each file, at any depth.
+        batch: "folder": each folder `depth` levels below the source with all its content. "file": each file, at any
+            depth.
         pattern: glob for the batch's name (its path below the source), as in a shell; `*` matches `/` too.
         marker: name of the file that marks its folder as complete. None: a batch is complete when it has settled.
+        depth: number of folders in a batch's name: 3 for `2026/11/27`. 1: those directly below the source.
     """
 
     batch: Kind = "folder"
     pattern: str = "*"
     marker: str | None = MARKER
+    depth: int = 1
 
     @property
     def has_markers(self) -> bool:
@@ -163,12 +167,14 @@ class Listing:
         batches: ordered by name.
         oddities: problems of batches by name; such a batch is not announced until it is repaired.
         files: number of listed files.
+        advice: what the source has instead of a complete batch, and which argument reads it; "" if it has one.
     """
 
     began: float
     batches: tuple[ArrivedBatch, ...] = ()
     oddities: Mapping[str, str] = field(default_factory=dict)
     files: int = 0
+    advice: str = ""
 
 
 def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Listing:
@@ -176,9 +182,11 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
     grouped: dict[str, list[StoredFile]] = defaultdict(list)
     markers: dict[str, bool] = {}
     unread: dict[str, str] = {}
-    count = 0
+    layout, count = Layout(), 0
     for each in files:
-        count += not each.is_folder
+        if not each.is_folder:
+            count += 1
+            layout.add(each.path)
         name = _batch_name(each.path, rules)
         if name is None or not fnmatchcase(name, rules.pattern):
             continue
@@ -191,14 +199,17 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
             grouped[name].append(each)
     batches = tuple(_batch(name, grouped[name], is_marked=markers.get(name, False)) for name in sorted(grouped))
     oddities = {**_oddities(grouped, markers, rules), **unread}
-    return Listing(began=began, batches=batches, oddities=oddities, files=count)
+    is_read = any(each.is_marked or not rules.has_markers for each in batches)
+    advice = "" if is_read or oddities else layout.advice(rules)
+    return Listing(began=began, batches=batches, oddities=oddities, files=count, advice=advice)
 
 
 def _batch_name(path: str, rules: BatchRules) -> str | None:
     if rules.batch == "file":
         return path
-    name, inside, _ = path.partition("/")
-    return name if inside and not _is_hidden(name) else None
+    parts = path.split("/", rules.depth)
+    name = "/".join(parts[: rules.depth])
+    return name if len(parts) > rules.depth and not _is_hidden(name) else None
 
 
 def _is_hidden(path: str) -> bool:

@@ -170,7 +170,8 @@ class ArrivalTrigger(BaseEventTrigger):
 
     def _identity(self) -> Mapping[str, Any]:
         rules = self.rules()
-        return {"source": self.address(), "batch": rules.batch, "pattern": rules.pattern, "marker": rules.marker}
+        known = {"source": self.address(), "batch": rules.batch, "pattern": rules.pattern, "marker": rules.marker}
+        return known if rules.depth == 1 else {**known, "depth": rules.depth}
 
     def _log_once(self, trouble: str | None) -> None:
         """Log that Airflow's store has trouble, or with None that it works again, each once."""
@@ -196,10 +197,12 @@ class DataArrivalTrigger(ArrivalTrigger):
         source: a directory's absolute path, a URL of a scheme that fsspec knows, or an `ObjectStoragePath`.
         conn_id: Airflow's connection to the store, as for `ObjectStoragePath`.
         storage_options: further options of fsspec's file system; no secrets, because they are part of the DAG.
-        batch: "folder": each folder right below the source is a batch with all its content. "file": each file is one.
+        batch: "folder": each folder right below the source, see `depth`, is a batch with all its content. "file": each
+            file is one.
         pattern: glob that the batches' names must match.
         marker: name of the file that marks its folder as complete; its content is ignored. None: a batch is complete
             when it has settled.
+        depth: number of folders in a batch's name, for nested and partitioned layouts: 3 for `2026/11/27`.
         settle_seconds: seconds for which a batch without a marker, or one that was rewritten, must be unchanged.
         poll_seconds: seconds between two listings; at least 1.
         events: "each": an event per batch. "together": one for all batches of a listing, up to 200 in one.
@@ -217,6 +220,7 @@ class DataArrivalTrigger(ArrivalTrigger):
         batch: Literal["folder", "file"] = "folder",
         pattern: str = "*",
         marker: str | None = MARKER,
+        depth: int = 1,
         settle_seconds: float = 60.0,
         poll_seconds: float = 60.0,
         events: Literal["each", "together"] = "each",
@@ -228,6 +232,7 @@ class DataArrivalTrigger(ArrivalTrigger):
         self.batch = watcher.one_of("batch", batch, ("folder", "file"))
         self.pattern = watcher.text("pattern", pattern)
         self.marker = watcher.marker(marker, self.batch)
+        self.depth = watcher.depth(depth, self.batch)
         self.settle_seconds = watcher.seconds("settle_seconds", settle_seconds, least=0.0)
         self.poll_seconds = watcher.seconds("poll_seconds", poll_seconds, least=1.0)
         self.events = watcher.one_of("events", events, ("each", "together"))
@@ -235,13 +240,14 @@ class DataArrivalTrigger(ArrivalTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which a triggerer creates this trigger; JSON values only."""
-        names = ("source", "conn_id", "storage_options", "batch", "pattern", "marker")
+        names = ("source", "conn_id", "storage_options", "batch", "pattern", "marker", "depth")
         times = ("settle_seconds", "poll_seconds", "events")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in (*names, *times)}
 
     def rules(self) -> BatchRules:
         """Return the rules that define a batch."""
-        return BatchRules(batch=self.batch, pattern=self.pattern, marker=self.marker)  # type: ignore[arg-type]
+        kind: Any = self.batch
+        return BatchRules(batch=kind, pattern=self.pattern, marker=self.marker, depth=self.depth)
 
     def address(self) -> str:
         """Return the source's address for events."""

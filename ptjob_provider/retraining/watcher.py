@@ -17,6 +17,7 @@ from airflow.sdk.definitions.asset import AssetNameRef
 from ptjob_provider.airflow.compat_triggers import SharedStreamProducer
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.retraining.batches import Watermark
+from ptjob_provider.retraining.sources import DEEPEST
 from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ def marker(value: Any, batch: str) -> str | None:
     if value is not None and (not isinstance(value, str) or not value or "/" in value):
         raise InvalidSpec.of("marker", value, "allowed: the name of a file in the batch's folder, or None")
     return value
+
+
+def depth(value: Any, batch: str) -> int:
+    """Return the number of folders in a batch's name."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number or not 1 <= value <= DEEPEST or (batch == "file" and value != 1):
+        raise InvalidSpec.of("depth", value, f"allowed: 1 to {DEEPEST} folders; leave it out with batch='file'")
+    return int(value)
 
 
 def seconds(field: str, value: Any, *, least: float) -> float:
@@ -218,6 +227,10 @@ class Look:
         await self._over.wait()
 
 
+_PATIENCE = 3
+"""Listings without a complete batch before it is said what they have."""
+
+
 class Watch:
     """Lists one source for as long as a consumer requests more; never raises, but logs trouble and waits.
 
@@ -245,6 +258,7 @@ class Watch:
         self._sleep = sleep
         self._troubles = Troubles(source)
         self._odd: dict[str, str] = {}
+        self._in_vain = 0  # listings without a batch, and more than are counted once there was one
 
     async def looks(self) -> AsyncIterator[Look]:
         """Yield listings without end; each must be concluded before the next one begins.
@@ -279,7 +293,14 @@ class Watch:
         if report is not None:
             self._log.info("%s", report)
         self._log_oddities(listing)
+        self._log_advice(listing)
         return listing
+
+    def _log_advice(self, listing: Listing) -> None:
+        """Log once what a source has whose first listings had no complete batch."""
+        self._in_vain += 1 if listing.advice else _PATIENCE
+        if listing.advice and self._in_vain == _PATIENCE:
+            self._log.warning("%s: no batch so far: %s", self._source, listing.advice)
 
     def _log_oddities(self, listing: Listing) -> None:
         """Log each problem of a batch once, and once that it is repaired."""

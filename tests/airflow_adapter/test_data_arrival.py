@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -413,6 +414,30 @@ async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_e
     assert 16 <= looks <= 22
     waits = [at - int(name.removeprefix("b")) for name, at in announced.items()]
     assert max(waits) <= 2 * 66 + 2
+
+
+@pytest.mark.parametrize(("complete_at", "is_told"), [(99, True), (2, False)])
+async def test_a_source_that_is_read_wrongly_is_told_once(
+    caplog: pytest.LogCaptureFixture, complete_at: int, *, is_told: bool
+) -> None:
+    """Not at once: the first batch may be on its way. Not after a batch: then the arguments are right."""
+    looks = 0
+
+    async def look() -> Listing:
+        marks = ["day/_SUCCESS"] if looks == complete_at else []
+        return group([StoredFile(name, 1, "1") for name in ("day/x", *marks)], BatchRules(), began=0.0)
+
+    async def sleep(_: float) -> None:
+        pass
+
+    watch = Watch(look, source="/in", poll_seconds=60.0, log=logging.getLogger("watch"), sleep=sleep)
+    async for seen in watch.looks():
+        looks += 1
+        await seen.conclude(is_taken=True)
+        if looks == 9:
+            break
+
+    assert [("marker=None" in message) for message in caplog.messages] == [True] * is_told
 
 
 async def test_a_watcher_that_fails_by_itself_begins_anew(

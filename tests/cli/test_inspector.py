@@ -155,6 +155,20 @@ def test_a_check_up_fails_where_something_is_missing(machine: Machine, monkeypat
     assert "$PTJOB_LOCAL_IMAGES has to name the image's build context" in result.output
 
 
+def test_a_source_is_told_with_the_argument_that_reads_it(machine: Machine, tmp_path: Path) -> None:
+    """Before there is a DAG; a source that cannot be listed is told as well."""
+    (tmp_path / "in" / "2026" / "11").mkdir(parents=True)
+    (tmp_path / "in" / "2026" / "11" / "a").write_text("1")
+    (tmp_path / "in" / "2026" / "11" / "_SUCCESS").touch()
+
+    told = machine.ptjob("doctor", "--source", str(tmp_path / "in"), "-o", "json")
+    missing = machine.ptjob("doctor", "--source", str(tmp_path / "none"), "-o", "json")
+
+    (check,) = [each for each in json.loads(told.stdout) if each["about"] == "source"]
+    assert "depth=2 reads that" in check["advice"]
+    assert "No such file" in missing.stdout
+
+
 def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path) -> None:
     """A directory replaces the claim; jobs see what is copied there."""
     (tmp_path / "data" / "deep").mkdir(parents=True)
@@ -219,7 +233,7 @@ def test_a_folder_that_cannot_be_copied_completely_is_not_there(machine: Machine
     copied = machine.ptjob("data", "cp", str(data), "pvc://there/")
 
     assert "data/b is a symbolic link to /etc/hostname" in copied.stderr
-    assert copied.exit_code == 1
+    assert copied.exit_code == 2
     assert machine.ptjob("data", "ls", "pvc://there/", "-o", "name").stdout == ""
 
 

@@ -37,7 +37,7 @@ async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeyp
     """A first-time user has none."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
 
-    with pytest.raises(InvalidSpec, match=r"the default kubeconfig: there is none; name one, or .*backend: local"):
+    with pytest.raises(InvalidSpec, match=r"the default kubeconfig: it is not there; name one, or .*backend: local"):
         async with shared_client(ClusterConfig(attempts=1)) as client:
             await client.get("/api")
 

@@ -56,6 +56,10 @@ def _hopeless(advice: str, *patterns: str) -> Hint:
     return Hint(pattern=re.compile("|".join(patterns)), resolution=f"{advice}; {_SAME}")
 
 
+def _passing(advice: str, pattern: str) -> Hint:
+    return Hint(pattern=re.compile(pattern), in_chain=True, resolution=f"{advice}; a retry may help", retryable=True)
+
+
 _CODE = _hopeless(
     "Fix the training code",
     _types("SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"),
@@ -129,11 +133,9 @@ _NO_GPU = Hint(
     resolution="Ask for GPUs, or have the program use the back-end gloo, which needs none, instead of nccl: "
     f"most take it as an argument such as --backend gloo; {_SAME}",
 )
-_KILLED_LOADER = Hint(  # not OUT_OF_MEMORY: if the memory limit is the reason, the kubelet reports OOMKilled
-    pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
-    in_chain=True,
-    resolution="Raise the memory limit or use fewer data loader workers if it happens again; a retry may help",
-    retryable=True,
+_KILLED_LOADER = _passing(  # not OUT_OF_MEMORY: if the memory limit is the reason, the kubelet reports OOMKilled
+    "Raise the memory limit or use fewer data loader workers if it happens again",
+    r"DataLoader worker \(pid \d+\) is killed by signal: Killed",
 )
 _ARGUMENTS = _hopeless(
     "Correct the program's arguments",
@@ -174,19 +176,15 @@ _DISK_FULL = Hint(
     in_chain=True,
     retryable=None,
 )
-_OPEN_FILES = Hint(
-    pattern=re.compile(r"Too many open files|received 0 items of ancdata"),
-    in_chain=True,
-    resolution="Raise the limit of open files (ulimit -n), or use fewer data loader workers or "
-    "torch.multiprocessing.set_sharing_strategy('file_system'); a retry may help",
-    retryable=True,
+_OPEN_FILES = _passing(
+    "Raise the limit of open files (ulimit -n), or use fewer data loader workers or "
+    "torch.multiprocessing.set_sharing_strategy('file_system')",
+    r"Too many open files|received 0 items of ancdata",
 )
-_PORT_TAKEN = Hint(
-    pattern=last_lines.PORT_TAKEN,
-    in_chain=True,
-    resolution="Another process of the pod, with host_network of the node, has that port: start a pod's processes with "
-    "torchrun, which opens it once, or choose another port; a retry may help",
-    retryable=True,
+_PORT_TAKEN = _passing(
+    "Another process of the pod, with host_network of the node, has that port: start a pod's processes with torchrun, "
+    "which opens it once, or choose another port",
+    last_lines.PORT_TAKEN.pattern,
 )
 _NO_PROGRAM = f"Correct the command or the image; if the program's folder is not in the image, {_BROUGHT}; {_SAME}"
 _PROGRAM_MISSING = Hint(

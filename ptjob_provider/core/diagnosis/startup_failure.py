@@ -64,11 +64,7 @@ def advice_on(waits: Sequence[Waiting]) -> str:
 
 def _is_specific(wait: Waiting) -> bool:
     """Return whether a pod without a node waits for a reason that a person can remove."""
-    return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message or _is_not_taken(wait)
-
-
-def _is_not_taken(wait: Waiting) -> bool:
-    return wait.kind is WaitKind.QUEUED and wait.message.startswith(NOT_TAKEN)
+    return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message or NOT_TAKEN in wait.message
 
 
 def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
@@ -105,7 +101,7 @@ def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
         return advice, False
     if cause is Cause.MOUNT and "not found" in wait.message:
         return "Create what is mounted or correct its name; a retry would fail the same way", False
-    if _is_not_taken(wait):
+    if NOT_TAKEN in wait.message:
         return "See whether that scheduler runs, or leave scheduler_name (--scheduler) out; a retry waits again", True
     if wait.in_vain:
         return "Ask for less or raise the quota; a retry would fail the same way", False

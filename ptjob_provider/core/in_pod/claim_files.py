@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -115,51 +116,48 @@ def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
     unfinished = folder / f".{uuid.uuid4().hex}.unfinished"  # two processes may copy the same file at once
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            unfinished.mkdir(parents=True)
             base = f"{folder.relative_to(root.resolve())}/{name}"
-            _extract(archive, unfinished, root, base)
-            _replace(unfinished, below(root, base))
+            _extract(archive, unfinished / "copy", root, base)
+            _replace(unfinished / "copy", below(root, base))
         except (OSError, SystemExit):
             for _ in archive:  # the sender on a web socket sees no failure before everything is read
                 pass
             raise
         finally:
-            _remove(unfinished)
+            shutil.rmtree(str(unfinished), ignore_errors=True)  # no link is followed
 
 
-def _extract(archive: tarfile.TarFile, folder: Path, root: Path, base: str) -> None:
+def _extract(archive: tarfile.TarFile, copy: Path, root: Path, base: str) -> None:
     """Extract the archive, links last: no entry is written through one."""
     links = {}
     for member in archive:
         _, slash, rest = member.name.partition("/")
         below(root, f"{base}{slash}{rest}")
         _check_free(root / f"{base}{slash}{rest}", member, root)
-        place = below(folder, rest) if rest else folder
+        place = below(copy, rest)
+        place.parent.mkdir(parents=True, exist_ok=True)
         if member.isdir():
-            place.mkdir(parents=True, exist_ok=place != folder)
+            place.mkdir(exist_ok=True)
         elif member.isfile():
-            _write(archive.extractfile(member), place)
+            with place.open("xb") as file:
+                shutil.copyfileobj(archive.extractfile(member) or io.BytesIO(), file, _PIECE)
         elif member.issym():
             links[place] = member
         else:
             raise SystemExit(f"{member.name} is neither a file nor a folder; nothing was copied")
-    if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:  # type: ignore[union-attr]  # without its last block
+    if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:  # without its last block
         raise tarfile.ReadError("the archive breaks off")
-    _link(links, folder)
+    for place, member in links.items():
+        place.symlink_to(member.linkname)
+    for place, member in links.items():  # one may lead out through another
+        _check_link(place, member, copy)
 
 
 def _check_free(there: Path, member: tarfile.TarInfo, root: Path) -> None:
     is_folder = there.is_dir() and (member.isdir() or not there.is_symlink())
     if os.path.lexists(str(there)) and is_folder != member.isdir():
         raise SystemExit(f"{there.relative_to(root)} is there, and only one of both is a folder; nothing was copied")
-
-
-def _link(links: dict[Path, tarfile.TarInfo], folder: Path) -> None:
-    for place, member in links.items():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(member.linkname)
-    for place, member in links.items():  # one may lead out through another
-        _check_link(place, member, folder)
 
 
 def _replace(source: Path, target: Path) -> None:
@@ -170,24 +168,9 @@ def _replace(source: Path, target: Path) -> None:
         source.replace(target)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(str(path), ignore_errors=True)
-    elif path.is_symlink() or path.exists():
-        path.unlink()
-
-
 def _check_there(place: Path) -> None:
     if not place.exists():
         raise SystemExit(f"there is no {place.name}")
-
-
-def _write(source: IO[bytes] | None, place: Path) -> None:
-    """Write a new file; a link in its place is not followed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("xb") as file:
-        while source is not None and (piece := source.read(_PIECE)):
-            file.write(piece)
 
 
 def _entry(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import AIRFLOW_IDS, UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
 from ptjob_provider.core.run.judged import delete_judged
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -170,8 +170,8 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
     except JobNotFound:
         return ""
     except PTJobError as error:
-        if isinstance(error, InvalidSpec) and ref is None and not (record and record.uid):
-            return "This try has submitted nothing"  # without a usable configuration, no request was sent
+        if not isinstance(error, ClusterError) and ref is None and not (record and record.uid):
+            return "This try has submitted nothing"  # no request was sent, for want of a configuration
         is_searched = owner.ids.keys() >= AIRFLOW_IDS
         danger = ", and could not be marked for the orphan search, which may stop it" if is_searched else ""
         return f"{name} may still run{danger} ({error}). Look at it: ptjob get; end it: ptjob delete"

@@ -155,9 +155,7 @@ class Credentials:
             )
         paths = self._paths
         if not paths:
-            is_default = self._config.kube_config_path is None
-            advice = "there is none; name one, or run jobs on this machine (backend: local)"
-            raise kubeconfig.ConfigException(advice if is_default else "it is not there, as this process sees it")
+            raise kubeconfig.ConfigException("it is not there; name one, or run jobs on this machine (backend: local)")
         if len(paths) > 1:  # the library has neither kubectl's rule for files that say nothing nor for the context
             contents = {path: _content(path) for path in paths}
             paths = [path for path in paths if contents[path]] or paths
