@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from ptjob_provider.retraining.batches import BatchRules
 
 _LIKE_A_MARKER = re.compile(r"_(?:success|complete|done|ready|committed_)", re.IGNORECASE)
-_MOST = 20
-"""Maximum remembered markers; more differ in a number only."""
+_NUMBERED = "_committed_"
+"""Beginning of Databricks' markers, each of which ends in a number of its own."""
 
 
 class Layout:
@@ -27,9 +27,10 @@ class Layout:
         if any(part.startswith((".", "_")) for part in folder.split("/")):
             return
         if not name.startswith((".", "_")):
-            self._data.setdefault(depth, path)
-        elif _LIKE_A_MARKER.match(name) and depth and len(self._markers) < _MOST:
-            self._markers.setdefault((depth, name), path)
+            self._data[depth] = min(path, self._data.get(depth, path))
+        elif _LIKE_A_MARKER.match(name) and depth:
+            key = depth, _NUMBERED if name.startswith(_NUMBERED) else name
+            self._markers[key] = min(path, self._markers.get(key, path))
 
     def advice(self, rules: BatchRules) -> str:
         """Return what lies in the source, by an example, and the arguments that read it."""
@@ -39,7 +40,7 @@ class Layout:
         marker = min(markers, key=lambda each: (each[1] != rules.marker, each), default=None)
         if marker is not None:
             depth, name = marker
-            example, other = self._markers[marker], None if name.lower().startswith("_committed_") else name
+            example, other = self._markers[marker], None if name == _NUMBERED else name
             wanted = [] if name == rules.marker else [f"marker={other!r}"]
         else:
             depth = min((depth for depth in self._data if depth), default=0)

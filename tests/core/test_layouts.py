@@ -41,12 +41,6 @@ def test_a_source_without_a_batch_is_told_with_the_argument_that_reads_it(
     assert told in listed(*paths, rules=BatchRules(**rules)).advice  # type: ignore[arg-type]
 
 
-def test_thousands_of_markers_are_not_remembered() -> None:
-    many = listed(*(f"a/_committed_{number}" for number in range(5000)), "a/x", "a/_SUCCESS.txt")
-
-    assert "marker=None" in many.advice
-
-
 @each_row(
     ("paths", "rules"),
     [
