@@ -272,7 +272,7 @@ def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
     """
     last = unmarked(lines[-_SEARCHED_LINES:])
     is_in_doubt = any(_PASSING.search(line) for line in last)
-    for hint in (*_SURE, *(() if is_in_doubt else (*_HOPELESS, _KILLED_FOR_MEMORY))):
+    for hint in (*_SURE, *(() if is_in_doubt else (*_HOPELESS, _KILLED_FOR_MEMORY, _FAULTY_GPU))):
         line = next((line for line in reversed(last) if hint.pattern.search(line)), "")
         if line:
             return _unless_held(hint, line), line

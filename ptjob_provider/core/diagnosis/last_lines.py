@@ -54,6 +54,8 @@ NCCL_MISUSED = re.compile(
     r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument)(?: \(run with .*\))?, NCCL|Duplicate GPU detected"
 )
 """Errors of NCCL about invalid use by the program, such as two ranks on one GPU."""
+_CUDA_FAILED = re.compile(r"CUDA error: |unhandled cuda error|c10_cuda_check_implementation")
+"""Signs that a CUDA call of this process has failed, which NCCL's watchdog reports like a lost connection."""
 PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 """Errors that the port for the other replicas is taken."""
 TOO_FEW = re.compile(r"\d+/\d+ clients joined")
@@ -161,7 +163,7 @@ def type_of(error: str) -> str:
 
 def is_connection_loss(error: str) -> bool:
     """Return whether an exception only reports a lost connection to another replica."""
-    own = (NCCL_WITHOUT_GPU, NCCL_MISUSED, PORT_TAKEN)
+    own = (NCCL_WITHOUT_GPU, NCCL_MISUSED, PORT_TAKEN, _CUDA_FAILED)
     return bool(_CONNECTION.search(error)) and not any(each.search(error) for each in own)
 
 
