@@ -78,7 +78,7 @@ class ContinuedLog:
 
     @property
     def _key(self) -> tuple[Any, str]:
-        return self.task_instance.id, self.uid
+        return getattr(self.task_instance, "id", None), self.uid  # `dag.test` runs triggers without a task instance
 
 
 def _place(cursor: LogCursor | None) -> tuple[int, int]:
