@@ -132,7 +132,8 @@ class Session:
             OutputsNotVerified: the outputs could not be inspected; the job is kept, and a retry only inspects them.
         """
         try:
-            raise_for(ref, outcome, deletes=self.on_finish_action.deletes(succeeded=False), shown=shown)
+            deletes = self.on_finish_action.deletes(succeeded=False) and not outcome.is_open
+            raise_for(ref, outcome, deletes=deletes, shown=shown)
         except JobFailed:
             if outcome.is_open:
                 raise
