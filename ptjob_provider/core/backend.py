@@ -41,7 +41,7 @@ with a bookmark."""
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How current the observations of a job are; by a clock that the computer's time does not set.
+    """Age of the observations of a job, by a clock that does not follow the computer's time.
 
     Attributes:
         live: seconds for which they are known to have been current so far. It is counted from any start, and a back-end

@@ -774,7 +774,7 @@ def test_a_file_is_dated_by_the_clock_of_the_storage(
     assert [each.name for each in model.parent.iterdir()] == ["model"]
 
 
-def test_what_a_killed_inspection_leaves_is_no_part_of_the_model(tmp_path: Path) -> None:
+def test_a_file_that_a_killed_inspection_left_is_no_part_of_the_model(tmp_path: Path) -> None:
     """Its empty file would be newer than the job, and change the digest."""
     (tmp_path / "weights").write_bytes(b"abc")
     without = look_at_model(tmp_path, tmp_path)

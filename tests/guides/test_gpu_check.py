@@ -87,7 +87,7 @@ def test_another_cause_than_the_expected_one_is_not_as_it_should_be(why: Any, *,
         ({"gpus": ["H100", "H100"], "torch": "2.15.0"}, "0,1", ""),
     ],
 )
-def test_what_is_missing_is_said_before_anything_starts(
+def test_a_missing_package_is_named_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, found: Any, chosen: str | None, said: str
 ) -> None:
     """The memory of a GPU that its user did not choose is not filled."""
