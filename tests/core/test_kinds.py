@@ -9,6 +9,7 @@ import pytest
 from ptjob_provider.core import kinds, manifest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -29,6 +30,13 @@ def test_a_manifest_may_be_of_every_kind_that_is_known() -> None:
 def test_a_kind_that_is_not_known_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*PyTorchJob"):
         kinds.named("TFJob")
+
+
+def test_a_job_is_tried_as_every_kind_unless_it_names_one() -> None:
+    named, free = (TrainingJob.parse(name="a", image="b", **kind) for kind in ({"kind": "TrainJob"}, {}))
+
+    assert kinds.creatable(named, preferred="PyTorchJob") == ("TrainJob",)
+    assert kinds.creatable(free, preferred="TrainJob") == ("TrainJob", "PyTorchJob", "PyTorchTrainingJob")
 
 
 def test_an_object_that_does_not_say_its_kind_is_of_the_default_one() -> None:
