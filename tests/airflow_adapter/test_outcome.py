@@ -114,7 +114,7 @@ def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(back
 @pytest.mark.parametrize(
     ("fields", "cause", "message"),
     [
-        ({"conclusion": None, "error": "forbidden", "retryable": False}, "trigger_failed", "forbidden"),
+        ({"error": "forbidden", "retryable": False}, "trigger_failed", "forbidden"),
         ({"outcome": Outcome.UNVERIFIED}, "outputs_not_verified", "could not be looked at"),
         ({}, "error", "Unexpected trigger event"),
     ],

@@ -206,7 +206,7 @@ def test_a_run_is_the_same_by_each_id_of_its_installation(store: LedgerStore) ->
 def earlier_store(url: str, name: str) -> Iterator[EarlierVersionStandIn]:
     with EarlierVersionStandIn(url, name) as store:
         store.record([batch("b1")])
-        store.reserve("first")
+        store.reserve_new("first")
         yield store
 
 
@@ -218,7 +218,7 @@ def test_a_table_of_an_earlier_version_gets_its_column_at_first_use(
     assert list(store.handover(run("first")).new) == [batch("b1")]
     store.check(run("first"))
     store.record([batch("b2")])
-    assert earlier_store.reserve("second") == ["b2@1"]
+    assert earlier_store.reserve_new("second") == ["b2@1"]
 
     assert [each.run for each in store.open_reservations()] == [run("first"), run("second", installation=Instance(""))]
 
@@ -230,7 +230,7 @@ def test_processes_of_two_versions_bring_a_table_up_to_date_at_once(
     """Eight processes, every second of the earlier version, on three ledgers: none fails, each batch goes to one."""
     if are_there_tables:
         with EarlierVersionStandIn(url, name) as store:
-            store.reserve("earlier")
+            store.reserve_new("earlier")
     everything = [f"b{number:03}" for number in range(90)]
     moment = time.time() + 3
     processes = []
