@@ -118,7 +118,7 @@ class Trial:
                 sink=life,
                 cursor=life.began_with,
                 deadline=self._deadline(submission),
-                limits=Limits(start_timeout=program.START_TIMEOUT) if self._schedule.blindness else None,
+                limits=Limits(start_timeout=program.START_TIMEOUT) if self._schedule.blindness else Limits(),
             )
         )
         done, _ = await asyncio.wait({following}, timeout=stop.seconds if stop else None)

@@ -10,6 +10,7 @@ from cluster.shell import until, wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
-    from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.outcome import JobOutcome
 
@@ -109,7 +109,7 @@ async def followed(
     job = TrainingJob.parse(name=name, namespace=namespace, **fields)
     async with asyncio.timeout(PATIENCE):
         submission = await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
-        return await follow(backend, submission, sink=sink, limits=limits), sink
+        return await follow(backend, submission, sink=sink, limits=limits or Limits()), sink
 
 
 async def inspected(

@@ -12,6 +12,7 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core.code.folder import with_packed_folder
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.submit import ensure_submitted
@@ -21,7 +22,6 @@ from recorded import OWNER
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.diagnosis import Limits
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
 
@@ -52,7 +52,7 @@ class Lab:
 
     async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> JobOutcome:
         """Submit a job and follow it to its end."""
-        return await self.follow(await self.submit(script, **fields), limits=limits)
+        return await self.follow(await self.submit(script, **fields), limits=limits or Limits())
 
     @property
     def lines(self) -> list[str]:

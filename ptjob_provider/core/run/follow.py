@@ -483,7 +483,7 @@ class _Follower:
             ):
                 async for observation in watch:
                     await self._report(observation)
-                    if self.keep_running_pods or not self.known.runs:
+                    if self.keep_running_pods or self.hands_off or not self.known.runs:
                         break
         ranks, after = self.submission.ranks, self.known.pods
         if diagnoses.failed_replicas(after, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
