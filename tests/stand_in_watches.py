@@ -37,6 +37,7 @@ class StandInCluster:
         lists_on: The end of a pod list is sent only when this is set.
         bookmarks: Seconds between bookmarks of a watch; None for none.
         dead: Plurals whose watches and requests get no answer and no end, as from a lost connection.
+        dead_watches: Plurals of which only the watches are dead.
         deleted: Names of the deleted jobs; `on_delete` is called before each deletion that is carried out.
         conflicts: Number of deletions before which the operator writes another status.
     """
@@ -51,6 +52,7 @@ class StandInCluster:
         self.lists_on.set()
         self.bookmarks: float | None = None
         self.dead: set[str] = set()
+        self.dead_watches: set[str] = set()
         self.deleted: list[str] = []
         self.on_delete: Callable[[Manifest], None] = lambda _: None
         self.conflicts = 0
@@ -173,7 +175,7 @@ class StandInCluster:
                 chunk = await events.get()
         except TimeoutError:
             chunk = _event("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
-        if plural in self.dead:
+        if plural in self.dead | self.dead_watches:
             await asyncio.sleep(_SILENCE)
             raise ClusterUnavailable(f"watch {plural} in team: no answer in time")
         return chunk
@@ -219,7 +221,7 @@ class StandInCluster:
 
     async def _answer(self, verb: str, plural: str) -> None:
         """Raise the scripted refusal; a dead server answers nothing."""
-        if plural in self.dead:
+        if plural in self.dead or (verb == "watch" and plural in self.dead_watches):
             await asyncio.sleep(_SILENCE if verb == "watch" else _TIMEOUT)
             raise ClusterUnavailable(f"{verb} {plural} in team: no answer in time")
         self._check(verb, plural)
