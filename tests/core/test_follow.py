@@ -947,7 +947,7 @@ async def test_somebody_elses_job_is_only_watched() -> None:
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
     ]
-    backend.pods_stay = 1000
+    backend.pods_stay, backend.server = 1000, backend.worlds[0]
 
     conclusion = await follow(
         backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, clock=lambda: NOON
