@@ -97,6 +97,7 @@ async def test_a_job_that_has_the_name_now_is_neither_stopped_nor_cleaned_up() -
 
     assert not await delete_if_unfinished(backend, ref)
     backend.jobs["team", "digits"] = finished(backend.jobs["team", "digits"])
+    assert not await act_on_finished(backend, ref, OnFinishAction.KEEP_JOB, succeeded=True)
     await act_on_finished(backend, ref, OnFinishAction.DELETE_JOB, succeeded=True)
 
     assert backend.jobs
