@@ -107,18 +107,6 @@ def test_a_run_is_kept_as_the_present_or_the_previous_one() -> None:
     assert runs.kept(first, None) is None
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "expected"),
-    [("2026-11-20T10:01:00.9Z", False), ("2026-11-20T10:01:01Z", True)],
-)
-def test_a_line_is_certainly_of_a_run_from_a_second_after_its_start_on(timestamp: str, *, expected: bool) -> None:
-    """The status has whole seconds."""
-    run = runs.newest(pod(RUNNING))
-    assert run is not None
-
-    assert run.had_begun(timestamp) is expected
-
-
 def test_a_run_is_the_same_at_any_moment() -> None:
     run, later = runs.newest(pod(RUNNING)), runs.newest(pod(ended(SECOND), count=2))
     assert run is not None

@@ -9,6 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
@@ -16,6 +18,7 @@ from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor
 from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
+from skipped_waits import SkippingLoop
 
 if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogLine
@@ -71,10 +74,10 @@ def again(second: int, number: int) -> str:
     return f"[{REPLICA}: its container was started again at {whole(second)}: run {number}]"
 
 
-def repeated(second: int) -> str:
+def repeated(second: int, missing: str = "") -> str:
     """Return the notice that lines since this second may follow once more."""
     why = "its container was started again, and the cluster reported it late"
-    return f"[{REPLICA}: lines since {whole(second)} may be repeated: {why}]"
+    return f"[{REPLICA}: lines since {whole(second)} may be repeated{missing}: {why}]"
 
 
 async def test_reading_goes_on_after_the_cursor() -> None:
@@ -178,19 +181,48 @@ async def test_lines_of_an_older_run_than_the_last_two_are_repeated_from_the_run
     """The status skipped the run whose lines were reported as the first one's."""
     node = ScriptedNode(runs=[run(2.0), run(9.0, began=4), run(19.0, began=18)])
 
-    assert await texts(node, place(9.0)) == [repeated(4), "at 9.0", again(18, 3), "at 19.0"]
+    assert await texts(node, place(9.0)) == [
+        repeated(4, ", and earlier ones be missing"),
+        "at 9.0",
+        again(18, 3),
+        "at 19.0",
+    ]
 
 
-@each_row("count", range(1, 9))
-async def test_a_reader_that_goes_on_after_a_late_status_misses_no_line(count: int) -> None:
-    """Wherever the first reader was stopped, both have every line together."""
-    runs = [run(2.0, 3.0, began=2), run(10.5, 11.0, began=9)]
-    told = await followed(ScriptedNode(runs=runs, told=1))
+@given(
+    first=st.lists(st.integers(20, 39), min_size=1, max_size=4, unique=True).map(sorted),
+    second=st.lists(st.integers(40, 59), min_size=1, max_size=4, unique=True).map(sorted),
+    is_over=st.booleans(),
+    is_seen=st.booleans(),
+)
+def test_no_line_is_missing_whenever_the_status_of_a_restart_comes(
+    first: list[int], second: list[int], *, is_over: bool, is_seen: bool
+) -> None:
+    """The two runs may touch within a second; lines are in tenths of a second.
 
-    rest = await texts(ScriptedNode(runs=runs), told[count - 1].cursor)
+    Wherever the first reader was stopped, it and a reader that goes on have every line together.
 
-    assert len(told) == 8
-    assert {line.text for line in told[:count]} | set(rest) >= {"at 2.0", "at 3.0", "at 10.5", "at 11.0"}
+    Args:
+        first: lines of the first run.
+        second: lines of the second run, which starts with its first one.
+        is_over: the status shows that the first run is over, but not the second run.
+        is_seen: the first run was read before the second one started.
+    """
+    runs = [run(*(each / 10 for each in first), began=2), run(*(each / 10 for each in second), began=second[0] // 10)]
+    node = ScriptedNode(runs=runs[:1] if is_seen else runs, told=1)
+    node.runs[0].ended = is_over
+    node.then = [lambda node: node.runs.append(runs[1])] * is_seen
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        found = runner.run(followed(node))
+        rests = [runner.run(texts(ScriptedNode(runs=runs), line.cursor)) for line in found]
+
+    written = [text.strip() for each in runs for _, text in each.lines]
+    again_from = max((number for number, line in enumerate(found) if "may be repeated" in line.text), default=-1)
+    assert [line.text for line in found[again_from + 1 :] if not line.notice] == written
+    assert [f"[{line.text}]" for line in found if line.notice][-1:] == [again(second[0] // 10, 2)]
+    for number, rest in enumerate(rests, start=1):
+        assert {line.text for line in found[:number]} | set(rest) >= set(written)
 
 
 async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager, suppress
+from copy import copy
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
@@ -210,7 +211,7 @@ class ReplicaLog:
         """
         before = runs.before(pod, run)
         oldest, read = before or run, self._position.read or self._replica.start_of_pod(pod)
-        if self._position.is_mistaken(oldest) or self._position.is_mistaken(run):
+        if await self._is_mistaken(before, run):
             yield parse.repeated(self._name, read, oldest)
             self._position.read, self._position.last, read = None, None, parse.start_of_run(oldest)
         has_notice = parse.is_skipped(read, self._position.last, oldest)
@@ -226,6 +227,20 @@ class ReplicaLog:
                 has_notice = True
         if run.restart_count and self._position.since(run) is None and not has_notice:
             yield parse.started_again(self._name, self._position.read or read, run)
+
+    async def _is_mistaken(self, before: Run | None, run: Run) -> bool:
+        """Return whether the last line was reported as an earlier run's than the run that wrote it.
+
+        The start of a run is known to the second, so that its log alone shows whether a line is the previous run's.
+        """
+        if before is None or self._position.may_be_of(before) or not self._position.may_be_of(run):
+            return self._position.may_be_of(before or run)
+        position, self._position, self._is_uncertain = self._position, copy(self._position), True
+        with suppress(_Lost):
+            async for _ in self._rest(before):
+                pass
+        self._position = position
+        return self._is_uncertain
 
     # --- one request
 

@@ -120,12 +120,12 @@ class ReadPosition:
         read = self.since(run)
         return None if read is None or self._is_unsteady or read.ordinal < 0 else read
 
-    def is_mistaken(self, run: Run) -> bool:
-        """Return whether the last line was reported as an earlier run's, although this run had begun by then."""
+    def may_be_of(self, run: Run) -> bool:
+        """Return whether the last line was reported as an earlier run's, although this run may have written it."""
         read = self.read
         if read is None or read.pod_uid != run.pod_uid or read.restart_count >= run.restart_count:
             return False
-        return run.had_begun(read.timestamp)
+        return nanoseconds(read.timestamp) >= nanoseconds(run.started_at)
 
     def has_read(self, run: Run) -> bool:
         """Return whether this run was read to its end, or lines of a later run of its pod were read."""
@@ -191,7 +191,8 @@ def started_again(replica: str, cursor: LogCursor, run: Run) -> LogLine:
 def repeated(replica: str, cursor: LogCursor, oldest: Run) -> LogLine:
     """Return the notice that runs are read again, because it is unknown which of their lines were read."""
     why = "its container was started again, and the cluster reported it late"
-    return _notice(f"{replica}: lines since {oldest.started_at} may be repeated: {why}", cursor)
+    missing = ", and earlier ones be missing" if oldest.restart_count > cursor.restart_count else ""
+    return _notice(f"{replica}: lines since {oldest.started_at} may be repeated{missing}: {why}", cursor)
 
 
 def queued(replica: str, cursor: LogCursor) -> LogLine:

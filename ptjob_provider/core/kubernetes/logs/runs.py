@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes.pods import has_ended
-from ptjob_provider.core.logs import nanoseconds
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _NEVER_STARTED = "1970-01-01T00:00:00Z"
-_SECOND = 1_000_000_000
-"""One second in nanoseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +33,6 @@ class Run:
     ended: bool
     pod: str = ""
     container: str = kinds.DEFAULT.CONTAINER
-
-    def had_begun(self, timestamp: str) -> bool:
-        """Return whether a line with this timestamp was certainly written after the start, which is rounded down."""
-        return nanoseconds(timestamp) >= nanoseconds(self.started_at) + _SECOND
 
     def is_same(self, other: Run | None) -> bool:
         """Return whether the other is an observation of the same run."""
