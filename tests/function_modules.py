@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import codeop
 import importlib.util
 import types
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,10 +24,21 @@ def loaded(folder: Path, text: str) -> types.ModuleType:
     return module
 
 
-def notebook(*cells: str) -> Any:
-    """Run cells as IPython does, and return `train`."""
-    space: dict[str, Any] = {"In": ["", *cells], "__name__": "__main__"}
+def cells(text: str) -> list[str]:
+    """Return the text as cells of a notebook, one for each line that has a statement of its own."""
+    lines = text.splitlines(keepends=True)
+    starts = {
+        min([each.lineno, *(at.lineno for at in getattr(each, "decorator_list", ()))]) for each in ast.parse(text).body
+    }
+    return ["".join(lines[start - 1 : end - 1]) for start, end in pairwise([*sorted(starts), len(lines) + 1])]
+
+
+def notebook(*cells: str, module: types.ModuleType | None = None) -> Any:
+    """Run cells as IPython does, and return `train`; the module takes the place of `__main__`."""
+    space: dict[str, Any] = vars(module or types.ModuleType("__main__"))
+    space |= {"In": ["", *cells]}
     space["get_ipython"] = lambda: types.SimpleNamespace(run_cell_magic=magic, run_line_magic=print)
+    compiled = codeop.Compile()  # a future import holds in later cells, too
 
     def magic(name: str, _: str, text: str) -> None:
         if name == "time":
@@ -32,7 +46,7 @@ def notebook(*cells: str) -> Any:
 
     for number, cell in enumerate(cells):
         try:
-            exec(compile(cell, f"<ipython-input-{number}>", "exec"), space)  # noqa: S102 - a notebook
+            exec(compiled(cell, f"<ipython-input-{number}>", "exec"), space)  # noqa: S102 - a notebook
         except (SyntaxError, ZeroDivisionError):
             continue
     return space["train"]

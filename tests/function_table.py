@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
@@ -189,14 +190,22 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A function with its arguments and its return value as JSON."""
+    """A function with its arguments and its return value as JSON.
+
+    Attributes:
+        text: the file, also for a notebook's cells; the arguments are `ARGS` and `KWARGS`, the siblings `MODULES`.
+        function: the function of the file that was loaded.
+    """
 
     what: str
+    text: str
     function: Callable[..., Any]
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    modules: Sequence[str]
     expected: Any
+
+    def given(self, function: Callable[..., Any]) -> tuple[list[Any], dict[str, Any], Sequence[str]]:
+        """Return the arguments and the siblings of the file or notebook that this function is of."""
+        module = inspect.unwrap(function).__globals__
+        return module.get("ARGS", []), module.get("KWARGS", {}), module.get("MODULES", ())
 
 
 def cases(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
@@ -218,10 +227,8 @@ def _case(folder: Path, number: int, what: str, monkeypatch: pytest.MonkeyPatch)
     module = _loaded(folder, name, monkeypatch)  # the call may have changed values of the module
     return Case(
         what=what,
+        text=dedent(FUNCTIONS[what]),
         function=module.train,
-        args=getattr(module, "ARGS", []),
-        kwargs=getattr(module, "KWARGS", {}),
-        modules=getattr(module, "MODULES", ()),
         expected=json.loads(json.dumps(plain(returned))),
     )
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import json
 import pickle
 import subprocess
 import sys
-from itertools import pairwise
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from function_modules import loaded, notebook
+from function_modules import cells, loaded, notebook
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import script
 from ptjob_provider.core.in_pod.run_function import KEY, RETURN_VALUE
@@ -137,15 +135,7 @@ def run(source: FunctionSource, folder: Path) -> Any:
 def test_a_function_trains_with_the_values_of_the_call(tmp_path: Path, change: str, text: str) -> None:
     """Whatever changed them before, in a file and in a notebook."""
     text = dedent(text)
-    lines = text.splitlines(keepends=True)
-    starts = sorted(
-        {
-            min([each.lineno, *(at.lineno for at in getattr(each, "decorator_list", ()))])
-            for each in ast.parse(text).body
-        }
-    )
-    cells = ["".join(lines[start - 1 : end - 1]) for start, end in pairwise([*starts, len(lines) + 1])]
-    for train in (loaded(tmp_path, text).train, notebook(*cells)):
+    for train in (loaded(tmp_path, text).train, notebook(*cells(text))):
         source = from_function(train)
         assert run(source, tmp_path) == json.loads(json.dumps(train()))
 
