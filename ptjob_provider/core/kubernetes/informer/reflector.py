@@ -6,8 +6,8 @@ version; after 410, which means that this version is too old, it restarts with a
 
 A server whose etcd was restored from a backup does not know the last version. Some servers answer that it is too large,
 but Kubernetes 1.34 opens the watch and sends nothing at all (tested). After silent watches, everything is therefore
-listed again; and twice if the server was restored, because only the end of the first list shows that its versions are
-lower than earlier ones.
+listed again; and twice if the server was restored, because only the end of the first list shows that its version, or
+that of an object in it, is lower than an earlier one.
 """
 
 from __future__ import annotations
@@ -123,6 +123,8 @@ class Reflector:
         self._selector = selector or {}
         self._version = ""
         self._newest = 0
+        self._versions: dict[str, int] = {}  # of the objects, by uid
+        self._has_older = False  # an object came with a lower version than before
         self._silence = 0.0
         self._silent_since: float | None = None
         self._backoff = Backoff(*_PAUSES)
@@ -137,7 +139,7 @@ class Reflector:
                     async for event in events:
                         self._log_recovery()
                         if isinstance(event, Applied):
-                            self._unlisted.discard(event.object["metadata"]["uid"])
+                            self._take(event.object["metadata"])
                         yield event
             except PTJobError as error:
                 failure = error
@@ -150,6 +152,12 @@ class Reflector:
             if not has_lasted or retry_after is not None:
                 self._log_pause(str(failure or "ended by the server"))
                 await self._backoff.pause(at_least=retry_after or 0.0)
+
+    def _take(self, meta: Manifest) -> None:
+        uid, version = meta["uid"], int(meta["resourceVersion"])
+        self._unlisted.discard(uid)
+        self._has_older |= version < self._versions.get(uid, 0)
+        self._versions[uid] = version
 
     async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
         """Return the events of one connection: a watch from the last version, or a list without a valid version."""
@@ -224,9 +232,11 @@ class Reflector:
                     self._confirm()
 
     def _was_restored(self, version: str) -> bool:
-        """Return whether the list's version is lower than one received earlier; keep it for the next comparison."""
+        """Return whether the list's version, or that of an object in it, is lower than before; keep the list's."""
         before, self._newest = self._newest, int(version)
-        return self._newest < before
+        has_older, self._has_older = self._has_older, False
+        self._versions = {uid: at for uid, at in self._versions.items() if uid not in self._unlisted}
+        return has_older or self._newest < before
 
     def _advance(self, version: str) -> None:
         self._version, self._newest = version, max(self._newest, int(version))
