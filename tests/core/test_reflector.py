@@ -32,9 +32,9 @@ PODS = paths.pods("team")
 REFUSED = (400, {"kind": "Status", "message": "sendInitialEvents is forbidden for watch"})
 
 
-def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
-    meta = {"resourceVersion": "7", **({"continue": more} if more else {})}
-    items = [{"metadata": {"uid": uid, "resourceVersion": "1"}} for uid in uids]
+def page(*uids: str, more: str = "", version: int = 7, of_items: int = 1) -> tuple[int, dict[str, Any]]:
+    meta = {"resourceVersion": str(version), **({"continue": more} if more else {})}
+    items = [{"metadata": {"uid": uid, "resourceVersion": str(of_items)}} for uid in uids]
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
 
 
@@ -89,6 +89,17 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
 
     assert told == ["Applied a", "Synced without b", "Applied b", "Synced without a"]
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
+
+
+async def test_an_object_with_a_lower_version_shows_that_the_server_was_restored() -> None:
+    """Others have written so much since the restore that the list's version is higher than before."""
+    forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+    restored = page("a", version=9)
+    script = (REFUSED, page("a", of_items=5), (200, json.dumps(forgotten) + "\n"), restored, restored)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS), server, 6)
+
+    assert told == ["Applied a", "Synced", "Applied a", "Restored", "Applied a", "Synced"]
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
