@@ -20,6 +20,7 @@ from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.recall import recall
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rbac import rules, rules_without, verbs
@@ -28,6 +29,7 @@ from recorded import OWNER
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.run.attempts import AttemptStore
 
 TRAIN = """
 import os, pathlib, time
@@ -64,12 +66,12 @@ class Account:
             {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"key": "1"}}
         )
 
-    async def submit(self, **fields: Any) -> Submission:
-        """Submit a job of one pod that writes a model."""
+    async def submit(self, *, store: AttemptStore | None = None, **fields: Any) -> Submission:
+        """Submit a job of one pod that writes a model, as a try with this memory; None: as a first one."""
         what = {"name": "rights", "namespace": self.namespace, "image": self._image, "command": ["python", "-c", TRAIN]}
         where = {"volumes": ["outputs:/out"], "model": "pvc://outputs/model.pt"}
         job = TrainingJob.parse(**{**what, **where, **fields})
-        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
+        return await ensure_submitted(self.backend, job, owner=OWNER, store=store or MemoryStore())
 
 
 @pytest.fixture
@@ -155,6 +157,21 @@ async def test_a_training_that_started_while_its_pods_could_not_be_watched_is_no
         following.cancel()
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+
+
+async def test_the_base_role_beside_trainer_makes_one_job(trained: Cluster, namespace: str, digits_image: str) -> None:
+    """TrainJobs that may not be read do not exist for the account; its own kind's refusal makes no second job."""
+    account = Account(trained, namespace, digits_image)
+    first = await account.submit()
+
+    second = await account.submit(store=await recall(account.backend, namespace, OWNER, is_repeated=True))
+    account.take_away("pytorchjobs", "list")
+    with pytest.raises(PermissionDenied, match='cannot list resource "pytorchjobs"'):
+        await recall(account.backend, namespace, OWNER, is_repeated=True)
+
+    assert second.ref == first.ref
+    found = trained.kubectl("get", "pytorchjobs,trainjobs", "--namespace", namespace, "--output", "json")
+    assert [job["metadata"]["uid"] for job in json.loads(found)["items"]] == [first.ref.uid]
 
 
 @pytest.mark.parametrize(("resource", "verb"), sorted(LOOKING - {("pods", "delete")}))
