@@ -188,6 +188,14 @@ async def test_a_job_that_could_not_be_followed_is_not_spared_for_ever(mark: str
     assert [finding.stopped for finding in await swept(backend)] == [True]
 
 
+async def test_a_job_that_is_followed_again_loses_its_mark() -> None:
+    """Else the next reset of its task, days later, would stop it at once."""
+    backend = holding(job(age=60 * 72, annotations={UNFOLLOWED_ANNOTATION: (NOW - timedelta(hours=25)).isoformat()}))
+
+    assert await swept(backend, "running") == []
+    assert backend.patches == [{"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: None}}}]
+
+
 async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story_stays() -> None:
     """The CRD's default policy leaves them running with their GPUs; with the job its failure's reason would be lost."""
     backend = holding(finished(job(), "Failed"))

@@ -21,6 +21,7 @@ still run are stopped.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -231,6 +232,9 @@ async def sweep(
         orphan = await _judge(waiters, job, jobs)
         if orphan is not None:
             yield await _stopped(backend, orphan, now) if stop and orphan.why else orphan
+        elif stop and job.unfollowed_since is not None:  # its task waits again: a later reset has a grace of its own
+            with suppress(PTJobError):
+                await backend.patch(job.ref, {"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: None}}})
 
 
 async def _uses_something(backend: Backend, job: Manifest) -> bool:
