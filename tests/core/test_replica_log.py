@@ -182,7 +182,7 @@ async def test_lines_of_an_older_run_than_the_last_two_are_repeated_from_the_run
     node = ScriptedNode(runs=[run(2.0), run(9.0, began=4), run(19.0, began=18)])
 
     assert await texts(node, place(9.0)) == [
-        repeated(4, ", and earlier ones be missing"),
+        repeated(4, ", and earlier ones may be missing"),
         "at 9.0",
         again(18, 3),
         "at 19.0",

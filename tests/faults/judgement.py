@@ -26,7 +26,7 @@ pauses grow. A silent stream is opened again every 6 s here (every 150 s outside
 each of four watches. A loop without a pause would send thousands of requests.
 """
 
-_ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
+_ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for", "earlier ones may be missing")
 
 
 def problems(evidence: Evidence) -> list[str]:

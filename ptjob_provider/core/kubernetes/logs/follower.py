@@ -9,7 +9,7 @@ of the kubelet on which this module relies (all tested, or read in its source):
 - A follow stream ends when the container ends, when a proxy ends it, and after four hours.
 - The status of a restarted container is up to a second late. A stream that is opened within this second has the next
   run's log, whose lines are reported as the ended run's. Once the status is up to date, both runs are read again, after
-  a notice: nothing is missing, and the notice says from which instant on lines may be repeated.
+  a notice that says from which instant on lines may be repeated, and whether the node still has the earlier run's.
 - A log is rotated at 10 MiB. An open stream continues in the new file; later requests get only the new file.
 
 Only streams need one of the client's `log_streams`, for as long as a run lasts. A single request needs none, so that

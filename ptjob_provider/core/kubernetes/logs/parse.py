@@ -191,7 +191,7 @@ def started_again(replica: str, cursor: LogCursor, run: Run) -> LogLine:
 def repeated(replica: str, cursor: LogCursor, oldest: Run) -> LogLine:
     """Return the notice that runs are read again, because it is unknown which of their lines were read."""
     why = "its container was started again, and the cluster reported it late"
-    missing = ", and earlier ones be missing" if oldest.restart_count > cursor.restart_count else ""
+    missing = ", and earlier ones may be missing" if oldest.restart_count > cursor.restart_count else ""
     return _notice(f"{replica}: lines since {oldest.started_at} may be repeated{missing}: {why}", cursor)
 
 
