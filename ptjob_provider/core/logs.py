@@ -126,7 +126,6 @@ class LineCounter:
     Attributes:
         has_reached: True once the line of `since` has appeared; False if a later line has appeared without it, because
             lines are missing in between; None as long as neither has.
-        is_unsteady: the writer's clock was set back by a second or more.
     """
 
     def __init__(self, *, pod_uid: str, container: str, restart_count: int, since: LogCursor | None = None) -> None:
@@ -136,7 +135,6 @@ class LineCounter:
         self._place = (-1, -1)
         self._since = since if since is not None and self._is_reached_by(since) else None
         self.has_reached: bool | None = None
-        self.is_unsteady = False
 
     def lines(self, pieces: Iterable[Piece]) -> Iterator[LogLine]:
         """Yield those of the next pieces that are new, as lines with their cursors."""
@@ -152,7 +150,6 @@ class LineCounter:
     def _count(self, timestamp: str) -> tuple[int, int]:
         instant, (before, ordinal) = nanoseconds(timestamp), self._place
         self._place = (instant, ordinal + 1 if instant == before else 0)
-        self.is_unsteady = self.is_unsteady or instant <= before - _SECOND
         return self._place
 
     def _number_of_read(self, places: list[tuple[int, int]]) -> int:

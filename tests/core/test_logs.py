@@ -256,16 +256,6 @@ def test_a_line_is_missed_exactly_when_it_and_all_before_it_were_cut_off(length:
     assert counter.has_reached is (True if is_there else False if is_anything_later else None)
 
 
-@pytest.mark.parametrize(("timestamps", "expected"), [([T0, T1, T1], False), ([T2, T1], False), ([T2, T0], True)])
-def test_a_clock_that_was_set_back_is_noticed(timestamps: list[str], expected: bool) -> None:  # noqa: FBT001
-    """The threshold is one second, because two streams may be written at once."""
-    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0)
-
-    list(counter.lines(stamped(*timestamps)))
-
-    assert counter.is_unsteady is expected
-
-
 @each_row(
     ("where", "texts"),
     [

@@ -271,7 +271,7 @@ class ReplicaLog:
             if expected is not None and reader.counter.has_reached is False:
                 yield await self._rotation_notice(run, expected, line.timestamp, is_previous=is_previous)
             expected = None
-            self._position.take(line.cursor, is_unsteady=reader.counter.is_unsteady)
+            self._position.read = line.cursor
             self._backoff.failures = 0
             yield line
         self._is_uncertain = expected is not None and reader.counter.has_reached is None

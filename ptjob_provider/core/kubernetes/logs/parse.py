@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.logs.runs import Run
 
-_ROTATION = 3_000_000_000
-"""Minimum nanoseconds between two rotations of one log."""
-
 
 class NodeRefused(Exception):
     """The response is not the run's log: the kubelet's error message with a success status, or the next run's log."""
@@ -94,17 +91,6 @@ class ReadPosition:
     def __init__(self) -> None:
         self.read: LogCursor | None = None
         self.last: Run | None = None
-        self._is_unsteady = False
-
-    def take(self, cursor: LogCursor, *, is_unsteady: bool) -> None:
-        """Advance to a line.
-
-        Args:
-            cursor: cursor of the line.
-            is_unsteady: the node's clock was set back before the line was written.
-        """
-        self.read = cursor
-        self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
         """Return the cursor of the last line that was read, if the line was reported as this run's; else None."""
@@ -114,11 +100,10 @@ class ReadPosition:
     def expected(self, run: Run) -> LogCursor | None:
         """Return the cursor that must appear in the response if no lines are lost; None if this is unknown.
 
-        It is unknown for the cursor of a notice, which is no line; and after the node's clock was set back, because
-        later timestamps precede the line.
+        It is unknown for the cursor of a notice, which is no line.
         """
         read = self.since(run)
-        return None if read is None or self._is_unsteady or read.ordinal < 0 else read
+        return None if read is None or read.ordinal < 0 else read
 
     def may_be_of(self, run: Run) -> bool:
         """Return whether the last line was reported as an earlier run's, although this run may have written it."""
@@ -164,16 +149,14 @@ def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
 def rotated(replica: str, cursor: LogCursor, until: str) -> LogLine:
     """Return the notice that lines after a cursor were rotated out, or may have been.
 
-    If the existing file begins less than three seconds after the cursor, there was no whole file between them: the
-    kubelet rotates at most every three seconds (`containerLogMonitorInterval`). The cursor's line may then have been
-    the last one of the previous file, so that no line is lost.
+    The cursor's line may have been the last one of the previous file, so that no line is lost.
 
     Args:
         replica: name of the replica.
         cursor: cursor of the last line that was read.
         until: timestamp of the first existing line, or a text if there is none.
     """
-    return _gap(replica, cursor, until, "its log had been rotated", is_certain=not _is_soon(cursor.timestamp, until))
+    return _gap(replica, cursor, until, "its log had been rotated")
 
 
 def skipped(replica: str, cursor: LogCursor, until: Run) -> LogLine:
@@ -212,13 +195,8 @@ def _number(run: Run) -> int:
     return run.restart_count + 1
 
 
-def _is_soon(timestamp: str, until: str) -> bool:
-    return until[:1].isdigit() and nanoseconds(until) - nanoseconds(timestamp) < _ROTATION
-
-
-def _gap(replica: str, cursor: LogCursor, until: str, why: str, *, is_certain: bool = False) -> LogLine:
-    lines = f"{replica}: what it wrote between {cursor.timestamp} and {until}"
-    lines += "" if is_certain else ", if anything,"
+def _gap(replica: str, cursor: LogCursor, until: str, why: str) -> LogLine:
+    lines = f"{replica}: what it wrote between {cursor.timestamp} and {until}, if anything,"
     return _notice(f"{lines} was gone at the node before it could be read ({why})", cursor)
 
 
