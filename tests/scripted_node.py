@@ -61,6 +61,7 @@ class ScriptedNode:
         changes: Changes that `change` applies in turn; after the last one the status has all runs.
         is_late: True if the pod is unknown until `refresh_pods`.
         has_ended: True if the job has succeeded; a job without a pod has, too.
+        is_blind: True if the status is complete only after `refresh_pods`, as while the watch of pods is dead.
         is_gone: True if the job was deleted.
         shows_runs: True if the pod's status has the container.
         forgets: True if the node and the status have only the last run.
@@ -76,6 +77,7 @@ class ScriptedNode:
     told: int = 0
     is_late: bool = False
     has_ended: bool = False
+    is_blind: bool = False
     is_gone: bool = False
     shows_runs: bool = True
     forgets: bool = False
@@ -155,7 +157,7 @@ class ScriptedNode:
         await asyncio.sleep(0 if self.changes else timeout)
         if self.changes:
             self.changes.pop(0)(self)
-        else:
+        elif not self.is_blind:
             self.told = 0
 
 

@@ -143,6 +143,13 @@ async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
     assert await texts(node, place(2.0)) == ["at 3.0", again(9, 2), "at 9.0"]
 
 
+async def test_a_restart_that_the_watch_has_missed_is_no_rotation() -> None:
+    """The server is asked before the next run's lines are reported as the rest of a rotated log."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, ended=False), run(9.0, began=9)], told=1, is_blind=True)
+
+    assert await texts(node, place(2.0)) == ["at 3.0", again(9, 2), "at 9.0"]
+
+
 @each_row("is_over", [False, True])
 async def test_both_runs_are_read_again_after_the_status_of_a_restart_was_late(*, is_over: bool) -> None:
     """The stream is opened while the status still shows the run before, as running or as over."""

@@ -64,8 +64,8 @@ class Life:
         texts = [line.text for line in self.lines]
         if not any(_REPEATED in notice for notice in self.notices):
             return texts
-        runs = [text.partition(" line ")[0] for text in texts]
-        again = max((place for place, (one, next_) in enumerate(pairwise(runs), 1) if next_ < one), default=0)
+        places = [tuple(map(int, text.removeprefix("run ").split(" line "))) for text in texts]
+        again = max((place for place, (one, next_) in enumerate(pairwise(places), 1) if next_ <= one), default=0)
         known = texts.index(self.began_after, again) + 1 if self.began_after in texts[again:] else again
         return texts[known:]
 

@@ -62,6 +62,7 @@ def asked(at: float, *, method: str = "GET", target: str = "/", traffic: Traffic
 JOBS = "/apis/kubeflow.org/v1/namespaces/n/pytorchjobs"
 PODS = "/api/v1/namespaces/n/pods"
 LATE = Life(lines=[*run(1), *run(0), *run(1)], notices=["lines since 10:00 may be repeated"])
+NOT_KEPT = "lines since 10:00 may be repeated, and earlier ones may be missing"
 DELETED = asked(0.0, method="DELETE", target=f"{JOBS}/s1-0a")
 
 
@@ -88,6 +89,7 @@ def other(**more: Any) -> OtherEvidence:
         evidence(life(0, 0), story=Story.HANGS),
         evidence(Life(lines=[*run(0), *run(1)]), story=Story.RESTARTS),
         evidence(Life(lines=[*run(0)[:4], *run(1)], notices=["was lost with it"]), story=Story.RESTARTS),
+        evidence(Life(lines=[*run(0)[:4], *run(1), *run(1)], notices=[NOT_KEPT]), story=Story.RESTARTS),
         evidence(LATE, story=Story.RESTARTS),
         evidence(LATE, LATE.next(keeps_cursor=True), story=Story.RESTARTS),
         evidence(replace(LATE, began_after="run 0 line 3"), story=Story.RESTARTS),

@@ -85,8 +85,12 @@ class LoggedReplica:
         return await self._holds(lambda pod: _is_past(run, pod), within=_LATE)
 
     async def is_replaced(self, run: Run) -> bool:
-        """Return whether another run has replaced this one; waits until the status is certainly up to date."""
-        return await self._holds(lambda pod: not run.is_same(self.newest(pod)), within=_VERY_LATE)
+        """Return whether another run has replaced this one; waits for a late status, then asks the server."""
+
+        def is_new(pod: Manifest | None) -> bool:
+            return not run.is_same(self.newest(pod))
+
+        return await self._holds(is_new, within=_VERY_LATE) or is_new(await self.pod_at_server())
 
     async def ends_before(self, run: Run, wait: Coroutine[Any, Any, object]) -> bool:
         """Wait for the coroutine, but no longer than the run lasts; return whether the run has ended."""
