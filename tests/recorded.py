@@ -63,7 +63,7 @@ def _unmark(found: dict[str, Any], given: dict[str, Any], *, annotations: set[st
     for key, ours in (("labels", OUR_LABELS), ("annotations", annotations)):
         old = before.get(key) or {}
         kept = {name: value for name, value in found["metadata"].get(key, {}).items() if name not in ours - set(old)}
-        found["metadata"][key] = {name: old[name] if name in ours else value for name, value in kept.items()}
+        found["metadata"][key] = kept
         if not found["metadata"][key] and key not in before:
             del found["metadata"][key]
     if not found["metadata"] and "metadata" not in given:

@@ -18,7 +18,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.versions import Record, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Manifest = dict[str, Any]
 """A Kubernetes object as the API server has it: camelCase keys, JSON values."""
@@ -48,6 +48,9 @@ TENSORBOARD_ANNOTATION = f"{PREFIX}/tensorboard"
 TRY_ANNOTATION = f"{PREFIX}/try"
 CODE_ANNOTATION = f"{PREFIX}/code"
 TRY_LABEL = f"{PREFIX}/try-of"
+
+OPEN_LABELS = {"app", "release", "submitted_by", "submission"}
+"""Labels that only people and Arena select by: a user's own value stays."""
 
 AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
 """Ids of an owner that is a task of Airflow; the orphan search takes only jobs of such owners."""
@@ -186,7 +189,46 @@ def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
     """
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
     own = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
-    return {**ids, **own, "app": "pytorchjob", "release": name, "pytorch_job_name": name}
+    return {**ids, **own, **arena_labels(name), "pytorch_job_name": name}
+
+
+def arena_labels(name: str) -> dict[str, str]:
+    """Return the labels by which Arena finds a job, and the job's pods."""
+    return {"app": "pytorchjob", "release": name}
+
+
+def with_owner_labels(
+    given: Mapping[str, Any], ours: Mapping[str, str], *, field_of: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return a user's labels with those of the owner, of which only OPEN_LABELS give way to the user's.
+
+    Args:
+        given: the user's labels.
+        ours: the owner's labels, see `owner_labels`.
+        field_of: returns the field of a label, for messages.
+
+    Raises:
+        InvalidSpec: the user gives another value of a label by which jobs and pods are found.
+    """
+    for key, value in given.items():
+        if key.startswith(f"{PREFIX}/"):
+            raise InvalidSpec.of(field_of(key), value, f"leave it out: {PREFIX}/… are this package's own labels")
+        if key not in OPEN_LABELS and value != ours.get(key, value):
+            rule = f"allowed: {ours[key]!r}, or leave it out; the job and its pods are found by this label"
+            raise InvalidSpec.of(field_of(key), value, rule)
+    return {**given, **{key: value for key, value in ours.items() if key not in OPEN_LABELS or key not in given}}
+
+
+def labels_of_rendered(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the labels that this package gave a manifest with this metadata; {} if it did not render the manifest.
+
+    Such a file comes from `ptjob render` or a cluster. These labels are another job's, and no user wrote them.
+    """
+    obj = {"metadata": meta}
+    if not annotation_of(obj, OWNER_ANNOTATION):
+        return {}
+    counted = {key: value for key, value in (meta.get("labels") or {}).items() if key == "max_tries"}
+    return {**owner_labels(str(meta.get("name")), owner_in(obj), attempt_of(obj)), **counted}
 
 
 def owner_selector(owner: Owner) -> dict[str, str]:

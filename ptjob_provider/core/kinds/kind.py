@@ -21,10 +21,12 @@ from ptjob_provider.core.identity import (
     OWNER_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     check_name,
+    labels_of_rendered,
     object_name,
     owner_annotation,
     owner_labels,
     spec_hash,
+    with_owner_labels,
 )
 from ptjob_provider.core.kinds import code, pod_template
 from ptjob_provider.core.outputs.contract import (
@@ -209,6 +211,8 @@ class Kind(ABC):
         HAS_FIXED_POD_NAMES: True if a replica's pod has the replica's name.
         HAS_LABELLED_PODS: True if every version of the operator puts this package's labels on a job's pods.
         POD_LABEL: key of the operator's label on a job's pods; its value is the job's name.
+        OPERATORS_LABELS: keys, and prefixes of keys, of the labels that the operator gives each pod, whatever its
+            template has.
         OLD_POD_LABEL: key of that label with an older operator, see `is_older`; "" if there is none.
         STOP_RUNNING_PODS: the patch that makes the operator stop the remaining pods of an ended job; None if it
             always stops them.
@@ -224,6 +228,7 @@ class Kind(ABC):
     HAS_FIXED_POD_NAMES = False
     HAS_LABELLED_PODS = True
     POD_LABEL: str
+    OPERATORS_LABELS: frozenset[str]
     OLD_POD_LABEL = ""
     STOP_RUNNING_PODS: Manifest | None = None
     DELETION = "Foreground"
@@ -252,9 +257,18 @@ class Kind(ABC):
         """
         self.check_fields(job.given)
         installation = installation or Installation()
-        return self.rendered(
-            Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-        )
+        requested = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+        made = self.rendered(requested)
+        self._check_labels(requested, made.manifest)
+        return made
+
+    def _check_labels(self, requested: Attempt, manifest: Mapping[str, Any]) -> None:
+        """Reject labels of pods that are the operator's: it replaces them, or cannot create the pods."""
+        for template in self.templates(manifest):
+            for key, value in ((template.get("metadata") or {}).get("labels") or {}).items():
+                if not {key, f"{key.partition('/')[0]}/"}.isdisjoint(self.OPERATORS_LABELS):
+                    rule = f"leave it out of the pods: {self.OPERATOR} writes it, and finds each job's pods by it"
+                    raise InvalidSpec.of(_label_field(requested, "template.metadata", key), value, rule)
 
     @abstractmethod
     def rendered(self, attempt: Attempt, /) -> Rendered:
@@ -472,11 +486,12 @@ def rendered(
         finish: returns a role's template with the kind's additions.
 
     Raises:
-        InvalidSpec: an output, or TensorBoard's folder, is on no claim.
+        InvalidSpec: an output, or TensorBoard's folder, is on no claim, or a label is reserved.
     """
     job, installation, meta = attempt.job, attempt.installation, requested["metadata"]
-    container = pods[0].container
-    templates = _with_output_mounts([each.template for each in pods], job, container=container)
+    container, requested = pods[0].container, _labelled(requested, "metadata", meta["name"], attempt)
+    labelled = [_labelled(each.template, f"{each.role}.template.metadata", meta["name"], attempt) for each in pods]
+    templates = _with_output_mounts(labelled, job, container=container)
     outputs = resolve_outputs(templates[0], job, container=container)
     tensorboard = _planned(job, templates[0], outputs, container=container, image=installation.tensorboard_image)
     by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
@@ -485,15 +500,14 @@ def rendered(
     of_any_attempt, _ = _hidden(by_key, job, secret="code", namespace="")  # noqa: S106 - a name
     bare = put_back(requested, [{"spec": each["spec"]} for each in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": asdict(outputs)})
-    labels = owner_labels(meta["name"], attempt.owner, attempt.number)
     variables = {ATTEMPT_ENV: str(attempt.number), **_output_variables(outputs)}
-    marked = [_marked(each, sealed[each.key], labels, variables) for each in pods]
+    marked = [pod_template.with_leading_env(sealed[each.key], variables, container=each.container) for each in pods]
     whole = [
         _changed(finish(template), each.first, meta["namespace"], installation.change_pod)
         for each, template in zip(pods, marked, strict=True)
     ]
     annotations = _annotations(attempt, digest, outputs, tensorboard)
-    manifest = pod_template.with_metadata(put_back(requested, whole), labels=labels, annotations=annotations)
+    manifest = pod_template.with_metadata(put_back(requested, whole), labels={}, annotations=annotations)
     left_out = code.left_out(job.code) if job.code else ()
     return Rendered(
         manifest=_owned(manifest, attempt.owner),
@@ -525,9 +539,27 @@ def _hidden(
     return code.hidden(templates, job.code, secret=secret, namespace=namespace)
 
 
-def _marked(pods: Pods, template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
-    labelled = pod_template.with_metadata(template, labels=labels, annotations={})
-    return pod_template.with_leading_env(labelled, variables, container=pods.container)
+def _labelled(part: Manifest, path: str, name: str, attempt: Attempt) -> Manifest:
+    """Return the job or a pod template with the owner's labels, and with those of the installation's template.
+
+    Raises:
+        InvalidSpec: a label of the user is one by which jobs and pods are found.
+    """
+    meta, under = part.get("metadata") or {}, attempt.installation.template
+    stale = labels_of_rendered((attempt.job.manifest or {}).get("metadata") or {})
+    given = {**((under and under.labels) or {}), **(meta.get("labels") or {})}
+    given = {key: value for key, value in given.items() if (key, value) not in stale.items()}
+    ours = owner_labels(name, attempt.owner, attempt.number)
+    labels = with_owner_labels(given, ours, field_of=lambda key: _label_field(attempt, path, key))
+    return {**part, "metadata": {**meta, "labels": labels}}
+
+
+def _label_field(attempt: Attempt, path: str, key: str) -> str:
+    """Return the field that gives a label: a typed one, the installation's template, or the metadata at the path."""
+    for layer, place in ((attempt.job, "labels"), (attempt.installation.template, "job_template.labels")):
+        if layer is not None and key in (layer.labels or {}):
+            return f"{place}.{key}"
+    return f"{path}.labels.{key}"
 
 
 def _changed(template: Manifest, name: str, namespace: str, change: Callable[[Manifest], Manifest] | None) -> Manifest:

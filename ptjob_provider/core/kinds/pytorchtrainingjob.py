@@ -94,6 +94,7 @@ class PyTorchTrainingJob(Kind):
     OPERATOR = "T9k's job controller"
     CONTAINER = CONTAINER
     POD_LABEL = _OWNER
+    OPERATORS_LABELS = frozenset({_OWNER})
     STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanUpPolicy": "Unfinished"}}}  # noqa: RUF012 - never changed
 
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:

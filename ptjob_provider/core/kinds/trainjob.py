@@ -130,6 +130,7 @@ class TrainJob(Kind):
     CONTAINER = CONTAINER
     HAS_LABELLED_PODS = False
     POD_LABEL = _JOB
+    OPERATORS_LABELS = frozenset({"jobset.sigs.k8s.io/", "batch.kubernetes.io/", "job-name", "controller-uid"})
     DELETION = "Background"
     """Not `Foreground`: Trainer recreates a JobSet that is deleted while its TrainJob still exists."""
 
@@ -567,7 +568,7 @@ def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
             for name, part in (pod_template_of(entry).get("metadata") or {}).items():
-                meta[name] = {**(spec.get(name) or {}), **meta.get(name, {}), **part}
+                meta[name] = {**meta.get(name, {}), **part, **(spec.get(name) or {})}
     return meta
 
 
