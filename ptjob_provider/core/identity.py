@@ -227,8 +227,8 @@ def labels_of_rendered(meta: Mapping[str, Any]) -> dict[str, Any]:
     obj = {"metadata": meta}
     if not annotation_of(obj, OWNER_ANNOTATION):
         return {}
-    counted = {key: value for key, value in (meta.get("labels") or {}).items() if key == "max_tries"}
-    return {**owner_labels(str(meta.get("name")), owner_in(obj), attempt_of(obj)), **counted}
+    counted = (meta.get("labels") or {}).get("max_tries")
+    return {**owner_labels(str(meta.get("name")), owner_in(obj), attempt_of(obj)), "max_tries": counted}
 
 
 def owner_selector(owner: Owner) -> dict[str, str]:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.spec import Installation, job_template
-from recorded import recorded
+from ptjob_provider.core.spec import Installation, TrainingJob, job_template
+from recorded import OWNER, recorded
 from rendered import SHM, container, mounted, pod, render, variables
 from rows import each_row
 
@@ -86,6 +87,28 @@ def test_the_defaults_of_typed_fields_give_way() -> None:
 
     assert spec["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 0}
     assert spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] == "OnFailure"
+
+
+POLICY = {"ttl_seconds_after_finished": 60, "restart_policy": "OnFailure", "queue_name": "q", "labels": {"a": "b"}}
+
+
+@each_row(
+    ("kind", "fields", "names"),
+    [
+        ("PyTorchJob", {}, []),
+        ("TrainJob", {}, ["queue_name, restart_policy, ttl_seconds_after_finished"]),
+        ("TrainJob", {"queue_name": "mine"}, ["restart_policy, ttl_seconds_after_finished"]),
+        ("PyTorchTrainingJob", {}, ["queue_name, restart_policy, ttl_seconds_after_finished"]),
+    ],
+)
+def test_a_kind_that_takes_no_policy_from_the_template_says_so(
+    kind: str, fields: dict[str, Any], names: list[str]
+) -> None:
+    job = TrainingJob.parse(name="digits", kind=kind, image="i", **fields)
+
+    changes = kinds.named(kind).render(job, owner=OWNER, attempt=1, installation=installed(**POLICY)).changes
+
+    assert [each.partition(" of [ptjob] job_template: not applied")[0] for each in changes] == names
 
 
 CACHE = {"name": "cache", "emptyDir": {}}

@@ -103,3 +103,13 @@ def test_a_job_without_patches_has_no_overrides() -> None:
     bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
 
     assert TRAINJOB.converted_for(bare, V2_0) == bare
+
+
+def test_labels_that_a_manifest_has_for_trainer_2_0_stay() -> None:
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "labels": {"app": "bert"}}
+    given = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": spec}
+    rendered = TRAINJOB.render(TrainingJob.parse(manifest=given), owner=OWNER, attempt=1).manifest
+
+    found = TRAINJOB.converted_for(rendered, V2_0)["spec"]["labels"]
+
+    assert found.items() >= {"app": "bert", "ptjob-provider/managed": "true"}.items()

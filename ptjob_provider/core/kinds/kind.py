@@ -185,7 +185,7 @@ class Rendered:
     The hash leaves out all metadata, the attempt and credentials: it is the same for every attempt of an unchanged job.
 
     Attributes:
-        changes: sentences about what is left out of the user's input.
+        changes: sentences about what is left out of the user's input, or of the installation's template.
         secret: the Secret that the job's containers refer to, to be created with the job as its owner; None if there is
             none. Only the API server may see its content.
     """
@@ -214,6 +214,7 @@ class Kind(ABC):
         OPERATORS_LABELS: keys, and prefixes of keys, of the labels that the operator gives each pod, whatever its
             template has.
         OLD_POD_LABEL: key of that label with an older operator, see `is_older`; "" if there is none.
+        TAKES_POLICY: True if a job takes its policy from the installation's template, too.
         STOP_RUNNING_PODS: the patch that makes the operator stop the remaining pods of an ended job; None if it
             always stops them.
         DELETION: the propagation policy of a deletion: `Foreground`, which deletes the pods first, if the operator
@@ -230,6 +231,7 @@ class Kind(ABC):
     POD_LABEL: str
     OPERATORS_LABELS: frozenset[str]
     OLD_POD_LABEL = ""
+    TAKES_POLICY = False
     STOP_RUNNING_PODS: Manifest | None = None
     DELETION = "Foreground"
 
@@ -260,7 +262,15 @@ class Kind(ABC):
         requested = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
         made = self.rendered(requested)
         self._check_labels(requested, made.manifest)
-        return made
+        template = requested.installation.template
+        policy = {*places(TrainingJob, "PyTorchJob"), "queue_name"}
+        names = ", ".join(sorted(policy & template.given.keys() - job.given.keys())) if template else ""
+        if self.TAKES_POLICY or not names:
+            return made
+        said = (
+            f"{names} of [ptjob] job_template: not applied; a {self.KIND} takes only labels, runtime and what pods have"
+        )
+        return replace(made, changes=(*made.changes, said))
 
     def _check_labels(self, requested: Attempt, manifest: Mapping[str, Any]) -> None:
         """Reject labels of pods that are the operator's: it replaces them, or cannot create the pods."""

@@ -106,6 +106,7 @@ class PyTorchJob(Kind):
     HAS_FIXED_POD_NAMES = True
     POD_LABEL = "training.kubeflow.org/job-name"
     OLD_POD_LABEL = "pytorch-job-name"
+    TAKES_POLICY = True
     OPERATORS_LABELS = frozenset({"training.kubeflow.org/", OLD_POD_LABEL})
     STOP_RUNNING_PODS = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}  # noqa: RUF012 - never changed
     """The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""

@@ -563,7 +563,10 @@ def _override(entry: Mapping[str, Any], where: str) -> Manifest:
 
 
 def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
-    """Return the pods' labels and annotations as fields of the job's spec, where Trainer 2.0 has them."""
+    """Return the pods' labels and annotations as fields of the job's spec, where Trainer 2.0 has them.
+
+    Those that the user has written there stay: ours are among the pods'.
+    """
     meta: Manifest = {}
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
