@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import upstream
+from cluster.images import INIT_IMAGE
+from cluster.shell import until
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend.dry_run import dry_run, lost
+from kubernetes_backend.terminal import SMALL
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.manifest import load_manifest
@@ -21,10 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
+    from kubernetes_backend.terminal import Terminal
 
     Arrived = Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]
 
-WRITTEN = ["args-only", "shared-memory", "anchors", "elastic", "every-corner"]
+WRITTEN = ["args-only", "shared-memory", "anchors", "elastic", "every-corner", "exclusive"]
 
 
 @pytest.fixture
@@ -65,3 +69,32 @@ def test_a_manifest_arrives_as_it_was_written(story: str, arrived: Arrived) -> N
     file = DATA / f"manifest-{story}.yaml"
 
     assert lost_on_the_way(file, load_manifest(file), arrived) == []
+
+
+def test_the_pods_of_a_manifest_keep_together_by_the_label_that_it_gives_them(terminal: Terminal) -> None:
+    """Its affinity requires a node with a pod of that `app`: with another value, no pod would get one.
+
+    A Service selects the pods by it, too. The job is listed and deleted as any other.
+    """
+    kubectl, file = terminal.cluster.kubectl, DATA / "manifest-exclusive.yaml"
+    given = load_manifest(file)["metadata"]["labels"]
+
+    submitted = terminal.ptjob("submit", "-f", str(file), "--image", INIT_IMAGE, *SMALL, "sleep 600")
+
+    def running() -> list[dict[str, Any]]:
+        pods = kubectl.list("pods", namespace=terminal.namespace)
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    assert submitted.exit_code == 0, submitted.output
+    until("both pods to run", lambda: len(running()) == 2, timeout=PATIENCE)
+    selector = ",".join(f"{key}={value}" for key, value in given.items())
+    kinds = ("pytorchjobs,pods", "--namespace", terminal.namespace, "--selector", selector, "-o", "name")
+    assert kubectl("get", *kinds).split() == [
+        "pytorchjob.kubeflow.org/exclusive",
+        "pod/exclusive-master-0",
+        "pod/exclusive-worker-0",
+    ]
+    assert len({pod["spec"]["nodeName"] for pod in running()}) == 1
+    assert "exclusive" in terminal.ptjob("list", "-l", f"app={given['app']}").output
+    assert terminal.ptjob("delete", "exclusive").exit_code == 0
+    until("the pods to be gone", lambda: not terminal.pods(), timeout=PATIENCE)
