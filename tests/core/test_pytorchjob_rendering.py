@@ -18,7 +18,7 @@ from rendered import IMAGE, pod, render, variables
 from rows import each_row
 
 GOLDEN = DATA / "golden"
-MANIFESTS = ["manifest-args-only", "manifest-rich", "manifest-elastic"]
+MANIFESTS = ["manifest-args-only", "manifest-rich", "manifest-elastic", "manifest-exclusive"]
 EVERYTHING: dict[str, Any] = {
     "name": "digits",
     "namespace": "ml",
