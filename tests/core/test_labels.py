@@ -217,6 +217,14 @@ def test_a_label_that_the_operator_writes_on_pods_is_refused_there(kind: str, ke
     assert carried(rendered(manifest=of_kind(kind, {key: "x"}, of_pods={})).manifest)[0][key] == "x"
 
 
+@each_row(("kind", "part", "wrong"), product(KINDS, ("labels", "annotations"), ("x", ["app"])))
+def test_labels_that_are_no_map_are_refused(kind: str, part: str, wrong: Any) -> None:
+    manifest = of_kind(kind, {})
+
+    with pytest.raises(InvalidSpec, match=rf"^metadata\.{part}: .* is not allowed; allowed: a map"):
+        rendered(manifest={**manifest, "metadata": {"name": "bert", part: wrong}})
+
+
 # a manifest of this package
 
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import posixpath
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ from ptjob_provider.core.spec.pods import namespace as check_namespace
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.history import Termination
@@ -553,9 +554,10 @@ def _labelled(part: Manifest, path: str, name: str, attempt: Attempt) -> Manifes
     """Return the job or a pod template with the owner's labels, and with those of the installation's template.
 
     Raises:
-        InvalidSpec: a label of the user is one by which jobs and pods are found.
+        InvalidSpec: the labels are no map, or one of the user's is one by which jobs and pods are found.
     """
     meta, under = part.get("metadata") or {}, attempt.installation.template
+    pod_template.check_shape(path, meta, {"labels": Mapping, "annotations": Mapping})
     stale = labels_of_rendered((attempt.job.manifest or {}).get("metadata") or {})
     given = {**((under and under.labels) or {}), **(meta.get("labels") or {})}
     given = {key: value for key, value in given.items() if (key, value) not in stale.items()}
