@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import owner_selector
+from ptjob_provider.core.identity import PREFIX, owner_selector
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.manifest import dump_manifest, load_manifest
 from ptjob_provider.core.spec import TrainingJob
@@ -152,16 +152,20 @@ def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any
 
 
 def test_fields_that_only_the_api_server_writes_are_left_out() -> None:
-    """A manifest copied from a cluster brings no status, uid or version into a new job; labels and owners stay."""
+    """A manifest copied from a cluster brings no status, uid or history into a new job; labels and owners stay."""
     copied = recorded("pytorchjob-succeeded")
     copied["metadata"]["managedFields"] = [{"manager": "kubectl"}]
     copied["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z"
+    ours = ("record", "report", "first-started-at", "tensorboard")
+    copied["metadata"]["annotations"] = {"team": "vision", **{f"{PREFIX}/{name}": "{}" for name in ours}}
     copied["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "launcher", "uid": "1"}]
 
     rendered = render(manifest=copied).manifest
 
     assert "status" not in rendered
     assert set(rendered["metadata"]) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
+    kept = {"team", *(f"{PREFIX}/{name}" for name in ("owner", "spec-hash", "outputs", "tensorboard"))}
+    assert set(rendered["metadata"]["annotations"]) == kept
 
 
 def test_rendering_changes_nothing_that_it_was_given() -> None:

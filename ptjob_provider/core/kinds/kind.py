@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import (
+    CODE_ANNOTATION,
     MAX_NAME,
     OUTPUTS_ANNOTATION,
     OWNER_ANNOTATION,
+    PREFIX,
     SPEC_HASH_ANNOTATION,
+    TENSORBOARD_ANNOTATION,
     check_name,
     labels_of_rendered,
     object_name,
@@ -416,9 +419,15 @@ class Pods:
 
 
 def without_server_fields(manifest: Manifest) -> Manifest:
-    """Return the manifest without the API server's own fields."""
+    """Return the manifest without the API server's fields, and without what this package noted about another job."""
     meta = {name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET}
+    if isinstance(annotations := meta.get("annotations"), Mapping):
+        meta["annotations"] = {key: value for key, value in annotations.items() if not _is_of_another_job(key)}
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
+
+
+def _is_of_another_job(annotation: str) -> bool:
+    return annotation.startswith(f"{PREFIX}/") and annotation not in (TENSORBOARD_ANNOTATION, CODE_ANNOTATION)
 
 
 def check_env(job: TrainingJob, reserved: Collection[str], *, by: str) -> None:
