@@ -280,11 +280,8 @@ def conditions(snapshot: Snapshot) -> Table:
 
 def peaks(used: Mapping[str, PeakUsage]) -> Table:
     """Return the measured peaks of replicas; `-` without measurements."""
-    rows = (
-        (name, _known(peak.peak_cpu, _cores), _known(peak.peak_memory, size), _known(peak.disk, size))
-        for name, peak in used.items()
-    )
-    return _table(("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK"), rows)
+    rows = ((name, _known(peak.peak_cpu, _cores), _known(peak.peak_memory, size)) for name, peak in used.items())
+    return _table(("REPLICA", "PEAK CPU", "PEAK MEMORY"), rows)
 
 
 def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
@@ -335,11 +332,11 @@ def replicas_in_use(
         (
             *(use.replica, _phase(use.phase or _without_pod(record, use.replica, status)), use.node, str(use.gpus)),
             *(_known(each, _cores) for each in (use.cpu, peaks[use.replica].peak_cpu)),
-            *(_known(each, size) for each in (use.memory, peaks[use.replica].peak_memory, peaks[use.replica].disk)),
+            *(_known(each, size) for each in (use.memory, peaks[use.replica].peak_memory)),
         )
         for use in replicas
     )
-    return _table(("REPLICA", "PHASE", "NODE", "GPU", "CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK"), rows)
+    return _table(("REPLICA", "PHASE", "NODE", "GPU", "CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY"), rows)
 
 
 def checks(checks: Iterable[Check]) -> Table:

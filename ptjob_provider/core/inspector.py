@@ -66,7 +66,6 @@ class ReplicaUse(Record):
         gpus: number of assigned GPUs.
         cpu: used cores.
         memory: bytes of the working set.
-        disk: bytes written; local back-end only.
     """
 
     replica: str
@@ -75,7 +74,6 @@ class ReplicaUse(Record):
     gpus: int = 0
     cpu: float | None = None
     memory: int | None = None
-    disk: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

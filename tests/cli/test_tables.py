@@ -12,6 +12,7 @@ from ptjob_provider.cli import tables
 from ptjob_provider.cli.jobs import row_of
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
+from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import CODE_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.run.snapshot import look
 from recorded import recorded
@@ -243,3 +244,11 @@ async def test_the_end_of_a_replica_names_failed_sidecars_and_the_end_of_its_tra
     assert column(shown, "ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
     assert column(shown, "PHASE") == ["gone", "gone"]
     assert snapshot.to_dict()["run_seconds"] == 91.0
+
+
+def test_peaks_are_shown_in_kubernetes_units() -> None:
+    """`-` for what was not measured."""
+    shown = tables.peaks({"digits-master-0": PeakUsage(peak_memory=3 * 2**29, samples=1)})
+
+    assert column(shown, "PEAK MEMORY") == ["1.5Gi"]
+    assert column(shown, "PEAK CPU") == ["-"]

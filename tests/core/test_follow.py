@@ -185,7 +185,7 @@ async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     assert conclusion.cursor == backend.lines[-1].cursor
 
 
-USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
+USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, samples=2)}
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
@@ -220,7 +220,7 @@ async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
 
     assert set(first) == {RECORD_ANNOTATION, USAGE_ANNOTATION}
     assert len(backend.patches) == 2
-    both = PeakUsage(peak_cpu=1.5, peak_memory=99, disk=40, samples=2)
+    both = PeakUsage(peak_cpu=1.5, peak_memory=99, samples=2)
     assert result_of(again)["usage"]["replicas"][MASTER] == both.to_dict()
 
 

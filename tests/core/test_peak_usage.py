@@ -17,45 +17,41 @@ def annotated(text: str) -> dict[str, Any]:
 
 
 def test_the_most_of_all_looks_is_the_peak() -> None:
-    """Written bytes only grow; a value that was not measured stays unknown."""
-    use = (
-        PeakUsage()
-        .with_sample({"cpu": 0.5, "memory": 10, "disk": 1})
-        .with_sample({"cpu": 0.25, "memory": 20, "disk": 3})
-    )
+    """A value that was not measured stays unknown."""
+    use = PeakUsage().with_sample({"cpu": 0.5, "memory": 10}).with_sample({"cpu": 0.25, "memory": 20})
 
-    assert use == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=2)
-    assert use.with_sample({}) == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=3)
-    assert PeakUsage().with_sample({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
+    assert use == PeakUsage(peak_cpu=0.5, peak_memory=20, samples=2)
+    assert use.with_sample({}) == PeakUsage(peak_cpu=0.5, peak_memory=20, samples=3)
+    assert PeakUsage().with_sample({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, samples=1)
 
 
-def test_disk_usage_of_two_pods_of_a_replica_is_added_up() -> None:
-    """Their peaks are not, because they did not run at the same time."""
-    first = PeakUsage(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
-    second = PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
+def test_peaks_of_two_pods_of_a_replica_are_not_added_up() -> None:
+    """The pods did not run at the same time; the numbers of their samples are added."""
+    first = PeakUsage(peak_cpu=1.0, peak_memory=5, samples=2)
+    second = PeakUsage(peak_cpu=0.5, peak_memory=9, samples=1)
     unknown = PeakUsage(peak_cpu=0.5, samples=1)
 
     found = of_pods([("a", first), ("b", second), ("a", second), ("b", unknown), ("c", unknown), ("c", unknown)])
 
     assert found == {
-        "a": PeakUsage(peak_cpu=1.0, peak_memory=9, disk=30, samples=3),
-        "b": PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=2),
+        "a": PeakUsage(peak_cpu=1.0, peak_memory=9, samples=3),
+        "b": PeakUsage(peak_cpu=0.5, peak_memory=9, samples=2),
         "c": PeakUsage(peak_cpu=0.5, samples=2),
     }
 
 
 def test_two_observations_of_the_same_pods_are_merged_to_their_maxima() -> None:
-    one, other = PeakUsage(peak_memory=5, disk=10, samples=4), PeakUsage(peak_memory=3, disk=30, samples=1)
+    one, other = PeakUsage(peak_memory=5, samples=4), PeakUsage(peak_memory=3, samples=1)
 
     assert together({"a": one}, {"a": other, "b": other}) == {
-        "a": PeakUsage(peak_memory=5, disk=30, samples=4),
+        "a": PeakUsage(peak_memory=5, samples=4),
         "b": other,
     }
 
 
 def test_peak_usage_is_plain_json_that_can_be_read_back() -> None:
     """For the result, and for the job's annotation."""
-    uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, disk=3, samples=9), "w": PeakUsage()}
+    uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, samples=9), "w": PeakUsage()}
 
     told = shown(uses, rank0="m")
 

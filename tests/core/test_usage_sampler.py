@@ -92,7 +92,7 @@ async def test_the_usage_of_a_replica_is_the_maximum_of_its_samples() -> None:
 
     (use,) = world.usage().values()
     assert list(world.usage()) == ["digits-master-0"]
-    assert use == PeakUsage(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
+    assert use == PeakUsage(peak_cpu=0.5, peak_memory=2 * 2**20, samples=2)
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
@@ -197,7 +197,7 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
     assert parse_qs(query) == {"labelSelector": ["training.kubeflow.org/job-name=digits"]}
     assert found.unknown == ""
     [use] = found.replicas
-    assert (use.replica, use.cpu, use.memory, use.disk) == ("digits-master-0", 0.25, 64 * 2**20, None)
+    assert (use.replica, use.cpu, use.memory) == ("digits-master-0", 0.25, 64 * 2**20)
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])

@@ -1,4 +1,4 @@
-"""Combine measurements of the replicas' usage: peak CPU and memory, bytes written. Pure.
+"""Combine measurements of the replicas' usage: peak CPU and memory. Pure.
 
 The back-end measures. Peaks between two measurements are missed, so every figure is a lower bound.
 """
@@ -30,20 +30,16 @@ class PeakUsage(Record):
     Attributes:
         peak_cpu: highest number of cores.
         peak_memory: highest number of bytes.
-        disk: bytes written; local back-end only.
         samples: number of measurements.
     """
 
     peak_cpu: float | None = None
     peak_memory: int | None = None
-    disk: int | None = None
     samples: int = 0
 
     def with_sample(self, measured: Mapping[str, Any]) -> PeakUsage:
-        """Return the usage with another measurement of the same pod: `cpu`, `memory` and `disk`, as far as known."""
-        now = PeakUsage(
-            peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
-        )
+        """Return the usage with another measurement of the same pod: `cpu` and `memory`, as far as known."""
+        now = PeakUsage(peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), samples=1)
         return replace(self.also(now), samples=self.samples + 1)
 
     def also(self, other: PeakUsage) -> PeakUsage:
@@ -51,14 +47,12 @@ class PeakUsage(Record):
         return PeakUsage(
             peak_cpu=_most(self.peak_cpu, other.peak_cpu),
             peak_memory=_most(self.peak_memory, other.peak_memory),
-            disk=_most(self.disk, other.disk),
             samples=max(self.samples, other.samples),
         )
 
     def then(self, other: PeakUsage) -> PeakUsage:
-        """Return the usage combined with that of the replica's next pod; bytes written are added."""
-        samples = self.samples + other.samples
-        return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
+        """Return the usage combined with that of the replica's next pod."""
+        return replace(self.also(other), samples=self.samples + other.samples)
 
 
 def of_pods(pods: Iterable[tuple[str, PeakUsage]]) -> dict[str, PeakUsage]:
@@ -104,7 +98,3 @@ def stored_in(job: Manifest) -> dict[str, PeakUsage]:
 
 def _most(one: N | None, other: N | None) -> N | None:
     return max((each for each in (one, other) if each is not None), default=None)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None and other is None else (one or 0) + (other or 0)

@@ -44,7 +44,6 @@ from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.admission import NO_SUSPEND, admit
 from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
-from ptjob_provider.core.local.processes import recorded_usage
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import (
     JobFiles,
@@ -274,9 +273,9 @@ class LocalBackend:
         """Inspect the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, since, curves=curves)
 
-    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
-        """Return the usage that the job's supervisor recorded, also after the job's end; see `Backend.usage`."""
-        return await asyncio.to_thread(recorded_usage, self._store.files(ref.namespace, ref.name))
+    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:  # noqa: ARG002 - the port's
+        """Return nothing: this machine's own `top` shows what its processes use. See `Backend.usage`."""
+        return {}
 
     async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield a claim's annotations after each change; see `Backend.watch_claim`. A local claim always exists.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _READY_INTERVAL = 0.2
 _GRACE = 5.0
+_NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
 
 
 class LocalInspector:
@@ -90,12 +91,11 @@ class LocalInspector:
         return [use]
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return the last measurement of the job's supervisor; see `Inspector.usage`."""
+        """Return the job's replicas without measurements; see `Inspector.usage`."""
         ref = JobRef.of(job)
-        files = self._store.files(ref.namespace, ref.name)
-        pods = {pod["metadata"]["name"]: pod for pod in files.read_state().get("pods", ())}
-        measured = read_json(files.usage) or {}
-        return Usage(replicas=[_use(each.name, pods, measured) for each in kinds.replicas(job)])
+        state = self._store.files(ref.namespace, ref.name).read_state()
+        pods = {pod["metadata"]["name"]: pod for pod in state.get("pods", ())}
+        return Usage(replicas=[_use(each.name, pods) for each in kinds.replicas(job)], unknown=_NOT_MEASURED)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return a claim for each directory that replaces one; see `Inspector.claims`."""
@@ -288,12 +288,11 @@ def _init_containers(files: JobFiles) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _use(name: str, pods: Mapping[str, Manifest], measured: Mapping[str, Any]) -> ReplicaUse:
+def _use(name: str, pods: Mapping[str, Manifest]) -> ReplicaUse:
     phase = str(pods[name]["status"]["phase"]) if name in pods else ""
     if phase != "Running":
         return ReplicaUse(replica=name, phase=phase)
-    now = {key: measured.get(name, {}).get(key) for key in ("cpu", "memory", "disk")}
-    return ReplicaUse(replica=name, node=socket.gethostname(), phase=phase, gpus=count_gpus(pods[name]), **now)
+    return ReplicaUse(replica=name, node=socket.gethostname(), phase=phase, gpus=count_gpus(pods[name]))
 
 
 def _claim(namespace: str, path: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ Each file has one writer, named in parentheses. A client is any process that use
         state.json         {"status", "pods"} (the supervisor; after its death a client)
         supervisor.lock    held by the submitter, then by the supervisor until it ends; contains the supervisor's pid
         supervisor.log     errors of the supervisor itself
-        usage.json         measured usage of the replicas (the supervisor)
         reserve            room for the files above; deleted by whoever meets a full disk
         logs/<pod>/<container>.log    in the kubelet's format (the supervisor)
         run/<pod>/         emptyDirs, working directories; deleted when the job has ended
@@ -74,7 +73,6 @@ class JobFiles:
         self.state = path / "state.json"
         self.supervisor_lock = path / "supervisor.lock"
         self.supervisor_log = path / "supervisor.log"
-        self.usage = path / "usage.json"
         self.reserve = path / "reserve"
 
     def pod_directory(self, pod: str) -> Path:

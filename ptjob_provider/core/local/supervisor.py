@@ -27,7 +27,6 @@ from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.devices import DevicePool, PortReservation
 from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.pod import Pod
-from ptjob_provider.core.local.processes import UsageSampler
 from ptjob_provider.core.local.store import JobFiles, not_written, parsed, private, read, recovered, remove_job
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ class Supervisor:
         self.ref = JobRef.of(self._job)
         self._port = PortReservation()
         self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
-        self._sampler = UsageSampler(self.ref.uid, files)
         self._status = status.created(self._job, datetime.now(UTC))
         self._pods = [
             Pod(
@@ -91,8 +89,6 @@ class Supervisor:
                 pod.advance()
             self._status = status.judged(self._job, self._status, self._wire(), datetime.now(UTC))
             self._publish({"status": self._status, "pods": self._wire()})
-            running = [pod for pod in self._pods if any(container.pid for container in pod.containers)]
-            self._sampler.sample((pod.name, pod.uid) for pod in running)
             self._wait()
         processes.kill_all(processes.descendants)
         self._clean()
