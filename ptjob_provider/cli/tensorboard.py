@@ -32,7 +32,7 @@ _TIMEOUT = 300.0
     type=WholeNumber(0, 65535),
     default=0,
     metavar="PORT",
-    help="Port on this machine.  [default: any free port]",
+    help="Cluster: port on this machine.  [default: any free port]",
 )
 @pod_options(
     image="Cluster: image to use where the job has no TensorBoard.  [default: [ptjob] tensorboard_image, else the "
@@ -43,8 +43,9 @@ _TIMEOUT = 300.0
 def tensorboard(target: Target, what: str, *, port: int, image: str | None, user: int | None) -> None:
     """Show a job's curves in a browser on this machine.
 
-    Prints the address and runs until Ctrl-C. On a cluster it goes through the API server: to the job's own TensorBoard
-    or, also when the job is gone, to a pod that is started for this and deleted at the end.
+    Prints the address and runs until Ctrl-C. It goes through the API server: to the job's own TensorBoard or, also when
+    the job is gone, to a pod that is started for this and deleted at the end. Without a cluster, prints the command
+    that shows the curves.
 
     \b
     ptjob tensorboard digits
@@ -73,6 +74,8 @@ async def _show(target: Target, what: str, *, port: int, image: str | None, user
     )
     async with target.inspector().tensorboard(view) as address:
         say(address)
+        if target.backend == "local":
+            return
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows the TensorBoard of {what}")
         notice("Ctrl-C ends it")
         with contextlib.suppress(asyncio.CancelledError):

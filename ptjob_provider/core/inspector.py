@@ -232,9 +232,10 @@ class Inspector(Protocol):
     def tensorboard(self, what: TensorBoardView) -> AbstractAsyncContextManager[str]:
         """Show a folder of events at a local address; TensorBoard is stopped when the context ends.
 
+        The local back-end starts nothing, and yields a command instead of an address.
+
         Raises:
             InvalidSpec: the claim does not exist, or the port is taken.
-            UnsupportedByBackend: TensorBoard is not installed.
             ClusterError: TensorBoard may not be started or reached, or did not run in time; the text has the reason.
         """
 

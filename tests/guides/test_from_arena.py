@@ -149,7 +149,7 @@ def test_the_chinese_guides_training_is_a_task_of_airflow(with_data: Machine, tm
     result = json.loads((home.seen / "result.json").read_text())
     head = code_servers.git(tmp_path / "served" / "mnist-pytorch.git", "rev-parse", "HEAD")
     assert (result["phase"], result["git_revision"]) == ("Succeeded", head)
-    assert "tensorboard (`ptjob tensorboard` shows the curves)" in log
+    assert "tensorboard (`ptjob tensorboard` says how to show the curves)" in log
     assert float(re.findall(r"accuracy=(\d\.\d+)", log)[-1]) > 0.9
     assert list((with_data.root / "claims/default/training-data/pytorch_data/logs").glob("events.out.tfevents*"))
 

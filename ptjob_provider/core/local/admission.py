@@ -115,7 +115,7 @@ def _others(job: Manifest) -> Iterator[str]:
     meta = job["metadata"]
     yield from (label for label in meta.get("labels") or () if label.startswith("kueue.x-k8s.io/"))
     if TENSORBOARD_ANNOTATION in (meta.get("annotations") or {}):
-        yield "tensorboard (`ptjob tensorboard` shows the curves)"
+        yield "tensorboard (`ptjob tensorboard` says how to show the curves)"
     yield from _set(job["spec"]) - _SPEC
     yield from _set(job["spec"].get("runPolicy") or {}) - _RUN_POLICY
     for path, pod in _pods(job):

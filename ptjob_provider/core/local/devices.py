@@ -88,7 +88,7 @@ class PortReservation:
             self._holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with suppress(OSError):
                 self._holder.bind(f"\0ptjob-provider-port-{self.port}")
-                free_port(self.port)
+                _check_free(self.port)
                 return
             self._holder.close()
 
@@ -97,13 +97,7 @@ class PortReservation:
         self._holder.close()
 
 
-def free_port(port: int, host: str = "") -> int:
-    """Return the port if it is free; for 0, return any free port.
-
-    Raises:
-        OSError: the port is taken.
-    """
+def _check_free(port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-        return int(probe.getsockname()[1])
+        probe.bind(("", port))

@@ -1,29 +1,27 @@
-"""Implement the inspector port on this machine; TensorBoard runs as a process for as long as it is viewed."""
+"""Implement the inspector port on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
 import os
+import shlex
 import shutil
 import socket
 import sys
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
-from ptjob_provider.core.local import processes
-from ptjob_provider.core.local.devices import free_port
 from ptjob_provider.core.local.launch import claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.status import instant
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogLine
 
 _HOST = "127.0.0.1"
-_READY_INTERVAL = 0.2
-_GRACE = 5.0
 _NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
 
 
@@ -135,27 +131,13 @@ class LocalInspector:
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
-        """Show a folder at a local address; see `Inspector.tensorboard`."""
-        if importlib.util.find_spec("tensorboard") is None:
-            text = f"not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
-            raise UnsupportedByBackend.of("tensorboard", f"TensorBoard is {text}")
+        """Yield the command that shows a folder, for the user to run; see `Inspector.tensorboard`."""
         check_located(what)
         root = claim_directory(self._config.claims_of(what.namespace), what.plan.claim)
         if not root.is_dir():
             raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
         folder = inside(root, what.plan.path, field="path") if what.plan.path else root
-        if what.job is None and not folder.is_dir():  # a job may still create its folder
-            raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
-        try:
-            port = free_port(what.port, _HOST)
-        except OSError as error:
-            raise InvalidSpec.of("--port", what.port, f"allowed: a port that is free ({error.strerror})") from error
-        process = await _start_tensorboard(folder, port)
-        try:
-            await _until_it_listens(process, port, what.timeout)
-            yield f"http://{_HOST}:{port}/"
-        finally:
-            await _stop(process)
+        yield f"tensorboard --logdir {shlex.quote(str(folder))}"
 
     async def checks(self, namespace: str) -> Sequence[Check]:
         """Check whether this machine has what jobs need; see `Inspector.checks`."""
@@ -244,41 +226,6 @@ def _image_check(image: str, context: Path, config: LocalConfig) -> Check:
         return _check(f"image {image}", str(context))
     advice = f"{config.title('local_images')} has to name the image's build context"
     return _check(f"image {image}", f"{context} is no directory", advice, is_good=False)
-
-
-async def _start_tensorboard(folder: Path, port: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)),
-        *("--host", _HOST, "--port", str(port)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches only this process, which then stops TensorBoard
-        preexec_fn=partial(processes.die_with, os.getpid()),  # stops TensorBoard if this process is killed
-    )
-
-
-async def _until_it_listens(process: asyncio.subprocess.Process, port: int, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while process.returncode is None:
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection(_HOST, port)
-                    writer.close()
-                    return
-                await asyncio.sleep(_READY_INTERVAL)
-    why = "did not listen in time" if process.returncode is None else f"ended with code {process.returncode}"
-    raise ClusterError(f"TensorBoard {why}: {sys.executable} -m tensorboard.main")
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _GRACE)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 def _init_containers(files: JobFiles) -> list[str]:
