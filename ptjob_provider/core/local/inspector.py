@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import shlex
-import shutil
 import socket
-import sys
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import psutil
@@ -31,6 +27,7 @@ from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, TensorBoardView
@@ -140,23 +137,10 @@ class LocalInspector:
         yield f"tensorboard --logdir {shlex.quote(str(folder))}"
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Check whether this machine has what jobs need; see `Inspector.checks`."""
-        config, folder = self._config, self._config.claims_of(namespace)
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        images = [_image_check(image, each.context, config) for image, each in config.images.items()]
-        if not images:
-            option = config.title("local_images")
-            advice = f"if jobs use files of an image: {option}"
-            images = [_check("images", f"{option} is empty", advice, is_good=None)]
-        fate = {"refuse": "refused", "ignore": "run without"}.get(str(config.gpus))
-        gpus = f"a job that asks for them is {fate}" if fate else f"{config.gpus} are offered"
-        return [
-            _root_check(config),
-            _python_check(config),
-            *images,
-            _check("claims", f"{folder}: {', '.join(names) or 'none yet'}"),
-            _check("GPUs", gpus, f"{config.title('local_gpus')} says what is done", is_good=None),
-        ]
+        """Return where jobs run; what a job lacks here is said when it is submitted. See `Inspector.checks`."""
+        claims = self._config.claims_of(namespace)
+        places = {"jobs' directory": self._config.root, "jobs' Python": self._config.interpreter, "claims": claims}
+        return [Check(about=about, is_good=None, result=str(place)) for about, place in places.items()]
 
     async def _gpus_taken(self) -> int:
         jobs = await asyncio.to_thread(self._store.list, kinds.DEFAULT.KIND, "", {})
@@ -195,37 +179,6 @@ def _as_invalid(path: str) -> Iterator[None]:
         raise InvalidSpec(f"path /{path.lstrip('/')}: {error}") from None
     except OSError as error:
         raise InvalidSpec(f"path /{path.lstrip('/')}: {error.strerror}: {error.filename}") from error
-
-
-def _check(about: str, message: str, advice: str = "", *, is_good: bool | None = True) -> Check:
-    return Check(about=about, is_good=is_good, result=message, advice=advice)
-
-
-def _root_check(config: LocalConfig) -> Check:
-    root = config.root
-    existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        advice = f"choose another directory: --root, or {config.title('local_root')}"
-        return _check("jobs' directory", f"{root} cannot be written to", advice, is_good=False)
-    return _check("jobs' directory", f"{root}, {shutil.disk_usage(existing).free / 2**30:.0f} GiB are free")
-
-
-def _python_check(config: LocalConfig) -> Check:
-    python = config.interpreter
-    if shutil.which(python) is None:
-        advice = f"{config.title('local_python')} has to name an interpreter"
-        return _check("jobs' Python", f"{python} is no program", advice, is_good=False)
-    has_torch = (
-        Path(python).resolve() == Path(sys.executable).resolve() and importlib.util.find_spec("torch") is not None
-    )
-    return _check("jobs' Python", python + (", with PyTorch" if has_torch else ""))
-
-
-def _image_check(image: str, context: Path, config: LocalConfig) -> Check:
-    if context.is_dir():
-        return _check(f"image {image}", str(context))
-    advice = f"{config.title('local_images')} has to name the image's build context"
-    return _check(f"image {image}", f"{context} is no directory", advice, is_good=False)
 
 
 def _init_containers(files: JobFiles) -> list[str]:
