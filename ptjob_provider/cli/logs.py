@@ -17,7 +17,6 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.diagnosis.causes import CAUSES
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
-from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.status import JobPhase
@@ -28,16 +27,12 @@ if TYPE_CHECKING:
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.snapshot import Snapshot
 
 _NOT_BEGUN = "is waiting to start"
 """Part of the kubelet's message for a container that has no log yet; that is not reported as wrong usage."""
-
-_NAMED = 5
-"""Maximum number of replicas that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,43 +181,22 @@ async def _print_replica(
     Raises:
         JobNotFound: the job no longer exists.
     """
-    gone = ""
     try:
         if await _print(_lines(backend, ref, pod, selection), selection, prefix=prefixes[pod]):
             return ""
     except JobNotFound as error:
-        gone = str(error)
-    snapshot = await _snapshot(backend, ref)
-    if gone and _may_have_run(snapshot, pod):
-        return instead_of(gone, snapshot, prefixes)
-    return _why_none(snapshot, pod)
-
-
-def _may_have_run(snapshot: Snapshot, pod: str) -> bool:
-    """Return whether a replica whose pod is gone has run, or may have run: others did, and its end is not recorded."""
-    record, why = snapshot.record, _known_cause(snapshot)
-    is_known_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
-    others_ran = record.first_running_at is not None
-    return record.has_run(pod) or not (why or snapshot.waiting) or (others_ran and not is_known_of)
-
-
-def _known_cause(snapshot: Snapshot) -> Diagnosis | None:
-    """Return the diagnosis if its cause is known, else None: an unknown cause does not explain a missing log."""
-    return snapshot.diagnosis if snapshot.diagnosis and snapshot.diagnosis.cause is not Cause.UNKNOWN else None
+        await backend.get(ref.kind, ref.namespace, ref.name)
+        return f"{error}; more: ptjob get {ref.name}"
+    return _why_none(await _snapshot(backend, ref), pod)
 
 
 def _why_none(snapshot: Snapshot, pod: str) -> str:
     """Return why a replica has no log; "" if it has run, or if that is unknown."""
-    ref = snapshot.submission.ref
-    diagnosis = _known_cause(snapshot)
-    why = diagnosis.summary if diagnosis else snapshot.waiting
+    ref, diagnosis = snapshot.submission.ref, snapshot.diagnosis
+    why = diagnosis.summary if diagnosis and diagnosis.cause is not Cause.UNKNOWN else snapshot.waiting
     if not why or snapshot.record.has_run(pod):
         return ""
-    before = [
-        end.container for end in snapshot.record.terminations if end.replica == pod and end.kind is ContainerKind.INIT
-    ]
-    init_log = f"; what ran before it: ptjob logs {ref.name} -i {pod} -c {before[-1]}" if before else ""
-    return f"{ref}: {pod} has no log, its training has not begun: {why}{init_log}; more: ptjob get {ref.name}"
+    return f"{ref}: {pod} has no log, its training has not begun: {why}; more: ptjob get {ref.name}"
 
 
 async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
@@ -280,37 +254,10 @@ async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, 
     return was_any
 
 
-def instead_of(gone: str, snapshot: Snapshot, shown: Collection[str]) -> str:
-    """Return a message that a log is gone, with the logs that still exist and what `ptjob get` shows."""
-    name, left = snapshot.submission.ref.name, [each for each in _left(snapshot) if each not in shown]
-    parts = [gone]
-    if left:
-        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-        names = ", ".join(_short(snapshot, each) for each in left[:_NAMED])
-        parts.append(f"still to be read: {names}{more} (ptjob logs {name} -i {_short(snapshot, left[0])})")
-    why = snapshot.diagnosis
-    whose = _short(snapshot, why.tail_of or why.replica) if why and why.log_tail else ""
-    parts.append(f"{f'last lines of {whose}' if whose else 'more'}: ptjob get {name}")
-    return "; ".join(parts)
-
-
 def failed_first(snapshot: Snapshot, shown: Collection[str]) -> str:
     """Return which replica failed first and how to show its log; "" if that log is shown, or if none failed."""
     why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.submission.ranks
     if why is None or CAUSES[why.cause].of_whole_job or why.replica in shown or why.replica not in ranks:
         return ""
-    short = _short(snapshot, why.replica)
-    read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(snapshot) else f"ptjob get {ref.name}"
-    return f"{short} (rank {ranks[why.replica]}) failed first: {read}"
-
-
-def _left(snapshot: Snapshot) -> list[str]:
-    """Return the replicas that have run and still have pods, with the one that failed first in front."""
-    with_pod = {snapshot.replica_of(pod) for pod in snapshot.pods}
-    left = [name for name in snapshot.submission.ranks if name in with_pod and snapshot.record.has_run(name)]
-    root = snapshot.diagnosis.replica if snapshot.diagnosis else ""
-    return sorted(left, key=lambda name: name != root)
-
-
-def _short(snapshot: Snapshot, replica: str) -> str:
-    return replica.removeprefix(f"{snapshot.submission.ref.name}-")
+    short = why.replica.removeprefix(f"{ref.name}-")
+    return f"{short} (rank {ranks[why.replica]}) failed first: ptjob logs {ref.name} -i {short}"
