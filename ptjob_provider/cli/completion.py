@@ -1,4 +1,4 @@
-"""Implements `completion`, and completes names of jobs, replicas, claims, namespaces and kinds for a shell.
+"""Implements `completion`, and completes names of jobs, replicas and kinds for a shell.
 
 A completion that fails or takes longer than `_TIMEOUT` offers nothing.
 """
@@ -26,7 +26,7 @@ _TIMEOUT = 3.0
 def completion(context: click.Context, shell: str) -> None:
     """Print a shell completion script.
 
-    It completes commands, options, and the names of jobs, claims and namespaces.
+    It completes commands, options, and the names of jobs and replicas.
 
     \b
     bash  echo 'eval "$(ptjob completion bash)"' >> ~/.bashrc
@@ -74,34 +74,11 @@ async def _replicas(target: Target, context: click.Context) -> list[str]:
     return [f"{replica.role}-{replica.index}" for replica in replicas_of(job)] if job else []
 
 
-async def _claims(target: Target, form: str) -> list[str]:
-    claims = await target.inspector().claims(target.namespace)
-    return [form.format(claim["metadata"]["name"]) for claim in claims]
-
-
-async def _namespaces(target: Target, _: click.Context) -> list[str]:
-    return target.known_namespaces()
-
-
 job_names = _completion(_jobs)
 """Names of jobs in this command line's namespace."""
 
 replicas = _completion(_replicas)
 """Replicas of this command line's job, in the form that `-i` takes."""
-
-mounts = _completion(lambda target, _: _claims(target, "{}:/"))
-"""Claims as the beginning of a mount: `models:/`."""
-
-addresses = _completion(lambda target, _: _claims(target, "pvc://{}/"))
-"""Claims as the beginning of an address: `pvc://models/`."""
-
-namespaces = _completion(_namespaces)
-"""Namespaces that are known without a request: those of contexts, or of this machine's jobs."""
-
-
-def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return names of jobs, or addresses of claims if the text begins with `pvc:`."""
-    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
 
 
 def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

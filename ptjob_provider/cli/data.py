@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.completion import addresses
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
@@ -91,7 +90,7 @@ def create(target: Target, name: str, *, size: str | None, access_mode: str | No
 
 
 @data.command()
-@click.argument("address", metavar="pvc://CLAIM/PATH", shell_complete=addresses)
+@click.argument("address", metavar="pvc://CLAIM/PATH")
 @_pod_options
 @table_output_option
 @target_options
@@ -108,8 +107,8 @@ def ls(target: Target, address: str, *, image: str | None, user: int | None, out
 
 
 @data.command()
-@click.argument("source", shell_complete=addresses)
-@click.argument("target_path", metavar="TARGET", shell_complete=addresses)
+@click.argument("source")
+@click.argument("target_path", metavar="TARGET")
 @_pod_options
 @target_options
 @pass_target

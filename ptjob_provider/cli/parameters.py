@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ptjob_provider.cli.completion import job_names, kinds, namespaces
+from ptjob_provider.cli.completion import job_names, kinds
 from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -173,7 +173,7 @@ def _target_options(command: C, **texts: str) -> C:
         (("--context",), None, {"metavar": "NAME"}),
         (("--root",), None, {"metavar": "PATH"}),
         (("--claims",), None, {"metavar": "PATH"}),
-        (("-n", "--namespace"), _namespace, {"metavar": "NAME", "shell_complete": namespaces}),
+        (("-n", "--namespace"), _namespace, {"metavar": "NAME"}),
     ]
     for names, read, how in reversed(options):
         text = texts.get(names[-1 if names[0] == "-n" else 0].removeprefix("--"), "")

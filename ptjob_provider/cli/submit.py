@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import arena
-from ptjob_provider.cli.completion import addresses, mounts
 from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields, joined, over_file
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
 from ptjob_provider.cli.output import Refused, emit, notice, refusal, say
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 _ARENA = "Arena's further flags"
 _ALL = "ptjob_provider.help_all"
 _WORDS = "ptjob's words"
-_COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
-"""Fields that refer to existing claims → completion of their values."""
 
 
 class FieldOption(click.Option):
@@ -162,7 +159,7 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
 def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
     how: dict[str, Any] = {"section": flag.section or heading_of(flag), "help": described(flag), "cls": FieldOption}
     how["brief"] = COMMON.get(flag.path[0], "") if len(flag.path) == 1 else ""
-    how["shell_complete"] = _COMPLETED.get(flag.path[-1]) or _one_of(flag.words)
+    how["shell_complete"] = _one_of(flag.words)
     if flag.shape == "switch":
         names = (*flag.names[:-1], f"{flag.names[-1]}/--no-{flag.names[-1].removeprefix('--')}")
         return click.option(*names, flag.parameter, default=None, **how)

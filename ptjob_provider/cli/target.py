@@ -97,18 +97,6 @@ class Target:
             title=lambda name: f"${self.variables[name]}" if name in self.variables else in_ptjob(name),
         )
 
-    def known_namespaces(self) -> list[str]:
-        """Return the namespaces known without a request: those of contexts, or of this machine's jobs.
-
-        Raises:
-            InvalidSpec: a kubeconfig is not YAML.
-        """
-        if self.backend == "local":
-            folder = self.root / "jobs"
-            return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-        contexts = [each for path in self.kubeconfigs if path.is_file() for each in _contexts(_read_yaml(path))]
-        return sorted({str(name) for each in contexts if (name := (each.get("context") or {}).get("namespace"))})
-
     def open(self, *, for_new_jobs: bool = False) -> Backend:
         """Return the back-end; the installation's options for new jobs are read only `for_new_jobs`.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.completion import jobs_or_addresses
+from ptjob_provider.cli.completion import job_names
 from ptjob_provider.cli.data import claim_path
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import WholeNumber, of_jobs, pod_options
@@ -26,7 +26,7 @@ _TIMEOUT = 300.0
 
 
 @click.command()
-@click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=jobs_or_addresses)
+@click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=job_names)
 @click.option(
     "--port",
     type=WholeNumber(0, 65535),

@@ -336,7 +336,6 @@ def completed(*words: str, **variables: str) -> list[str]:
     ("words", "offered"),
     [
         (["tensorboard", "b"], ["bad"]),
-        (["tensorboard", "pvc://"], ["pvc://models/"]),
         (["top", "job", "g"], ["good"]),
         (["logs", "good", "-i", "w"], ["worker-0"]),
         (["logs", "-i", "w"], []),
@@ -345,30 +344,13 @@ def completed(*words: str, **variables: str) -> list[str]:
         (["submit", "--kind", "PyTorchT"], ["PyTorchTrainingJob"]),
         (["submit", "--restart-policy", "O"], ["OnFailure"]),
         (["run", "--image-pull-policy", "If"], ["IfNotPresent"]),
-        (["submit", "--data", "m"], ["models:/"]),
-        (["submit", "--model", "pvc:"], ["pvc://models/"]),
-        (["data", "ls", "pvc:"], ["pvc://models/"]),
-        (["data", "cp", "x", "pvc:"], ["pvc://models/"]),
-        (["list", "-n", "d"], ["default"]),
         (["get", "-n", "default", "g"], ["good"]),
         (["get", "-n", "team", "g"], []),
-        (["-n", "d"], ["default"]),
     ],
 )
 def test_a_shell_completes_what_is_there(ended: Machine, words: list[str], offered: list[str]) -> None:
-    """Jobs and their replicas, claims, namespaces, and a field's allowed values."""
+    """Jobs and their replicas, and a field's allowed values."""
     assert completed("--root", str(ended.root), *words) == offered
-
-
-def test_a_shell_completes_the_namespaces_of_contexts(tmp_path: Path) -> None:
-    """No request is made; an unreadable kubeconfig has none."""
-    config = tmp_path / "config"
-    contexts = [{"name": name, "context": {"namespace": name}} for name in ("vision", "video", "text")]
-    config.write_text(yaml.safe_dump({"contexts": [*contexts, {"name": "bare", "context": {}}]}))
-
-    assert completed("list", "-n", "vi", KUBECONFIG=str(config)) == ["video", "vision"]
-    config.write_text("[")
-    assert completed("list", "-n", "vi", KUBECONFIG=str(config)) == []
 
 
 def test_following_prints_what_is_written_until_the_container_ends(machine: Machine) -> None:
