@@ -236,28 +236,17 @@ def airflow_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
 
 
-def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mapping[str, str]:
-    """Return a section of Airflow's configuration from its variables and airflow.cfg, without loading Airflow."""
+def airflow_section(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return `[ptjob]` of Airflow's configuration, from its variables and airflow.cfg, without loading Airflow."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(environ.get("AIRFLOW_CONFIG") or airflow_home(environ) / "airflow.cfg")
-        from_file = dict(parser[section]) if parser.has_section(section) else {}
+        from_file = dict(parser["ptjob"]) if parser.has_section("ptjob") else {}
     except (OSError, UnicodeError, configparser.Error):
         from_file = {}
-    prefix = f"AIRFLOW__{section.upper()}__"
+    prefix = "AIRFLOW__PTJOB__"
     variables = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
     return from_file | variables
-
-
-def worker_origin(environ: Mapping[str, str]) -> str:
-    """Return the origin that an installation id records if a worker creates it with this machine's configuration."""
-    from ptjob_provider.core.installation_id import origin_of
-
-    base_url = airflow_section(environ, "api").get("base_url", "")
-    execution_api_url = airflow_section(environ, "core").get("execution_api_server_url", "")
-    return origin_of(
-        base_url, execution_api_url, _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else ""
-    )
 
 
 def _requested_backend(given: TargetOptions) -> str | None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 KEY_PREFIX = "ptjob_instance_"
 
-DESCRIPTION = "Tells the training jobs of this Airflow from those of others (ptjob-provider). Only delete it in a copy."
+_NO_ADDRESS = "an Airflow without [api] base_url"
 
-NO_ADDRESS = "an Airflow without [api] base_url"
+DESCRIPTION = "Tells the training jobs of this Airflow from those of others (ptjob-provider). Only delete it in a copy."
 
 
 def instance_of(keys: Iterable[str]) -> Instance | None:
@@ -35,7 +35,7 @@ def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
         "[core] execution_api_server_url": execution_api_url,
         "the pods' namespace": namespace,
     }
-    return ", ".join(f"{name} {text}" for name, text in addresses.items() if text) or NO_ADDRESS
+    return ", ".join(f"{name} {text}" for name, text in addresses.items() if text) or _NO_ADDRESS
 
 
 def names_host(origin: str, host: str) -> bool:

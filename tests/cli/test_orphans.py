@@ -13,7 +13,7 @@ import pytest
 from rows import each_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from machine import Machine
 
@@ -104,18 +104,6 @@ def airflow() -> Iterator[AirflowThatSays]:
     airflow = AirflowThatSays()
     yield airflow
     airflow.close()
-
-
-@pytest.fixture
-def doctor(machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Return a function that returns `ptjob doctor`'s check of the Airflow's id, for an Airflow with this base URL."""
-
-    def look(base_url: str) -> Any:
-        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
-        told = json.loads(machine.ptjob("doctor", "--airflow-url", airflow.url, "-o", "json").stdout)
-        return next(check for check in told if check["about"] == "the Airflow's id")
-
-    return look
 
 
 @pytest.fixture
@@ -278,59 +266,6 @@ def test_a_token_goes_nowhere_but_to_the_address_that_was_named(
     assert "does not answer as an Airflow: 302" in result.output
     assert elsewhere.asked == []
     assert running.ptjob("list", "-o", "name").stdout == "train\n"
-
-
-@each_row(
-    ("ids", "base_url", "expected"),
-    [
-        (
-            {"ptjob_instance_a": "[api] base_url https://here"},
-            "https://here",
-            (True, "a, made at: [api] base_url https"),
-        ),
-        ({"ptjob_instance_a": "[api] base_url https://prod"}, "https://here", (False, "was made elsewhere")),
-        ({"ptjob_instance_a": "[api] base_url https://prod"}, "", (None, "look from where Airflow is configured")),
-        ({}, "https://here", (None, "none yet")),
-        (None, "https://here", (None, "refused the request")),
-    ],
-)
-def test_doctor_says_whether_the_airflows_id_is_its_own(
-    doctor: Callable[[str], Any],
-    airflow: AirflowThatSays,
-    ids: dict[str, str] | None,
-    base_url: str,
-    expected: tuple[bool | None, str],
-) -> None:
-    """A copied database has the original's id."""
-    airflow.ids = ids
-
-    check = doctor(base_url)
-
-    assert check["is_good"] is expected[0]
-    assert expected[1] in f"{check['result']}; {check['advice']}"
-
-
-def test_doctor_takes_a_name_that_is_configured_for_good(
-    machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then no id is requested."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
-
-    assert "[ptjob] instance = production" in machine.ptjob("doctor", "--airflow-url", airflow.url).output
-    assert VARIABLES not in [path for path, _ in airflow.asked]
-
-
-@pytest.mark.parametrize(("version", "differs"), [("3.1.8", True), ("3.3.2", False), ("3.4.0b2", True)])
-def test_doctor_says_what_an_airflow_cannot_promise(
-    machine: Machine, airflow: AirflowThatSays, version: str, *, differs: bool
-) -> None:
-    airflow.version = json.dumps({"version": version, "git_version": None})
-
-    told = json.loads(machine.ptjob("doctor", "--airflow-url", airflow.url, "-o", "json").stdout)
-    check = next(check for check in told if check["about"] == "the Airflow's version")
-
-    assert check["is_good"] is True
-    assert ("docs/reference/airflow-versions.md" in check["advice"]) is differs
 
 
 def test_the_task_is_asked_for_with_a_token_for_user_and_password(
