@@ -180,16 +180,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "",
         "/var/lib/ptjob",
     ),
-    "local_claims": _option(
-        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. "
-        "Empty: ``claims`` in ``local_root``.",
-        "",
-        "/data/claims",
-    ),
     "local_images": _option(
-        "Local backend: replacements of images, as a JSON map of image name to a directory (the image's build context, "
-        'whose Dockerfile has entrypoint and environment) or to ``{"context": ..., "python": ...}``. A job of any '
-        "other image runs with ``local_python``, and the log says so.",
+        "Local backend: replacements of images, as a JSON map of image name to a directory: the image's build context, "
+        "whose Dockerfile has entrypoint and environment. A job of any other image runs without them, and the log says "
+        "so.",
         "",
         '{"registry.example.com/digits": "/srv/dags/docker/digits"}',
     ),

@@ -155,7 +155,6 @@ def group_target_options(command: C) -> C:
         kubeconfig="Path of the kubeconfig.  [default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
         context="Context of the kubeconfig.  [default: its current one]",
         root="Directory of local jobs.  [default: airflow.cfg's, else $AIRFLOW_HOME/ptjob]",
-        claims="Directory of local jobs' claims.  [default: airflow.cfg's, else ROOT/claims]",
         namespace="Namespace of the jobs.  [default: the context's, else default]",
     )
 
@@ -172,7 +171,6 @@ def _target_options(command: C, **texts: str) -> C:
         (("--kubeconfig", "--config"), None, {"metavar": "PATH"}),
         (("--context",), None, {"metavar": "NAME"}),
         (("--root",), None, {"metavar": "PATH"}),
-        (("--claims",), None, {"metavar": "PATH"}),
         (("-n", "--namespace"), _namespace, {"metavar": "NAME"}),
     ]
     for names, read, how in reversed(options):

@@ -41,7 +41,6 @@ class Target:
         requested_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
         instance: the configured name of this Airflow installation, "" if none is configured.
         root: local: the jobs' directory.
-        claims: local: the claims' directory; None: in the root.
         kubeconfigs: kubernetes: the files, of which the first with a value counts; (): this pod's service account.
         context: kubernetes: the kubeconfig's context; None: its current one.
         kind: the kind of jobs; None: any.
@@ -54,7 +53,6 @@ class Target:
     requested_namespace: str | None
     instance: str
     root: Path
-    claims: Path | None
     kubeconfigs: tuple[Path, ...]
     context: str | None
     kind: str | None = None
@@ -106,7 +104,7 @@ class Target:
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend, LocalConfig
 
-            return LocalBackend(self._local if for_new_jobs else LocalConfig(root=self.root, claims=self.claims))
+            return LocalBackend(self._local if for_new_jobs else LocalConfig(root=self.root))
         from ptjob_provider.core.kubernetes import KubernetesBackend
 
         if for_new_jobs:
@@ -158,8 +156,7 @@ class Target:
 
     @property
     def _local(self) -> LocalConfig:
-        config = self.settings.local(default_root=self.root, environ=os.environ)
-        return replace(config, root=self.root, claims=self.claims)
+        return replace(self.settings.local(default_root=self.root, environ=os.environ), root=self.root)
 
     @property
     def _cluster(self) -> ClusterConfig:
@@ -188,7 +185,6 @@ class TargetOptions:
     backend: str | None = None
     namespace: str | None = None
     root: str | None = None
-    claims: str | None = None
     kubeconfig: str | None = None
     context: str | None = None
     kind: str | None = None
@@ -209,7 +205,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         if name.startswith(prefix) and value
     }
     options = {**configured, **{option: environ[name] for option, name in variables.items()}}
-    root, claims = given.root or options.get("local_root"), given.claims or options.get("local_claims")
+    root = given.root or options.get("local_root")
     kubeconfigs = _kubeconfigs(given, environ)
     has_cluster = bool(kubeconfigs) or "KUBERNETES_SERVICE_HOST" in environ
     return Target(
@@ -221,7 +217,6 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         requested_namespace=given.namespace,
         instance=configured.get("instance") or "",
         root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
-        claims=Path(claims).expanduser() if claims else None,
         kubeconfigs=kubeconfigs,
         context=given.context,
         kind=given.kind,
@@ -251,7 +246,7 @@ def airflow_section(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def _requested_backend(given: TargetOptions) -> str | None:
     """Return the back-end selected by any option of the command line, which overrides every variable."""
-    local = {"--root": given.root, "--claims": given.claims, "--backend local": given.backend == "local"}
+    local = {"--root": given.root, "--backend local": given.backend == "local"}
     is_cluster = given.backend == "kubernetes"
     cluster = {"--context": given.context, "--kubeconfig": given.kubeconfig, "--backend kubernetes": is_cluster}
     for_local, for_cluster = (next((flag for flag, value in flags.items() if value), "") for flags in (local, cluster))
@@ -268,8 +263,7 @@ def _backend_of_variables(environ: Mapping[str, str]) -> str | None:
             if value not in BACKENDS:
                 raise ValueError(f"${name}: {value!r} is not allowed; allowed: {', '.join(BACKENDS)}")
             return value
-    is_local = any(environ.get(f"{prefix}LOCAL_{what}") for prefix in _PREFIXES for what in ("ROOT", "CLAIMS"))
-    return "local" if is_local else None
+    return "local" if any(environ.get(f"{prefix}LOCAL_ROOT") for prefix in _PREFIXES) else None
 
 
 def _configured_backend(configured: Mapping[str, str], *, has_cluster: bool) -> str:

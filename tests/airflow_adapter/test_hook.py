@@ -34,7 +34,7 @@ def test_local_is_this_machine(local: Path) -> None:
         ("local_gpus", "some", "refuse"),
         ("local_images", "{no json", "JSON"),
         ("local_images", '["digits"]', "JSON|map"),
-        ("local_images", '{"digits": {"folder": "x"}}', "context"),
+        ("local_images", '{"digits": {"folder": "x"}}', "a directory"),
         ("local_secrets", "/nowhere/secrets.yaml", "JSON or YAML file"),
         ("local_secrets", '{"token": "text"}', "map of key to value"),
         ("local_config_maps", '{"training": 1}', "map of key to value"),
@@ -55,8 +55,7 @@ def test_the_options_become_the_back_ends_configuration(
     tables = tmp_path / "tables.yaml"
     tables.write_text("wandb: {token: 5}\n")
     for name, value in {
-        "LOCAL_CLAIMS": str(tmp_path / "claims"),
-        "LOCAL_IMAGES": json.dumps({"digits": str(tmp_path), "other": {"context": "/srv", "python": "py"}}),
+        "LOCAL_IMAGES": json.dumps({"digits": str(tmp_path)}),
         "LOCAL_GPUS": "2",
         "LOCAL_CONFIG_MAPS": str(tables),
     }.items():
@@ -65,8 +64,8 @@ def test_the_options_become_the_back_ends_configuration(
     settings = Settings.load()
 
     assert settings.local is not None
-    assert (settings.local.root, settings.local.claims, settings.local.gpus) == (local, tmp_path / "claims", 2)
-    assert (settings.local.images["digits"].context, settings.local.images["other"].python) == (tmp_path, "py")
+    assert (settings.local.root, settings.local.gpus) == (local, 2)
+    assert settings.local.images == {"digits": tmp_path}
     assert settings.local.config_maps == {"wandb": {"token": "5"}}
 
 

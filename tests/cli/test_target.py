@@ -64,7 +64,7 @@ def with_kubeconfig(home: Path) -> Path:
         ({"kubeconfig": "/k"}, "", {"AIRFLOW__PTJOB__BACKEND": "local"}, "kubernetes"),
         ({"root": "/jobs"}, "", {"PTJOB_BACKEND": "kubernetes"}, "local"),
         ({}, "", {"PTJOB_BACKEND": "LOCAL", "KUBECONFIG": "/k"}, "local"),
-        ({}, "[ptjob]\nbackend = kubernetes\n", {"PTJOB_LOCAL_CLAIMS": "/c"}, "local"),
+        ({}, "[ptjob]\nbackend = kubernetes\n", {"PTJOB_LOCAL_ROOT": "/c"}, "local"),
         ({"root": "/jobs"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
         ({"context": "staging"}, "[ptjob]\nbackend = local\n", {}, "kubernetes"),
         ({"kubeconfig": "/k"}, "", {}, "kubernetes"),

@@ -20,7 +20,7 @@ from cluster.fixtures import import_or_skip
 from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local import ImageReplacement, LocalBackend, LocalConfig
+from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
@@ -321,7 +321,7 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
         "FROM python:3.11-slim AS base\nENV MODE=fast\nWORKDIR /app\nFROM base\nRUN pip install torch\n"
         'COPY src/ data.txt ./\nENTRYPOINT ["python", "/app/train.py"]\nCMD ["--epochs", "1"]\nUSER 1000\n'
     )
-    world = machine(images={"registry:5000/team/train": ImageReplacement(context=context)})
+    world = machine(images={"registry:5000/team/train": context})
     world.image = "registry:5000/team/train:2026"
     manifest = world.job("image", [])
 

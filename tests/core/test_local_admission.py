@@ -8,7 +8,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
-from ptjob_provider.core.local import ImageReplacement, LocalConfig
+from ptjob_provider.core.local import LocalConfig
 from ptjob_provider.core.local.admission import admit
 from rows import each_row
 
@@ -42,13 +42,12 @@ def variable(option: str) -> str:
     return f"PTJOB_{option.upper()}"
 
 
-def admit_pod(pod: dict[str, Any], *, claims: Path) -> None:
-    """Admit a job with this pod; the folder has the claims of its namespace."""
+def admit_pod(pod: dict[str, Any], *, root: Path) -> None:
+    """Admit a job of the namespace `ns` with this pod."""
     asked = job()
-    asked["metadata"]["namespace"] = claims.name
     asked["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"] = pod
     stores = {"secrets": {"s": {"k": "v", "l": "w"}, "t": {"k": "x"}}, "config_maps": {"m": {"k": "v"}}}
-    admit(asked, LocalConfig(root=claims, claims=claims.parent, **stores))
+    admit(asked, LocalConfig(root=root, **stores))
 
 
 def limits(**resources: Any) -> dict[str, Any]:
@@ -187,13 +186,12 @@ def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
 
 
 def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> None:
-    """The announcement names the interpreter of the image, or else the configured one."""
     (tmp_path / "Dockerfile").write_text("FROM x\nRUN make\n")
     (tmp_path / "quiet").mkdir()
     (tmp_path / "quiet/Dockerfile").write_text("FROM x\n")
 
-    setup, texts = admitted(job(), tmp_path, images={"i": ImageReplacement(context=tmp_path, python="/own")})
-    _, less = admitted(job(), tmp_path, images={"i": ImageReplacement(context=tmp_path / "quiet")}, python="/py")
+    setup, texts = admitted(job(), tmp_path, images={"i": tmp_path}, python="/own")
+    _, less = admitted(job(), tmp_path, images={"i": tmp_path / "quiet"}, python="/py")
 
     assert setup.images["i:1"].python == "/own"
     assert texts == [f"image i:1: replaced by {tmp_path}; python is /own; not applied: RUN"]
@@ -252,24 +250,26 @@ def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
 def test_a_claim_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     """The name of a claim is the name of a directory."""
     with pytest.raises(InvalidSpec, match=r"volumes\[v\]"):
-        admit_pod(pod(mount(), volumes=claim(name)), claims=tmp_path)
+        admit_pod(pod(mount(), volumes=claim(name)), root=tmp_path)
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     """Links inside the claim and a claim that is itself a link are allowed; a path that leads out is not."""
     (tmp_path / "real").mkdir()
-    (tmp_path / "c").symlink_to(tmp_path / "real")
+    claims = tmp_path / "claims/ns"
+    claims.mkdir(parents=True)
+    (claims / "c").symlink_to(tmp_path / "real")
     (tmp_path / "real/out").symlink_to("/etc")
     (tmp_path / "real/sub").mkdir()
     (tmp_path / "real/in").symlink_to("sub")
 
     for name, sub_path in (("c", "in"), ("data-1", "a/b"), ("a.b", ""), ("x" * 253, "")):
-        admit_pod(pod(mount(subPath=sub_path), volumes=claim(name)), claims=tmp_path)
+        admit_pod(pod(mount(subPath=sub_path), volumes=claim(name)), root=tmp_path)
     with pytest.raises(InvalidSpec, match="link"):
-        admit_pod(pod(mount(subPath="out/x"), volumes=claim("c")), claims=tmp_path)
+        admit_pod(pod(mount(subPath="out/x"), volumes=claim("c")), root=tmp_path)
     for sub_path in ("..", "a/../../b", "/etc"):
         with pytest.raises(InvalidSpec, match="subPath"):
-            admit_pod(pod(mount(subPath=sub_path), volumes=claim("c")), claims=tmp_path)
+            admit_pod(pod(mount(subPath=sub_path), volumes=claim("c")), root=tmp_path)
 
 
 @each_row(
@@ -310,7 +310,7 @@ def test_names_and_paths_that_cannot_be_directories_are_refused(
 ) -> None:
     """Volumes and containers have directories of the same name."""
     with pytest.raises(InvalidSpec, match=words):
-        admit_pod(bad, claims=tmp_path)
+        admit_pod(bad, root=tmp_path)
 
 
 def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> None:
@@ -320,10 +320,10 @@ def test_only_fields_that_a_pod_has_here_can_be_variables(tmp_path: Path) -> Non
         )
 
     for known in ("metadata.name", "metadata.labels['a/b']", "status.podIP"):
-        admit_pod(asking(known), claims=tmp_path)
+        admit_pod(asking(known), root=tmp_path)
     for unknown in ("spec.nodeName", "metadata.creationTimestamp"):
         with pytest.raises(UnsupportedByBackend, match=r"containers\[0\]\.env\[B\]\.valueFrom"):
-            admit_pod(asking(unknown), claims=tmp_path)
+            admit_pod(asking(unknown), root=tmp_path)
 
 
 def test_a_pod_that_refers_to_a_missing_object_is_refused(tmp_path: Path) -> None:
@@ -333,8 +333,8 @@ def test_a_pod_that_refers_to_a_missing_object_is_refused(tmp_path: Path) -> Non
     init = {"name": "i", "image": "i", "command": ["x"], "envFrom": [{"configMapRef": {"name": "m"}}]}
     lost = {**init, "envFrom": [*init["envFrom"], {"secretRef": {"name": "no"}}]}
 
-    admit_pod(pod({"env": variables}, initContainers=[init], volumes=volumes), claims=tmp_path)
+    admit_pod(pod({"env": variables}, initContainers=[init], volumes=volumes), root=tmp_path)
     with pytest.raises(InvalidSpec, match=r"initContainers\[0\]\.envFrom\[1\]\.secretRef"):
-        admit_pod(pod(initContainers=[lost]), claims=tmp_path)
+        admit_pod(pod(initContainers=[lost]), root=tmp_path)
     with pytest.raises(InvalidSpec, match=r"volumes\[0\]\.secret"):
-        admit_pod(pod(volumes=[{"name": "v", "secret": {"secretName": "no"}}]), claims=tmp_path)
+        admit_pod(pod(volumes=[{"name": "v", "secret": {"secretName": "no"}}]), root=tmp_path)

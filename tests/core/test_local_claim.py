@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @each_row("text", ["{", "[]", '{"ptjob.dev/arrived": 1}'])
 async def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
-    file = annotations_file(tmp_path / "default", "data")
-    file.parent.mkdir(exist_ok=True)
+    file = annotations_file(tmp_path / "claims/default", "data")
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    backend = LocalBackend(LocalConfig(root=tmp_path, claims=tmp_path))
+    backend = LocalBackend(LocalConfig(root=tmp_path))
 
     with pytest.raises(InvalidSpec, match="a JSON object of annotations, texts by their names") as raised:
         async with aclosing(backend.watch_claim("default", "data")) as states:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import ImageReplacement, LocalConfig, base_environment
+from ptjob_provider.core.local import LocalConfig, base_environment
 from ptjob_provider.core.local.config import untagged
 from rows import each_row
 
@@ -30,17 +30,16 @@ def test_an_image_has_a_name_without_its_version(image: str, name: str) -> None:
 
 def test_an_exact_name_stands_before_one_without_a_tag() -> None:
     """A single version can have another replacement."""
-    both = {"train:2": ImageReplacement(context=Path("/two")), "train": ImageReplacement(context=Path("/all"))}
+    both = {"train:2": Path("/two"), "train": Path("/all")}
     config = LocalConfig(root=ROOT, images=both)
 
     found = [config.replacement(image) for image in ("train:2", "train:3", "other")]
 
-    assert [one and one.context for one in found] == [Path("/two"), Path("/all"), None]
+    assert found == [Path("/two"), Path("/all"), None]
 
 
-def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
+def test_claims_are_below_the_root() -> None:
     assert LocalConfig(root=ROOT).claims_of("ns") == ROOT / "claims/ns"
-    assert LocalConfig(root=ROOT, claims=Path("/data")).claims_of("ns") == Path("/data/ns")
 
 
 @each_row(
@@ -48,7 +47,7 @@ def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
     [
         ({"root": Path("/with space")}, "root: '/with space'"),
         ({"root": Path("/a:b")}, "root"),
-        ({"claims": Path("/it's")}, "claims"),
+        ({"root": Path("/it's")}, "root"),
         ({"gpus": "all"}, r"^\[ptjob\] local_gpus: 'all'.*refuse.*ignore.*number"),
         ({"gpus": -1, "title": "PTJOB_{}".format}, "^PTJOB_local_gpus: -1"),
         ({"gpus": True}, "local_gpus: True"),

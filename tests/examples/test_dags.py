@@ -61,7 +61,7 @@ class Airflow:
     @property
     def claim(self) -> Path:
         """The directory of the claim `digits`."""
-        return self.folder / "claims" / "default" / "digits"
+        return self.folder / "jobs" / "claims" / "default" / "digits"
 
     @property
     def incoming(self) -> Path:
@@ -79,7 +79,6 @@ class Airflow:
             "DIGITS_INCOMING": str(self.incoming),
             "AIRFLOW__PTJOB__BACKEND": "local",
             "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder / "jobs"),
-            "AIRFLOW__PTJOB__LOCAL_CLAIMS": str(self.folder / "claims"),
             "AIRFLOW__PTJOB__LOCAL_IMAGES": json.dumps({"digits": str(self.folder / "digits")}),
         }
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptjob_provider.core.local.backend import LocalBackend
-    from ptjob_provider.core.local.config import ImageReplacement, LocalConfig, base_environment
+    from ptjob_provider.core.local.config import LocalConfig, base_environment
 
-__all__ = ["ImageReplacement", "LocalBackend", "LocalConfig", "base_environment"]
+__all__ = ["LocalBackend", "LocalConfig", "base_environment"]
 
 _HOMES = {
     "LocalBackend": "backend",
-    "ImageReplacement": "config",
     "LocalConfig": "config",
     "base_environment": "config",
 }

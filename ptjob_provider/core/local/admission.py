@@ -163,10 +163,9 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
     for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
         replacement = config.replacement(name)
         if replacement is not None:
-            python = replacement.python or config.interpreter
-            images[name], unapplied = read_image(replacement.context, python=python, image=name)
+            images[name], unapplied = read_image(replacement, python=config.interpreter, image=name)
             left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
-            notices.append(f"image {name}: replaced by {replacement.context}; python is {python}{left_out}")
+            notices.append(f"image {name}: replaced by {replacement}; python is {config.interpreter}{left_out}")
         elif name in sync_images:
             images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
         elif name != NO_IMAGE:

@@ -35,26 +35,14 @@ _UNSAFE = re.compile(r"[\s'\"\\:;,=$`()\[\]{}<>|&*?!#]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageReplacement:
-    """Directory that replaces an image.
-
-    Attributes:
-        context: the image's build context; its Dockerfile is read, nothing is built.
-        python: the interpreter that replaces the image's; None: `LocalConfig.python`.
-    """
-
-    context: Path
-    python: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class LocalConfig:
     """Settings of jobs on this machine.
 
     Attributes:
-        root: directory of state, logs and claims; on a local disk, without characters that a shell would interpret.
-        claims: directory of the claims, `claims/<namespace>/<claim>`; None: `root/claims`.
-        images: image name → its replacement; a name without a tag matches all tags.
+        root: directory of state, logs and claims (`claims/<namespace>/<claim>`); on a local disk, without characters
+            that a shell would interpret.
+        images: image name → the build context that replaces the image, whose Dockerfile is read; nothing is built. A
+            name without a tag matches all tags.
         python: the interpreter for `python` and `torchrun`; None: the interpreter of this process.
         gpus: `refuse` a job that requests devices, `ignore` the request and run it on the CPU, or the number of devices
             that jobs may use.
@@ -65,8 +53,7 @@ class LocalConfig:
     """
 
     root: Path
-    claims: Path | None = None
-    images: Mapping[str, ImageReplacement] = field(default_factory=dict)
+    images: Mapping[str, Path] = field(default_factory=dict)
     python: str | None = None
     gpus: Gpus = "refuse"
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
@@ -75,8 +62,9 @@ class LocalConfig:
     title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("root", "claims"):
-            _check_path(name, getattr(self, name))
+        if _UNSAFE.search(str(self.root.absolute())):
+            rule = "allowed: a path of letters, digits and . _ - + @ ~ %, since it is put into command lines"
+            raise InvalidSpec.of("root", str(self.root), rule)
         is_count = type(self.gpus) is int and self.gpus >= 0
         if not is_count and self.gpus not in ("refuse", "ignore"):
             allowed = "allowed: 'refuse', 'ignore' or a number of devices, 0 or more"
@@ -89,10 +77,10 @@ class LocalConfig:
 
     def claims_of(self, namespace: str) -> Path:
         """Return the directory of this namespace's claims."""
-        return (self.claims or self.root / "claims").absolute() / namespace
+        return self.root.absolute() / "claims" / namespace
 
-    def replacement(self, image: str) -> ImageReplacement | None:
-        """Return the image's replacement: by its exact name, else by the name without tag and digest."""
+    def replacement(self, image: str) -> Path | None:
+        """Return the image's build context: by its exact name, else by the name without tag and digest."""
         return self.images.get(image) or self.images.get(untagged(image))
 
 
@@ -106,12 +94,6 @@ def untagged(image: str) -> str:
     name = image.split("@", 1)[0]
     head, _, tail = name.rpartition(":")
     return head if head and "/" not in tail else name
-
-
-def _check_path(name: str, path: Path | None) -> None:
-    if path is not None and _UNSAFE.search(str(path.absolute())):
-        rule = "allowed: a path of letters, digits and . _ - + @ ~ %, since it is put into command lines"
-        raise InvalidSpec.of(name, str(path), rule)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
-    from ptjob_provider.core.local import ImageReplacement, LocalConfig
+    from ptjob_provider.core.local import LocalConfig
     from ptjob_provider.core.spec import TrainingJob
 
 BACKENDS = ("kubernetes", "local")
@@ -133,8 +133,7 @@ class Options:
 
         return LocalConfig(
             root=self._path("local_root") or default_root,
-            claims=self._path("local_claims"),
-            images={image: self._replacement(image, value) for image, value in self._document("local_images").items()},
+            images={image: self._context(image, value) for image, value in self._document("local_images").items()},
             python=self.text("local_python") or None,
             gpus=_gpus(self.text("local_gpus")),
             secrets=self._tables("local_secrets"),
@@ -154,14 +153,10 @@ class Options:
         text = self.text(name)
         return Path(text).expanduser() if text else None
 
-    def _replacement(self, image: str, value: Any) -> ImageReplacement:
-        from ptjob_provider.core.local import ImageReplacement  # noqa: PLC0415 - as above
-
-        fields = {"context": value} if isinstance(value, str) else value
-        if not isinstance(fields, dict) or "context" not in fields or not set(fields) <= {"context", "python"}:
-            allowed = "allowed: a directory, or a map with context and python"
-            raise InvalidSpec.of(self.title("local_images"), {image: value}, allowed)
-        return ImageReplacement(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
+    def _context(self, image: str, value: Any) -> Path:
+        if not isinstance(value, str):
+            raise InvalidSpec.of(self.title("local_images"), {image: value}, "allowed: a directory, the build context")
+        return Path(value).expanduser()
 
     def _tables(self, name: str) -> dict[str, dict[str, str]]:
         tables = self._document(name)
