@@ -1,4 +1,4 @@
-"""Tests of events from annotations on a claim: with claims of this machine and Airflow's own trigger runner."""
+"""Tests of events from annotations on a claim: with stand-ins of claims and Airflow's own trigger runner."""
 
 from __future__ import annotations
 
@@ -14,38 +14,54 @@ from airflow_versions import since
 from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
-from ptjob_provider.core.local import backend as claims
 from ptjob_provider.retraining import triggers, watcher
 from ptjob_provider.retraining.batches import Watermark
 from ptjob_provider.retraining.triggers import ClaimArrivalTrigger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
 NOTE = "ptjob.dev/arrived"
 
 
+class StandInClaims:
+    """Fake back-end whose claims have the annotations that a test notes on them."""
+
+    def __init__(self) -> None:
+        self.annotations: dict[str, dict[str, str]] = {}
+
+    def note(self, claim: str = "digits", **notes: Any) -> None:
+        """Replace all annotations: `_` is the plain key, any other name is appended to the key."""
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in notes.items()}
+        self.annotations[claim] = {NOTE if name == "_" else f"{NOTE}.{name}": text for name, text in texts.items()}
+
+    async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Yield the claim's annotations after each change."""
+        last: dict[str, str] | None = None
+        while True:
+            if (now := self.annotations[name]) is not last:
+                last = now
+                yield Claim(uid="", annotations=now)
+            await asyncio.sleep(0.02)
+
+
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run jobs on this machine and return the annotations file of the claim `digits`."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
-    monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
-    monkeypatch.setattr(claims, "_CLAIM_INTERVAL", 0.02)  # a second in production
-    found = claims.annotations_file(tmp_path / "jobs" / "claims" / "default", "digits")
-    found.parent.mkdir(parents=True)
+def claims(monkeypatch: pytest.MonkeyPatch) -> StandInClaims:
+    """Return the claims that every trigger watches."""
+    found = StandInClaims()
+    watch_with(monkeypatch, found, namespace=None)
     return found
 
 
-def note(file: Path, **notes: Any) -> None:
-    """Replace all annotations: `_` is the plain key, any other name is appended to the key."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in notes.items()}
-    found = {NOTE if name == "_" else f"{NOTE}.{name}": text for name, text in texts.items()}
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps(found))
-    beside.replace(file)
+def watch_with(monkeypatch: pytest.MonkeyPatch, backend: Any, *, namespace: str | None) -> None:
+    """Make every trigger watch with this back-end: Airflow builds triggers from JSON, so no argument can pass it."""
+
+    async def place(access: ConnectionArgs) -> ResolvedConnection:
+        return ResolvedConnection(backend=backend, namespace=namespace, args=access)
+
+    monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
 
 
 def watched(claim: str = "digits", store: StandInStore | None = None, **arguments: Any) -> Triggerer:
@@ -78,12 +94,12 @@ def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) 
         ClaimArrivalTrigger(**{"claim": "digits", **wrong})
 
 
-async def test_each_batch_noted_on_a_claim_is_announced_once(file: Path) -> None:
-    note(file, a={"path": "incoming/a", "files": 2, "bytes": 10})
+async def test_each_batch_noted_on_a_claim_is_announced_once(claims: StandInClaims) -> None:
+    claims.note(a={"path": "incoming/a", "files": 2, "bytes": 10})
     store = StandInStore()
     async with watched(store=store).running() as triggerer:
         await triggerer.until(1)
-        note(file, a={"path": "incoming/a", "files": 2, "bytes": 10}, b="incoming/b")
+        claims.note(a={"path": "incoming/a", "files": 2, "bytes": 10}, b="incoming/b")
         await triggerer.until(2)
         await until(lambda: stored(store) == 2)
         await asyncio.sleep(0.1)
@@ -95,18 +111,20 @@ async def test_each_batch_noted_on_a_claim_is_announced_once(file: Path) -> None
     assert payload["version"] == payload["batches"][0]["id"]
 
 
-async def test_batches_noted_at_once_can_be_announced_in_one_event(file: Path) -> None:
-    note(file, **{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
+async def test_batches_noted_at_once_can_be_announced_in_one_event(claims: StandInClaims) -> None:
+    claims.note(**{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
     async with watched(events="together").running() as triggerer:
         await triggerer.until(250)
 
     assert [len(each) for each in uris(triggerer)] == [200, 50]
 
 
-async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_that_airflow_did_not_take_is_told_again(
+    claims: StandInClaims, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # 20 s in production
     monkeypatch.setattr(watcher.Look, "conclude", _not_taken_once(watcher.Look.conclude))
-    note(file, a="a")
+    claims.note(a="a")
     async with watched().running() as triggerer:
         await triggerer.until(2)
 
@@ -125,13 +143,15 @@ def _not_taken_once(conclude: Any) -> Any:
     return concluded
 
 
-async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    note(file, a="/a", b="b")
+async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(
+    claims: StandInClaims, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims.note(a="/a", b="b")
     async with watched().running() as triggerer:
         await triggerer.until(1)
-        note(file, a="/a", b="b", c="c")
+        claims.note(a="/a", b="b", c="c")
         await triggerer.until(2)
-        note(file, a="a", b="b", c="c")
+        claims.note(a="a", b="b", c="c")
         await triggerer.until(3)
 
     assert uris(triggerer) == [["pvc://digits/b"], ["pvc://digits/c"], ["pvc://digits/a"]]
@@ -140,11 +160,10 @@ async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys
     assert all(word in said[0] for word in ("pvc://digits", f"{NOTE}.a", "'/a'", "allowed: a path below the claim"))
 
 
-async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(file: Path) -> None:
+async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(claims: StandInClaims) -> None:
     """The asset has one store; each claim has its own keys in it."""
-    other = claims.annotations_file(file.parent, "more")
-    note(file, a="a")
-    note(other, a="a")
+    claims.note(a="a")
+    claims.note("more", a="a")
     store = StandInStore()
     async with watched(store=store).running() as triggerer:
         await triggerer.until(1)
@@ -178,12 +197,7 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
     """The watcher retries with growing pauses and announces what arrived meanwhile."""
     refused = PermissionDenied('read persistentvolumeclaims in team: cannot watch resource "persistentvolumeclaims"')
     cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
-
-    async def place(access: ConnectionArgs) -> ResolvedConnection:
-        return ResolvedConnection(backend=cluster, namespace="team", args=access)  # type: ignore[arg-type]
-
-    # Airflow builds triggers from JSON, so no argument can pass a back-end.
-    monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
+    watch_with(monkeypatch, cluster, namespace="team")
     monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in production
     async with watched().running() as triggerer:
         await triggerer.until(1)

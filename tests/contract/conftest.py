@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,11 @@ from cluster_world import PATIENCE, Tenant, config_of
 from local_world import environment, without_supervisor
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from ptjob_provider.core.local.backend import annotations_file
 from rbac import rules
 from worlds import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
@@ -37,19 +35,8 @@ def _on_this_machine(folder: Path) -> World:
         backend=LocalBackend(config),
         image="example.org/train:1",
         claim=lambda name: claims / name,
-        annotate=partial(_annotate_file, claims),
         without_kill=partial(without_supervisor, config.root),
     )
-
-
-def _annotate_file(claims: Path, name: str, notes: Mapping[str, str | None]) -> None:
-    file = annotations_file(claims, name)
-    before = json.loads(file.read_text()) if file.exists() else {}
-    after = {key: value for key, value in {**before, **notes}.items() if value is not None}
-    claims.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps(after))
-    beside.replace(file)
 
 
 def _on_cluster(request: pytest.FixtureRequest) -> World:

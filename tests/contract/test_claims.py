@@ -1,10 +1,12 @@
-"""Tests of following claims: annotations that writers put on them."""
+"""Tests of following claims on a cluster: annotations that writers put on them."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from worlds import World
 
 NOTE = "ptjob.dev/arrived"
+
+pytestmark = pytest.mark.parametrize(
+    "world", [pytest.param("kubernetes", marks=pytest.mark.cluster)], indirect=True, ids=["kubernetes"]
+)
 
 
 def notes_of(claim: Claim | None) -> dict[str, str]:

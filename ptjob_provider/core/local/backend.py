@@ -1,9 +1,5 @@
 """Implement the back-end port on this machine: submit jobs, and poll the state that supervisors write.
 
-The annotations of a claim are in `claims/<namespace>/.<claim>.annotations.json`, a JSON object like
-`metadata.annotations` of a PersistentVolumeClaim. The name of a claim cannot begin with a dot, so no claim has this
-name. Programs that write the file replace it atomically: they write a temporary file and rename it.
-
 A job's directory is prepared under a temporary name and then renamed: it is complete as soon as it exists, and a second
 job of the same name is refused. Its lock is taken before the rename; the supervisor inherits it from the submitter.
 """
@@ -28,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import ptjob_provider
-from ptjob_provider.core.backend import Claim, Observation, View
+from ptjob_provider.core.backend import Observation, View
 from ptjob_provider.core.code.folder import MAX_PACKED, megabytes, too_large
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -60,6 +56,7 @@ from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
+    from ptjob_provider.core.backend import Claim
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.local.config import LocalConfig, Setup
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -67,10 +64,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL_INTERVAL = 0.2
-_CLAIM_INTERVAL = 1.0
 """Seconds between polls."""
 
-_ANNOTATIONS = "allowed: a JSON object of annotations, texts by their names"
 _START_TIMEOUT = 30.0
 
 
@@ -277,19 +272,14 @@ class LocalBackend:
         """Return nothing: this machine's own `top` shows what its processes use. See `Backend.usage`."""
         return {}
 
-    async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield a claim's annotations after each change; see `Backend.watch_claim`. A local claim always exists.
+    def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Refuse: a directory has no annotations; see `Backend.watch_claim`.
 
         Raises:
-            InvalidSpec: the file of its annotations is invalid.
+            UnsupportedByBackend: always.
         """
-        file, last = annotations_file(self._config.claims_of(namespace), name), None
-        while True:
-            claim = await asyncio.to_thread(_read_claim, file)
-            if claim != last:
-                last = claim
-                yield claim
-            await asyncio.sleep(_CLAIM_INTERVAL)
+        folder = self._config.claims_of(namespace) / name
+        raise UnsupportedByBackend.of("ClaimArrivalTrigger", f"on this machine use DataArrivalTrigger({str(folder)!r})")
 
     def _read(self, ref: JobRef) -> Observation:
         files = self._store.files(ref.namespace, ref.name)
@@ -344,24 +334,3 @@ def _outputs_before(job: Manifest, config: LocalConfig) -> dict[str, Any] | None
 def _older_than(since: datetime, marks: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
     """Return the listed files without those that an earlier attempt of the same task has written."""
     return {name: mark for name, mark in marks.items() if mark[0] < since.timestamp() * 1e9}
-
-
-def annotations_file(claims: Path, claim: str) -> Path:
-    """Return the path of a claim's annotations file, which need not exist.
-
-    Raises:
-        InvalidSpec: the claim's name is invalid.
-    """
-    return claims / f".{claim_directory(claims, claim).name}.annotations.json"
-
-
-def _read_claim(file: Path) -> Claim:
-    try:
-        annotations = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        annotations = {}
-    except ValueError as error:
-        raise InvalidSpec(f"{file}: {error}; {_ANNOTATIONS}") from error
-    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
-        raise InvalidSpec.of(str(file), annotations, _ANNOTATIONS)
-    return Claim(uid="", annotations=annotations)
