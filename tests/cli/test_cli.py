@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {}}}
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
-EMPTY_COMMIT = ("commit", "-q", "--allow-empty", "-m", "begin")
 COUNTS = "import time\nfor number in range(30):\n    print(number, flush=True)\n    time.sleep(0.1)"
 COUNTS_IN_TWO = """
 import os, time
@@ -225,34 +224,11 @@ def test_the_since_options_print_only_recent_lines(machine: Machine) -> None:
     assert machine.ptjob("logs", name, "--since-time", "2999-01-01").stdout == ""
 
 
-def test_a_container_that_is_not_there_is_refused(ended: Machine) -> None:
-    """Nothing is skipped without a message."""
+def test_the_log_of_another_container_is_named_as_a_file(ended: Machine) -> None:
     result = ended.ptjob("logs", "good", "-c", "init-code")
 
     assert result.exit_code == 2
-    assert "good-master-0 is one process here, without init-code" in result.output
-
-
-def test_init_containers_have_a_log_here_too(machine: Machine, tmp_path: Path) -> None:
-    """The one that fetched the code, and a user's init container, also while it still runs."""
-    repository = tmp_path / "mnist"
-    repository.mkdir()
-    for words in (["init", "-q", "-b", "main"], ["-c", "user.name=a", "-c", "user.email=b", *EMPTY_COMMIT]):
-        subprocess.run(["git", "-C", str(repository), *words], check=True)
-    slow = "echo first; sleep 1; echo second"
-    before = {"name": "prepares", "image": "none", "command": ["sh", "-c", slow]}
-    machine.ptjob(
-        *("submit", "--name", "x", "--image", "none", "--working-dir", str(tmp_path)),
-        *("--code", f"file://{repository}", "--init-container", json.dumps(before), "sleep 600"),
-    )
-
-    followed = machine.ptjob("logs", "x", "-c", "prepares", "-f")
-    fetched = machine.ptjob("logs", "x", "-c", "init-code")
-
-    assert followed.stdout.splitlines() == ["first", "second"]
-    assert "mnist" in fetched.stdout
-    other = machine.ptjob("logs", "x", "-c", "other")
-    assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
+    assert f"{ended.root}/jobs/default/good/logs/good-master-0/init-code.log" in result.output
 
 
 def test_logs_of_a_replica_that_never_ran_say_why_there_are_none(machine: Machine) -> None:

@@ -19,7 +19,6 @@ from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.local.launch import claim_directory, inside
-from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
 from ptjob_provider.core.spec.pods import memory_quantity
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, TensorBoardView
     from ptjob_provider.core.local.config import LocalConfig
-    from ptjob_provider.core.local.store import JobFiles
     from ptjob_provider.core.logs import LogLine
 
 _HOST = "127.0.0.1"
@@ -50,23 +48,14 @@ class LocalInspector:
         """Return the Events about fields that do not apply on this machine, the only ones; see `Inspector.events`."""
         return read_json(self._store.files(ref.namespace, ref.name).notices) or []
 
-    async def container_log(
-        self, ref: JobRef, pod: str, container: str, *, follow: bool
-    ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of an init container, such as `init-code`; see `Inspector.container_log`.
+    def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:  # noqa: ARG002 - the port's
+        """Refuse, with the file of the log; see `Inspector.container_log`.
 
         Raises:
-            UnsupportedByBackend: the job has no init container of this name.
+            UnsupportedByBackend: always.
         """
-        files = self._store.files(ref.namespace, ref.name)
-        known = await asyncio.to_thread(_init_containers, files)
-        if container not in known:
-            others = f", or one that runs before it: {', '.join(known)}" if known else ""
-            text = f"{ref.namespace}/{pod} is one process here, without {container}; allowed: the training's{others}"
-            raise UnsupportedByBackend.of("--container", text)
-        log = ReplicaLog(files, pod, job_uid=ref.uid, container=container)
-        async for line in log.lines(since=None, follow=follow):
-            yield line
+        file = self._store.files(ref.namespace, ref.name).log(pod, container)
+        raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Inspector.nodes`."""
@@ -179,13 +168,6 @@ def _as_invalid(path: str) -> Iterator[None]:
         raise InvalidSpec(f"path /{path.lstrip('/')}: {error}") from None
     except OSError as error:
         raise InvalidSpec(f"path /{path.lstrip('/')}: {error.strerror}: {error.filename}") from error
-
-
-def _init_containers(files: JobFiles) -> list[str]:
-    job = read_json(files.object)
-    templates = kinds.kind_of(job).templates(job) if job is not None else ()
-    named = [each["name"] for pod in templates for each in (pod.get("spec") or {}).get("initContainers") or ()]
-    return list(dict.fromkeys(named))
 
 
 def _use(name: str, pods: Mapping[str, Manifest]) -> ReplicaUse:

@@ -112,20 +112,19 @@ def _parts(text: bytes) -> list[bytes]:
 
 
 class ReplicaLog:
-    """Reader of the log of one replica's container, the training container by default."""
+    """Reader of the log of one replica's training container."""
 
-    def __init__(self, files: JobFiles, pod: str, *, job_uid: str, container: str = CONTAINER) -> None:
+    def __init__(self, files: JobFiles, pod: str, *, job_uid: str) -> None:
         self._files = files
         self._pod = pod
         self._job_uid = job_uid
-        self._container = container
         self._unread = b""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     async def lines(self, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor; see `Backend.logs`. A record is a line, or a piece of one."""
-        uid, path = pod_uid(self._job_uid, self._pod), self._files.log(self._pod, self._container)
-        counter = LineCounter(pod_uid=uid, container=self._container, restart_count=0, since=since)
+        uid, path = pod_uid(self._job_uid, self._pod), self._files.log(self._pod, CONTAINER)
+        counter = LineCounter(pod_uid=uid, container=CONTAINER, restart_count=0, since=since)
         with ExitStack() as opened:
             file: BinaryIO | None = None
             while True:
@@ -160,5 +159,5 @@ class ReplicaLog:
             return False
         status = next((pod["status"] for pod in pods if pod["metadata"]["name"] == self._pod), {"phase": "Failed"})
         containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-        has_ended = any(each["name"] == self._container and "terminated" in each["state"] for each in containers)
+        has_ended = any(each["name"] == CONTAINER and "terminated" in each["state"] for each in containers)
         return has_ended or status["phase"] in ("Succeeded", "Failed")
