@@ -95,7 +95,6 @@ def _size(extra: Mapping[str, Any]) -> int:
 
 
 MAX_DATASETS = 100
-MAX_FIELDS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +105,11 @@ class LineageDataset:
         namespace: OpenLineage's namespace of the dataset.
         name: its name in that namespace.
         version: version of the content; empty if unknown.
-        fields: names of its fields.
-        bytes: its size in bytes; None if unknown.
     """
 
     namespace: str
     name: str
     version: str = ""
-    fields: Sequence[str] = ()
-    bytes: int | None = None
 
 
 class TellsLineage(BaseOperator):
@@ -160,13 +155,11 @@ def outputs_of(extra: Mapping[str, Any]) -> list[LineageDataset]:
     namespace, outputs = extra["job"].get("namespace", ""), []
     if model := extra["model"]:
         where, name = place_of(model["uri"], namespace)
-        size = model["bytes"]
-        outputs.append(LineageDataset(namespace=where, name=name, version=model["sha256"] or "", bytes=size))
+        outputs.append(LineageDataset(namespace=where, name=name, version=model["sha256"] or ""))
     if tfevents := extra["tfevents"]:
         where, name = place_of(tfevents["uri"], namespace)
-        tags, step = sorted(extra["metrics"])[:MAX_FIELDS], tfevents["last_step"]
-        version = "" if step is None else f"step {step}"
-        outputs.append(LineageDataset(namespace=where, name=name, version=version, fields=tags))
+        step = tfevents["last_step"]
+        outputs.append(LineageDataset(namespace=where, name=name, version="" if step is None else f"step {step}"))
     return outputs
 
 
@@ -193,28 +186,12 @@ def facets(inputs: Sequence[LineageDataset], outputs: Sequence[LineageDataset]) 
 
     return OperatorLineage(
         inputs=[InputDataset(each.namespace, each.name, facets=_facets(each)) for each in inputs],
-        outputs=[
-            OutputDataset(each.namespace, each.name, facets=_facets(each), outputFacets=_written(each))
-            for each in outputs
-        ],
+        outputs=[OutputDataset(each.namespace, each.name, facets=_facets(each)) for each in outputs],
     )
 
 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset  # noqa: PLC0415 - as above
+    from openlineage.client.facet_v2 import dataset_version_dataset  # noqa: PLC0415 - as above
 
-    facets: dict[str, Any] = {}
-    if dataset.version:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=dataset.version)
-    if dataset.fields:
-        fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type="float") for name in dataset.fields]
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
-    return facets
-
-
-def _written(dataset: LineageDataset) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics  # noqa: PLC0415 - as above
-
-    if dataset.bytes is None:
-        return {}
-    return {"outputStatistics": statistics.OutputStatisticsOutputDatasetFacet(size=dataset.bytes)}
+    version = dataset.version
+    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=version)} if version else {}

@@ -8,7 +8,6 @@ from airflow.sdk import Asset, AssetAlias
 from airflow_adapter.test_outlets import RESULT, TFEVENTS
 from ptjob_provider.airflow.lineage import (
     MAX_DATASETS,
-    MAX_FIELDS,
     LineageDataset,
     data_of,
     model_extra,
@@ -48,16 +47,13 @@ def test_inputs_are_the_inlets_and_the_reserved_folders_each_once() -> None:
 
 def test_outputs_are_model_and_tfevents() -> None:
     assert outputs_of(model_extra(RESULT)) == [
-        LineageDataset(namespace="pvc://team/models", name="7.pt", version="0f", bytes=5),
-        LineageDataset(namespace="pvc://team/runs", name="7", version="step 30", fields=["accuracy"]),
+        LineageDataset(namespace="pvc://team/models", name="7.pt", version="0f"),
+        LineageDataset(namespace="pvc://team/runs", name="7", version="step 30"),
     ]
 
 
 def test_undeclared_outputs_and_unknown_facts_are_not_in_the_lineage() -> None:
-    """Unknown facts are left out; long lists of scalars are cut off."""
-    tfevents = {**TFEVENTS, "last_step": None, "scalars": {f"s{number}": 0.0 for number in range(1000)}}
+    (only,) = outputs_of(model_extra({**RESULT, "model": None, "tfevents": {**TFEVENTS, "last_step": None}}))
 
-    (only,) = outputs_of(model_extra({**RESULT, "model": None, "tfevents": tfevents}))
-
-    assert (only.version, len(only.fields)) == ("", MAX_FIELDS)
+    assert only.version == ""
     assert outputs_of(model_extra({**RESULT, "model": None, "tfevents": None})) == []

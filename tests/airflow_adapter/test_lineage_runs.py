@@ -62,10 +62,8 @@ def test_outputs_are_model_and_tfevents(emitted: Events, task: str) -> None:
 
     assert place(model) == f"pvc://default/models {task}/model.pt"
     assert model["facets"]["version"]["datasetVersion"] == hashlib.sha256(b"model").hexdigest()
-    assert model["outputFacets"]["outputStatistics"]["size"] == len("model")
     assert place(tfevents) == f"pvc://default/models {task}/runs"
     assert tfevents["facets"]["version"]["datasetVersion"] == "step 3"
-    assert [field["name"] for field in tfevents["facets"]["schema"]["fields"]] == ["accuracy"]
 
 
 def test_a_training_that_begins_says_what_it_reads(emitted: Events) -> None:
