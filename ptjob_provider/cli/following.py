@@ -26,20 +26,18 @@ from ptjob_provider.cli.output import (
     run,
     say_logged,
 )
-from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.diagnosis.causes import TAIL_LINES
 from ptjob_provider.core.diagnosis.notices import QUOTED
-from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PTJobError
+from ptjob_provider.core.errors import JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
-from ptjob_provider.core.run.cleanup import what_stays
+from ptjob_provider.core.run.cleanup import delete_if_unfinished, what_stays
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.recall import RecalledAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, SubmitOptions
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -54,9 +52,6 @@ T = TypeVar("T")
 
 INSTANCE = "ptjob"
 """Distinguishes jobs of the command line from those of orchestrators in the same namespace."""
-
-_INTERRUPT_TIMEOUT = 5.0
-"""Seconds to wait after Ctrl-C for the job's state."""
 
 _EXIT_TERMINATED = 128 + signal.SIGTERM
 
@@ -207,32 +202,13 @@ class Following:
         if self.ref is None:
             notice("interrupted before it was known whether the job exists: ptjob list")
             return
-        is_over, state = await self._state(self.ref)
-        if is_over:
-            notice(f"{self.ref} {state}")
-        elif self.ending.delete_on_interrupt:
-            await self.backend.delete(self.ref)
+        name = self.target.words_for(self.ref.namespace, self.ref.name)
+        if not self.ending.delete_on_interrupt:
+            notice(f"{self.ref} is left as it is; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
+        elif await delete_if_unfinished(self.backend, self.ref):
             notice(f"{self.ref} was deleted: interrupted")
         else:
-            name = self.target.words_for(self.ref.namespace, self.ref.name)
-            notice(f"{self.ref} {state}; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
-
-    async def _state(self, ref: JobRef) -> tuple[bool, str]:
-        """Return whether the job has ended, and a text about its state; without a response, assume that it runs."""
-        try:
-            async with asyncio.timeout(_INTERRUPT_TIMEOUT):
-                job = await self.backend.get(ref.kind, ref.namespace, ref.name)
-        except JobNotFound:
-            return True, "is gone"
-        except (PTJobError, TimeoutError):
-            return False, "runs on"
-        phase = kinds.observed_status(job, history.stored_in(job)).phase
-        if phase.is_terminal:
-            return (
-                True,
-                f"had ended ({phase.value}); look at it: ptjob get {self.target.words_for(ref.namespace, ref.name)}",
-            )
-        return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"
+            notice(f"{self.ref} had ended; look at it: ptjob get {name}")
 
     async def follow(self, submission: Submission, *, hands_off: bool) -> dict[str, Any]:
         """Show rank 0's log until the job's end, and return its result.
