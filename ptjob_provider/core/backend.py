@@ -192,4 +192,7 @@ class Backend(Protocol):
         """Yield the claim at once and after each change of its annotations, without end; None while it does not exist.
 
         Intermediate states may be skipped; the latest state is not.
+
+        Raises:
+            UnsupportedByBackend: claims have no annotations on this back-end.
         """
