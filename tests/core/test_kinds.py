@@ -78,7 +78,7 @@ def test_each_kind_names_the_controllers_between_a_job_and_its_pods(
     kind: str, controllers: tuple[tuple[str, str], ...], replica: str
 ) -> None:
     """Their events name pods that could not be created."""
-    assert kinds.named(kind).controllers("digits") == controllers
+    assert kinds.controllers({"kind": kind, "metadata": {"name": "digits"}, "spec": {}}) == controllers
     assert kinds.named(kind).replica_named("digits-worker-0") == replica
 
 

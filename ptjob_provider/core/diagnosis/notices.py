@@ -198,7 +198,7 @@ class EndNotices:
 
     def __init__(self, *, besides: str) -> None:
         """Exclude the replica `besides`, whose whole log is in the task's log."""
-        self._besides = besides
+        self.besides = besides
         self._reported: set[str] = set()
 
     def of(
@@ -218,7 +218,7 @@ class EndNotices:
 
     def _is_new(self, end: Termination) -> bool:
         is_death = end.failed and not end.stopped and end.kind is ContainerKind.TRAINING
-        return is_death and end.replica != self._besides and end.key not in self._reported
+        return is_death and end.replica != self.besides and end.key not in self._reported
 
 
 def is_clean_up(end: Termination, over_at: datetime | None) -> bool:

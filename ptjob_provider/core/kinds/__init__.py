@@ -92,6 +92,12 @@ def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
     return kind_of(job).replicas(job)
 
 
+@contained(lambda _why, _job: ())
+def controllers(job: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return kind and name of each object between the job and its pods."""
+    return kind_of(job).controllers(job)
+
+
 @contained(lambda why, record, *_: history.with_notice(record, f"its pods cannot be read: {why}"))
 def observe(
     record: PodHistory,

@@ -379,7 +379,7 @@ class Kind(ABC):
         """Return the replica states in the object's status, which outlive the pods; most kinds report none."""
         return Reported()
 
-    def controllers(self, _name: str, /) -> Sequence[tuple[str, str]]:
+    def controllers(self, _job: Mapping[str, Any], /) -> Sequence[tuple[str, str]]:
         """Return kind and name of each object between a job and its pods; their events explain missing pods."""
         return ()
 

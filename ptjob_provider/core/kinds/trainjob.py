@@ -18,7 +18,7 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -67,7 +67,12 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
 
 STEP = "node"
-"""Name of the runtime's replicated job that trains, and of its container."""
+"""Name of the runtime's replicated job that trains, unless there is a launcher, and of its container."""
+
+_LAUNCHER = "launcher"
+"""Name of the replicated job that trains with `mlPolicy.mpi`; sshd runs in the pods of `node`."""
+
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 MANAGER = "ptjob-provider/job"
 
@@ -115,6 +120,36 @@ the deadline. Trainer checks no deadline of a complete job. It sets `Failed` wit
 and removes it again."""
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Numbers of pods of the replicated jobs that a JobSet has for a TrainJob: name → number.
+
+    Attributes:
+        training: those whose pods have ranks; rank 0 is the first pod of the first one.
+        others: those without ranks, such as `dataset-initializer`.
+    """
+
+    training: Mapping[str, int]
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def trainer(self) -> str:
+        """Return the name of the one that runs the job's program."""
+        return next(iter(self.training))
+
+
+def steps_of(job: Mapping[str, Any]) -> Steps:
+    """Return the steps of a job, by its status, which has those of its JobSet.
+
+    Whether a launcher counts as a node is not there. It does in Trainer's own runtimes, and Trainer makes at least one
+    pod of `node`.
+    """
+    nodes = int((job["spec"].get("trainer") or {}).get("numNodes") or 1)
+    names = {each.get("name") for each in (job.get("status") or {}).get("jobsStatus") or ()}
+    training = {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in names else {STEP: nodes}
+    return Steps(training, {name: 1 for name in _INITIALIZERS if name in names})
+
+
 _JOB = "jobset.sigs.k8s.io/jobset-name"
 _STEP = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -146,7 +181,7 @@ class TrainJob(Kind):
         if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE_EXCEEDED:
             true.pop("Failed", None)
         name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-        if not name and _is_ready(status):
+        if not name and _is_ready(status, steps_of(job).trainer):
             phase = JobPhase.RUNNING
         deciding = true.get(name, {})
         created = job["metadata"].get("creationTimestamp")
@@ -163,10 +198,10 @@ class TrainJob(Kind):
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all nodes of the job; one if the job leaves their number to the runtime."""
-        trainer = manifest["spec"].get("trainer") or {}
-        nodes = {"replicas": trainer.get("numNodes") or 1, "template": template_of(manifest["spec"])}
-        replicas = numbered(manifest["metadata"]["name"], [(f"{STEP}-0", nodes)])
-        return tuple(replace(each, role=STEP) for each in replicas)
+        template, training = template_of(manifest["spec"]), steps_of(manifest).training
+        roles = [(f"{step}-0", {"replicas": number, "template": template}) for step, number in training.items()]
+        replicas = numbered(manifest["metadata"]["name"], roles)
+        return tuple(replace(each, role=each.role.removesuffix("-0")) for each in replicas)
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
@@ -183,9 +218,10 @@ class TrainJob(Kind):
         """Return the replica's name: the pod's name without the random letters."""
         return pod.rpartition("-")[0] or pod
 
-    def controllers(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Return the JobSet that Trainer creates and its Job, which creates the pods."""
-        return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
+    def controllers(self, job: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        """Return the JobSet that Trainer creates and the Job of each step, which creates the pods."""
+        name, steps = job["metadata"]["name"], steps_of(job)
+        return (("JobSet", name), *(("Job", f"{name}-{step}-0") for step in (*steps.training, *steps.others)))
 
     def priority(self, manifest: Mapping[str, Any]) -> str:
         """Return the pods' priority class, as far as the job changes the runtime's."""
@@ -575,9 +611,9 @@ def _metadata_of(spec: Mapping[str, Any]) -> Manifest:
     return meta
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
+def _is_ready(status: Mapping[str, Any], step: str) -> bool:
     return any(
-        each.get("name") == STEP and ((each.get("ready") or 0) > 0 or (each.get("succeeded") or 0) > 0)
+        each.get("name") == step and ((each.get("ready") or 0) > 0 or (each.get("succeeded") or 0) > 0)
         for each in status.get("jobsStatus") or ()
     )
 

@@ -43,11 +43,11 @@ class ClusterInspector:
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
         """Return the events about the job and its pods; see `Inspector.events`."""
-        controllers = kinds.named(ref.kind).controllers(ref.name)
         async with shared_client(self._config) as client:
             job = await _job(client, ref)
             queued = await _queue_message(client, job) if job else []
             events = await client.items(paths.events(ref.namespace))
+        controllers = kinds.controllers(job or {"kind": ref.kind, "metadata": {"name": ref.name}, "spec": {}})
         current = _since(events, job["metadata"]["creationTimestamp"] if job else "")
         return [*(event for event in current if _is_about(event, ref, pods, controllers)), *queued]
 

@@ -340,6 +340,7 @@ class _Follower:
 
     async def _take(self, observation: Observation) -> None:
         has_ends = await self._report(observation)
+        self.log.submission = self.submission
         if self.known.has_log:
             self.log.begin()
         if has_ends:

@@ -79,7 +79,7 @@ class JobProgress:
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
     _tries: dict[str, int] = field(default_factory=dict)
     _unreported: set[str] = field(default_factory=set)
-    _generation: int | None = None
+    _shape: tuple[int | None, Sequence[tuple[str, str]]] | None = None
     _kept: tuple[datetime, float] | None = None
     _end_notices: EndNotices = field(init=False)
 
@@ -123,10 +123,10 @@ class JobProgress:
 
     @property
     def has_log(self) -> bool:
-        """Return whether rank 0 has started to run."""
+        """Return whether rank 0, which the job's first status may change, has started to run."""
         rank0, pods = self.submission.rank0, self.pods
         ended = (end.replica for end in pods.terminations)
-        return rank0 in pods.running or rank0 in pods.finished or rank0 in ended
+        return self.status.is_taken_up and (rank0 in pods.running or rank0 in pods.finished or rank0 in ended)
 
     def take(self, observation: Observation, *, now: datetime) -> ProgressUpdate:
         """Add an observation, and return the changes since the previous one."""
@@ -156,10 +156,14 @@ class JobProgress:
         return ProgressUpdate(sentences=sentences, has_ends=has_ends)
 
     def _resize(self, job: Manifest) -> None:
-        """Count the replicas again if the job's generation has changed; each change of the spec increments it."""
-        generation = job["metadata"].get("generation")
-        if generation != self._generation:
-            self._generation, self.submission = generation, self.submission.resized(job)
+        """Count the replicas again if the job's generation has changed, as each change of the spec does, or its steps.
+
+        The status of a TrainJob shows these, and so which replica is rank 0.
+        """
+        shape = job["metadata"].get("generation"), kinds.controllers(job)
+        if shape != self._shape:
+            self._shape, self.submission = shape, self.submission.resized(job)
+            self._end_notices.besides = self.submission.rank0
 
     def silent(self) -> tuple[history.Termination, ...]:
         """Return the failed runs without a termination message: their logs must be read before the pods are deleted."""

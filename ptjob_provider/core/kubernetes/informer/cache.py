@@ -70,6 +70,7 @@ class JobCache:
     _replica_of: Callable[[Manifest], str] = field(init=False)
     _replicas: int = 0
     _rank0: str = ""
+    _controllers: Sequence[tuple[str, str]] = ()
     _pods: dict[str, Manifest] = field(default_factory=dict)
     _packed_pods: dict[str, bytes] = field(default_factory=dict)
     _deleted: deque[tuple[int, Manifest]] | None = None
@@ -94,6 +95,7 @@ class JobCache:
             self._replica_of = kinds.replica_of(job)
             replicas = kinds.replicas(job)
             self._replicas, self._rank0 = len(replicas), replicas[0].name if replicas else ""
+            self._controllers = kinds.controllers(job)
             self._packed_job = packed(job)
         self.is_complete = True
         self.notifier.notify()
@@ -301,8 +303,7 @@ class JobCache:
         has_deletions = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
         lacks_pods = len(self._pods) < self._replicas
         selectors = [by_uid(self.ref.uid)] if is_over or vague or has_deletions or lacks_pods else []
-        controllers = kinds.named(self.ref.kind).controllers(self.ref.name) if lacks_pods and not is_over else ()
-        selectors += [by_name(kind, name) for kind, name in controllers]
+        selectors += [by_name(*each) for each in self._controllers if lacks_pods and not is_over]
         if is_over and self._rank0_was_waited_for:
             selectors.append(by_name("Pod", self._rank0))
         return [*selectors, *(by_uid(uid) for uid in vague[:_MAX_WAITING])]
