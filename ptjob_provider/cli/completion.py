@@ -66,12 +66,14 @@ async def _jobs(target: Target, _: click.Context) -> list[str]:
 
 
 async def _replicas(target: Target, context: click.Context) -> list[str]:
-    from ptjob_provider.core.kinds import replicas as replicas_of
+    from ptjob_provider.core import kinds
 
     # If an option lacks its value, click stops parsing and leaves the name in `args`.
     name = context.params.get("name") or next(iter(context.args), None)
     job = await target.find(target.open(), name) if name else None
-    return [f"{replica.role}-{replica.index}" for replica in replicas_of(job)] if job else []
+    if job is None:
+        return []
+    return [*(f"{replica.role}-{replica.index}" for replica in kinds.replicas(job)), *kinds.unranked(job)]
 
 
 job_names = _completion(_jobs)

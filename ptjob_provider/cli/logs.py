@@ -129,7 +129,12 @@ def find_replica(job: Manifest, name: str | None) -> str:
         ends = {replica.name.removeprefix(beginning), f"{replica.role}-{replica.index}"}
         if name in {replica.name, str(replica.rank), *ends}:
             return replica.name
-    names = ", ".join(f"{replica.rank} = {replica.name}" for replica in known)
+    unranked = kinds.unranked(job)
+    for step, replica_name in unranked.items():
+        if name in {step, replica_name, replica_name.removeprefix(beginning)}:
+            return replica_name
+    numbers = {replica.rank: replica.name for replica in known}
+    names = ", ".join(f"{short} = {replica_name}" for short, replica_name in {**numbers, **unranked}.items())
     raise Refused(f"--replica: {name!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
 
 
@@ -145,6 +150,7 @@ async def show(target: Target, name: str, selection: Selection, *, replica: str 
         await _print_container(target, ref, pod, selection)
         return
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
+    names |= {each: f"[{step}] " for step, each in kinds.unranked(job).items()}
     if not every:
         names = {find_replica(job, replica): ""}
     prints = [_print_replica(backend, ref, pod, selection, prefixes=names) for pod in names]
@@ -256,8 +262,9 @@ async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, 
 
 def failed_first(snapshot: Snapshot, shown: Collection[str]) -> str:
     """Return which replica failed first and how to show its log; "" if that log is shown, or if none failed."""
-    why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.submission.ranks
+    why, ref, ranks = snapshot.diagnosis, snapshot.submission.ref, snapshot.ranks
     if why is None or CAUSES[why.cause].of_whole_job or why.replica in shown or why.replica not in ranks:
         return ""
-    short = why.replica.removeprefix(f"{ref.name}-")
-    return f"{short} (rank {ranks[why.replica]}) failed first: ptjob logs {ref.name} -i {short}"
+    short, rank = why.replica.removeprefix(f"{ref.name}-"), ranks[why.replica]
+    who = short if rank is None else f"{short} (rank {rank})"
+    return f"{who} failed first: ptjob logs {ref.name} -i {short}"

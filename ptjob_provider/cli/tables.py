@@ -214,18 +214,19 @@ def replicas(snapshot: Snapshot) -> Table:
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
     return _table(
         ("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH"),
-        (_replica_row(snapshot, name, rank, pods.get(name)) for name, rank in snapshot.submission.ranks.items()),
+        (_replica_row(snapshot, name, rank, pods.get(name)) for name, rank in snapshot.ranks.items()),
     )
 
 
-def _replica_row(snapshot: Snapshot, name: str, rank: int, pod: Manifest | None) -> tuple[str | Styled, ...]:
+def _replica_row(snapshot: Snapshot, name: str, rank: int | None, pod: Manifest | None) -> tuple[str | Styled, ...]:
     record, status = snapshot.record, snapshot.status
+    number = "" if rank is None else str(rank)
     ends = ", ".join(_ends(record, name, status.finished_at if status.phase is JobPhase.FAILED else None))
     if pod is None:
-        return str(rank), name, _phase(_without_pod(record, name, status)), "", "", ends
+        return number, name, _phase(_without_pod(record, name, status)), "", "", ends
     age = _age((pod.get("metadata") or {}).get("creationTimestamp"), snapshot.now)
     phase = str((pod.get("status") or {}).get("phase") or "")
-    return str(rank), name, _phase(phase), age, (pod.get("spec") or {}).get("nodeName") or "", ends
+    return number, name, _phase(phase), age, (pod.get("spec") or {}).get("nodeName") or "", ends
 
 
 def _ends(record: PodHistory, replica: str, failed_at: datetime | None) -> Iterator[str]:

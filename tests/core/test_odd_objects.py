@@ -265,6 +265,7 @@ class TestEveryObject:
         progress, _ = progress_of(job, *some_pods)
         shown = snapshot.Snapshot(
             submission=progress.submission,
+            ranks=progress.submission.ranks,
             owner=snapshot.owner_of(job),
             instance="",
             status=progress.status,

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ListSink, ScriptedBackend
-from pods import RUNNING, container, ended, stamp
+from pods import NOW, RUNNING, container, ended, stamp
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.logs import failed_first, find_replica
+from ptjob_provider.cli.output import Refused
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.diagnosis import waiting_reason
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.kinds import TRAINJOB
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase
 from rows import each_row
@@ -72,13 +77,19 @@ def line(text: str) -> LogLine:
     return LogLine(text=text, timestamp=stamp(1), cursor=cursor, continues=False)
 
 
-async def followed(*worlds: Observation) -> tuple[JobOutcome, ListSink]:
-    """Return how a job ended whose runtime could not be read; each replica's log has its name as its only line."""
+async def followed(*worlds: Observation, silent: str = "") -> tuple[JobOutcome, ListSink]:
+    """Return how a job ended whose runtime could not be read; each replica's log has its name as its only line.
+
+    Args:
+        worlds: what was seen of the job, look by look.
+        silent: a replica without a log, as it never had a pod.
+    """
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = list(worlds)
     backend.lines_of = {
         name: [line(name)] for name in ("digits-node-0-0", "digits-launcher-0-0", "digits-dataset-initializer-0-0")
     }
+    backend.lines_of[silent] = []
     return await follow(backend, Submission.of(job()), sink=sink), sink
 
 
@@ -155,3 +166,76 @@ def test_a_history_of_odd_steps_is_still_read() -> None:
     odd = job(*MPI) | {"status": {"jobsStatus": [{"name": None}, {}]}}
 
     assert kinds.observe(PodHistory(), odd, [], [], now=TRAINJOB.read_status(job()).created_at or 0)  # type: ignore[arg-type]
+
+
+# --- initializers
+
+
+@pytest.mark.skips_waits
+async def test_an_initializer_that_fails_is_named_as_the_cause_with_its_last_lines() -> None:
+    """It has no rank; the nodes were never made."""
+    failed = pod("dataset-initializer", ended(1, end=5), phase="Failed")
+
+    outcome, sink = await followed(
+        Observation(job=job(*TUNE), pods=[pod("dataset-initializer", RUNNING)]),
+        Observation(job=job(*TUNE, failed="digits-dataset-initializer-0"), pods=[failed]),
+        silent="digits-node-0-0",
+    )
+
+    why = outcome.diagnosis
+    assert why is not None
+    assert (why.replica, why.log_tail) == ("digits-dataset-initializer-0-0", ("digits-dataset-initializer-0-0",))
+    assert why.summary.startswith("digits-dataset-initializer-0-0 exited with code 1")
+    assert "rank" not in why.summary
+    assert sink.lines == []
+
+
+def test_a_job_whose_initializers_run_is_pending_and_says_which_pods_are_missing() -> None:
+    """Its nodes come when they have ended: it does not wait in a queue, and it does not run yet."""
+    found = job(*TUNE)
+    pods = [pod(name, RUNNING) for name in TUNE[1:]]
+    replicas = len(kinds.replicas(found)) + len(kinds.unranked(found))
+
+    record = kinds.observe(PodHistory(), found, pods, [], now=NOW, replicas=replicas)
+    status = kinds.observed_status(found, record)
+
+    assert (status.phase, record.queued_since, record.all_running_at) == (JobPhase.PENDING, None, None)
+    assert waiting_reason(record, status, replicas=replicas, rank0="digits-node-0-0") == "2 of 4 placed"
+
+
+def test_initializers_are_replicas_without_a_rank() -> None:
+    assert kinds.unranked(job(*TUNE)) == {name: f"digits-{name}-0-0" for name in TUNE[1:]}
+    assert kinds.unranked(job(*MPI)) == kinds.unranked({"spec": {}}) == {}
+
+
+@each_row("name", ["dataset-initializer", "dataset-initializer-0-0", "digits-dataset-initializer-0-0"])
+def test_an_initializers_log_is_named_by_its_step(name: str) -> None:
+    assert find_replica(job(*TUNE), name) == "digits-dataset-initializer-0-0"
+
+
+def test_a_replica_that_is_not_there_is_refused_with_the_initializers_that_are() -> None:
+    with pytest.raises(
+        Refused, match="1 = digits-node-0-1, dataset-initializer = digits-dataset-initializer-0-0, model"
+    ):
+        find_replica(job(*TUNE), "launcher")
+
+
+async def test_a_job_is_shown_with_its_initializers_and_the_one_that_failed_first() -> None:
+    backend = ScriptedBackend()
+    found = job(*TUNE, nodes=1, failed="digits-model-initializer-0")
+    backend.jobs["team", "digits"] = found
+    failed = pod("model-initializer", ended(1, end=5), phase="Failed")
+    backend.worlds = [Observation(job=found, pods=[pod("dataset-initializer", ended(0)), failed])]
+
+    snapshot = await look(backend, "team", "digits", kind="TrainJob", inspect=False)
+
+    table = tables.replicas(snapshot)
+    assert [row[:2] for row in table.rows] == [
+        ("0", "digits-node-0-0"),
+        ("", "digits-dataset-initializer-0-0"),
+        ("", "digits-model-initializer-0-0"),
+    ]
+    assert snapshot.to_dict()["replicas"][-1] == {"name": "digits-model-initializer-0-0", "rank": None}
+    assert failed_first(snapshot, {"digits-node-0-0"}) == (
+        "model-initializer-0-0 failed first: ptjob logs digits -i model-initializer-0-0"
+    )

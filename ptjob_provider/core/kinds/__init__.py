@@ -92,6 +92,12 @@ def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
     return kind_of(job).replicas(job)
 
 
+@contained(lambda _why, _job: {})
+def unranked(job: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the job's replicas without a rank: name for people → replica name."""
+    return kind_of(job).unranked(job)
+
+
 @contained(lambda _why, _job: ())
 def controllers(job: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Return kind and name of each object between the job and its pods."""

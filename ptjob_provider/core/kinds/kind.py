@@ -329,6 +329,10 @@ class Kind(ABC):
     def replicas(self, manifest: Mapping[str, Any], /) -> tuple[Replica, ...]:
         """Return all replicas, rank 0 first."""
 
+    def unranked(self, _job: Mapping[str, Any], /) -> Mapping[str, str]:
+        """Return the replicas without a rank, which prepare the others' data: name for people → replica name."""
+        return {}
+
     def is_restarted(self, _job: Mapping[str, Any], _replica: str, /) -> bool:
         """Return whether the operator may restart the failed replica; True if the object does not show it."""
         return True

@@ -18,7 +18,7 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -122,15 +122,15 @@ and removes it again."""
 
 @dataclass(frozen=True)
 class Steps:
-    """Numbers of pods of the replicated jobs that a JobSet has for a TrainJob: name → number.
+    """Replicated jobs that a JobSet has for a TrainJob.
 
     Attributes:
-        training: those whose pods have ranks; rank 0 is the first pod of the first one.
-        others: those without ranks, such as `dataset-initializer`.
+        training: those whose pods have ranks: name → number of pods; rank 0 is the first pod of the first one.
+        others: names of those without ranks, such as `dataset-initializer`.
     """
 
     training: Mapping[str, int]
-    others: Mapping[str, int] = field(default_factory=dict)
+    others: Sequence[str] = ()
 
     @property
     def trainer(self) -> str:
@@ -147,7 +147,7 @@ def steps_of(job: Mapping[str, Any]) -> Steps:
     nodes = int((job["spec"].get("trainer") or {}).get("numNodes") or 1)
     names = {each.get("name") for each in (job.get("status") or {}).get("jobsStatus") or ()}
     training = {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in names else {STEP: nodes}
-    return Steps(training, {name: 1 for name in _INITIALIZERS if name in names})
+    return Steps(training, [name for name in _INITIALIZERS if name in names])
 
 
 _JOB = "jobset.sigs.k8s.io/jobset-name"
@@ -202,6 +202,10 @@ class TrainJob(Kind):
         roles = [(f"{step}-0", {"replicas": number, "template": template}) for step, number in training.items()]
         replicas = numbered(manifest["metadata"]["name"], roles)
         return tuple(replace(each, role=each.role.removesuffix("-0")) for each in replicas)
+
+    def unranked(self, job: Mapping[str, Any]) -> dict[str, str]:
+        """Return the first pod of each step that does not train, by the step's name; initializers have only one."""
+        return {step: f"{job['metadata']['name']}-{step}-0-0" for step in steps_of(job).others}
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""

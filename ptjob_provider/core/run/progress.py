@@ -138,7 +138,7 @@ class JobProgress:
         self.due = kinds.kind_of(observation.job).due_at(observation.job)
         self._resize(observation.job)
         before = self.record or history.stored_in(observation.job).resumed(now)
-        replicas = len(self.submission.ranks)
+        replicas = len(self.submission.ranks) + len(kinds.unranked(observation.job))
         after = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
         after = self._masked(after)
         status = kinds.observed_status(observation.job, after)

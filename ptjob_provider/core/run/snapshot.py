@@ -35,6 +35,7 @@ class Snapshot:
 
     Attributes:
         submission: the job, its replicas and its declared outputs.
+        ranks: the replicas with their ranks; None for a replica without one.
         owner: the ids that it was created for, see `owner_of`.
         instance: the installation that created it; "" if unknown.
         status: the job's status.
@@ -54,6 +55,7 @@ class Snapshot:
     """
 
     submission: Submission
+    ranks: Mapping[str, int | None]
     owner: Mapping[str, str]
     instance: str
     status: JobStatus
@@ -82,7 +84,7 @@ class Snapshot:
             now=self.now,
             used=self.used,
         )
-        replicas = [{"name": name, "rank": rank} for name, rank in self.submission.ranks.items()]
+        replicas = [{"name": name, "rank": rank} for name, rank in self.ranks.items()]
         return {
             **result,
             "owner": dict(self.owner),
@@ -125,7 +127,8 @@ async def look(
     if observation.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
     submission = Submission.of(observation.job)
-    before, replicas = history.stored_in(observation.job), len(submission.ranks)
+    ranks = {**submission.ranks, **dict.fromkeys(kinds.unranked(observation.job).values())}
+    before, replicas = history.stored_in(observation.job), len(ranks)
     record = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
     status = kinds.observed_status(observation.job, record)
     waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
@@ -145,6 +148,7 @@ async def look(
         report, unverified = await _inspect(backend, submission)
     return Snapshot(
         submission=submission,
+        ranks=ranks,
         owner=owner_of(observation.job),
         instance=owner_in(observation.job).instance,
         status=status,

@@ -94,7 +94,8 @@ class JobCache:
             self._is_in_queue = QUEUE_LABEL in (job["metadata"].get("labels") or {})
             self._replica_of = kinds.replica_of(job)
             replicas = kinds.replicas(job)
-            self._replicas, self._rank0 = len(replicas), replicas[0].name if replicas else ""
+            self._replicas = len(replicas) + len(kinds.unranked(job))
+            self._rank0 = replicas[0].name if replicas else ""
             self._controllers = kinds.controllers(job)
             self._packed_job = packed(job)
         self.is_complete = True
