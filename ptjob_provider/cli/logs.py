@@ -133,8 +133,8 @@ def find_replica(job: Manifest, name: str | None) -> str:
     for step, replica_name in unranked.items():
         if name in {step, replica_name, replica_name.removeprefix(beginning)}:
             return replica_name
-    numbers = {replica.rank: replica.name for replica in known}
-    names = ", ".join(f"{short} = {replica_name}" for short, replica_name in {**numbers, **unranked}.items())
+    all_replicas = {**{str(replica.rank): replica.name for replica in known}, **unranked}
+    names = ", ".join(f"{short} = {replica_name}" for short, replica_name in all_replicas.items())
     raise Refused(f"--replica: {name!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
 
 

@@ -47,6 +47,8 @@ USAGE_ANNOTATION = f"{PREFIX}/usage"
 TENSORBOARD_ANNOTATION = f"{PREFIX}/tensorboard"
 TRY_ANNOTATION = f"{PREFIX}/try"
 CODE_ANNOTATION = f"{PREFIX}/code"
+STEPS_ANNOTATION = f"{PREFIX}/steps"
+"""Replicated jobs of a TrainJob as its runtime has them, see `kinds.trainjob.Steps`; absent: its nodes alone."""
 TRY_LABEL = f"{PREFIX}/try-of"
 
 OPEN_LABELS = {"app", "release", "submitted_by", "submission"}

@@ -9,10 +9,10 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
-from ptjob_provider.core.kinds import TRAINJOB, trainjob
+from ptjob_provider.core.kinds import TRAINJOB
 from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
-from ptjob_provider.core.kinds.trainjob import STEP, pod_template_of, replicated_jobs
+from ptjob_provider.core.kinds.trainer_steps import STEP, pod_template_of, replicated_jobs
 from ptjob_provider.core.spec import Installation, TrainingJob
 from rows import each_row
 
@@ -384,7 +384,7 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
     assert "workingDir" not in training
     names = [each["name"] for each in found["spec"]["trainer"]["env"]]
     assert ("EPOCHS" in names, "GIT_SYNC_BRANCH" in names) == (True, False)
-    own = kinds.Runtime(kind="TrainingRuntime", name="ours", init_containers=("init-code",))
+    own = kinds.Runtime(kind="TrainingRuntime", name="ours")
     assert TRAINJOB.runtime_of(found) == own
 
 
@@ -416,13 +416,3 @@ def test_other_init_containers_that_a_job_tells_something_stay_as_they_are() -> 
 def test_code_is_refused_where_no_runtime_can_fetch_it(given: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidSpec, match=why):
         rendered(**BASE, **given)
-
-
-def test_the_init_containers_of_a_runtime_are_known() -> None:
-    steps = [
-        step("dataset-initializer", initContainers=[{"name": "a"}]),
-        step("node", initContainers=[{"name": "init-code"}]),
-    ]
-
-    assert trainjob.init_containers({"spec": {"template": {"spec": {"replicatedJobs": steps}}}}) == {"init-code"}
-    assert trainjob.init_containers({}) == set()

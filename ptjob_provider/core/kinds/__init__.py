@@ -132,6 +132,8 @@ def observe(
         observed = history.with_notice(
             observed, f"it asks for {MAX_PODS:,} pods or more; further ones are ignored here"
         )
+    if doubt := kind.doubt(job):
+        observed = history.with_notice(observed, doubt)
     if any(wait.kind is history.WaitKind.REFUSED for wait in observed.waiting):
         observed = queue.judged(observed, kind.replicas(job))
     observed = replace(observed, first_running_at=observed.first_running_at or kind.running_since(job))

@@ -140,12 +140,10 @@ class Runtime:
     Attributes:
         kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
         name: the runtime's name.
-        init_containers: names of the runtime's init containers that the job configures; a job cannot add any.
     """
 
     kind: str
     name: str
-    init_containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +330,10 @@ class Kind(ABC):
     def unranked(self, _job: Mapping[str, Any], /) -> Mapping[str, str]:
         """Return the replicas without a rank, which prepare the others' data: name for people → replica name."""
         return {}
+
+    def doubt(self, _job: Mapping[str, Any], /) -> str:
+        """Return what the job may lack because its runtime could not be read; "" for nothing."""
+        return ""
 
     def is_restarted(self, _job: Mapping[str, Any], _replica: str, /) -> bool:
         """Return whether the operator may restart the failed replica; True if the object does not show it."""

@@ -18,10 +18,11 @@ Jobs are rendered in the newest version; `converted_for` converts them for an ol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import MANAGED_LABEL
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.kinds import code, pod_template
 from ptjob_provider.core.kinds.kind import (
@@ -44,6 +45,17 @@ from ptjob_provider.core.kinds.pod_template import (
     requested_template,
 )
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.kinds.trainer_steps import (
+    INDEX,
+    PATCHES,
+    STEP,
+    patch_of,
+    pod_template_of,
+    rank_variables,
+    replicated_jobs,
+    steps_of,
+    with_replicated_jobs,
+)
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.places import ONLY_RUNTIME, field_at, refusals
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
@@ -60,25 +72,13 @@ API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
 DEFAULT_RUNTIME = "torch-distributed"
 
-_LONGEST_POD = 63
-_RANDOM = "-xxxxx"
-_MASTER_PORT = 29500
-_INDEX = "batch.kubernetes.io/job-completion-index"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-
-STEP = "node"
-"""Name of the runtime's replicated job that trains, unless there is a launcher, and of its container."""
-
-_LAUNCHER = "launcher"
-"""Name of the replicated job that trains with `mlPolicy.mpi`; sshd runs in the pods of `node`."""
-
-_INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 MANAGER = "ptjob-provider/job"
 
 _QUEUES_MANAGER = "kueue.x-k8s.io/manager"
 
-PATCHES, TEMPLATES, PODS = "runtimePatches", "podTemplateOverrides", "podSpecOverrides"
+TEMPLATES, PODS = "podTemplateOverrides", "podSpecOverrides"
 
 NEWEST = "2.2 or newer"
 """Versions with `runtimePatches`: they differ only in what a patch may contain, which the CRD does not show."""
@@ -107,6 +107,13 @@ _ONE_MOUNT = "allowed: one mount of each volume or claim in a container of a Tra
 _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
+_DOUBT = (
+    "the launcher is followed, but the runtime could not be read before the job was made (`ptjob doctor` names the "
+    "right): claims, labels and placement are those of the pods of `node` alone, RANK and WORLD_SIZE are set as "
+    "without mpirun, and the launcher is counted as one of the nodes"
+)
+"""Consequence of a runtime that may not be listed, for a job with a launcher."""
+
 _DECISIONS = (
     ("Failed", JobPhase.FAILED),
     ("Complete", JobPhase.SUCCEEDED),
@@ -118,36 +125,6 @@ _DEADLINE_EXCEEDED = "DeadlineExceeded"
 """The only reason of `Failed` that stays beside `Complete`: the JobSet may complete while Trainer deletes it because of
 the deadline. Trainer checks no deadline of a complete job. It sets `Failed` with another reason only after `Complete`,
 and removes it again."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Replicated jobs that a JobSet has for a TrainJob.
-
-    Attributes:
-        training: those whose pods have ranks: name → number of pods; rank 0 is the first pod of the first one.
-        others: names of those without ranks, such as `dataset-initializer`.
-    """
-
-    training: Mapping[str, int]
-    others: Sequence[str] = ()
-
-    @property
-    def trainer(self) -> str:
-        """Return the name of the one that runs the job's program."""
-        return next(iter(self.training))
-
-
-def steps_of(job: Mapping[str, Any]) -> Steps:
-    """Return the steps of a job, by its status, which has those of its JobSet.
-
-    Whether a launcher counts as a node is not there. It does in Trainer's own runtimes, and Trainer makes at least one
-    pod of `node`.
-    """
-    nodes = int((job["spec"].get("trainer") or {}).get("numNodes") or 1)
-    names = {each.get("name") for each in (job.get("status") or {}).get("jobsStatus") or ()}
-    training = {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in names else {STEP: nodes}
-    return Steps(training, [name for name in _INITIALIZERS if name in names])
 
 
 _JOB = "jobset.sigs.k8s.io/jobset-name"
@@ -198,7 +175,8 @@ class TrainJob(Kind):
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all nodes of the job; one if the job leaves their number to the runtime."""
-        template, training = template_of(manifest["spec"]), steps_of(manifest).training
+        steps = steps_of(manifest)
+        template, training = template_of(manifest["spec"], steps.trainer), steps.training
         roles = [(f"{step}-0", {"replicas": number, "template": template}) for step, number in training.items()]
         replicas = numbered(manifest["metadata"]["name"], roles)
         return tuple(replace(each, role=each.role.removesuffix("-0")) for each in replicas)
@@ -207,6 +185,12 @@ class TrainJob(Kind):
         """Return the first pod of each step that does not train, by the step's name; initializers have only one."""
         return {step: f"{job['metadata']['name']}-{step}-0-0" for step in steps_of(job).others}
 
+    def doubt(self, job: Mapping[str, Any]) -> str:
+        """Return that a job of ours was not fitted to its launcher, which only its status shows."""
+        is_ours = MANAGED_LABEL in (job["metadata"].get("labels") or {})
+        is_fitted = steps_of(job).trainer == steps_of({**job, "status": {}}).trainer
+        return "" if is_fitted or not is_ours else _DOUBT
+
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
         return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
@@ -214,9 +198,9 @@ class TrainJob(Kind):
     def replica_of(self, pod: Mapping[str, Any]) -> str:
         """Return the pod's replica name; a pod without an index is a replica of its own."""
         labels = _labels(pod)
-        if not labels.get(_INDEX) or not labels.get(_JOB):
+        if not labels.get(INDEX) or not labels.get(_JOB):
             return str(pod["metadata"]["name"])
-        return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
+        return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[INDEX]])
 
     def replica_named(self, pod: str) -> str:
         """Return the replica's name: the pod's name without the random letters."""
@@ -232,8 +216,8 @@ class TrainJob(Kind):
         return str((self.rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Yield the only pod template, as far as the job changes the runtime's."""
-        yield template_of(manifest["spec"])
+        """Yield the pod template of the step that trains, as far as the job changes the runtime's."""
+        yield template_of(manifest["spec"], steps_of(manifest).trainer)
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the TrainJob of one attempt, in the newest version of its API.
@@ -244,7 +228,7 @@ class TrainJob(Kind):
         job = attempt.job
         check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
-        requested = with_name(requested, attempt, longest=_longest_name(requested))
+        requested = with_name(requested, attempt, longest=steps_of(requested).longest_name)
         made = rendered(
             requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
         )
@@ -282,10 +266,8 @@ class TrainJob(Kind):
         """Return the runtime that a job refers to; None if its group or kind is unknown."""
         named = manifest["spec"]["runtimeRef"]
         kind = named.get("kind") or _OF_CLUSTER
-        inits = template_of(manifest["spec"])["spec"].get("initContainers") or ()
         is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
-        names = tuple(str(each.get("name")) for each in inits)
-        return Runtime(kind=kind, name=str(named.get("name")), init_containers=names) if is_known else None
+        return Runtime(kind=kind, name=str(named.get("name"))) if is_known else None
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
@@ -321,29 +303,20 @@ def _processes(number: int | str) -> Manifest:
     return {"numProcPerNode": number}
 
 
-def _nodes(requested: Mapping[str, Any]) -> int:
-    return int(requested["spec"]["trainer"].get("numNodes") or 1)
-
-
-def _longest_name(requested: Manifest) -> int:
-    """Return the maximum length of the job's name: JobSet refuses names that make any step's pod name too long."""
-    steps = [f"{part}-initializer" for part in requested["spec"].get("initializer") or ()]
-    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(requested) - 1}{_RANDOM}") for step in (STEP, *steps))
-
-
 def _pods(requested: Manifest, attempt: Attempt) -> Pods:
     """Return the pods of the only role: all nodes are alike."""
-    own, name = template_of(requested["spec"]), requested["metadata"]["name"]
+    name, step = requested["metadata"]["name"], steps_of(requested).trainer
+    own = template_of(requested["spec"], step)
     check_shape("spec", own["spec"], POD_SHAPE)
     template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
     template = with_code(template, attempt.job.code, has_own_runtime=_is_custom(requested["spec"]["runtimeRef"]))
-    return Pods(role=STEP, key=STEP, first=f"{name}-{STEP}-0-0", container=CONTAINER, template=template)
+    return Pods(role=STEP, key=STEP, first=f"{name}-{step}-0-0", container=CONTAINER, template=template)
 
 
 def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manifest:
     [template] = templates
     check_labels("template.metadata", template.get("metadata") or {})
-    return {**requested, "spec": with_template(requested["spec"], template)}
+    return {**requested, "spec": with_template(requested["spec"], template, steps_of(requested).trainer)}
 
 
 def _rank_added(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
@@ -399,34 +372,27 @@ def _without_working_dir(container: Manifest) -> Manifest:
 
 
 def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
-    """Return the training container with PyTorch's `env://` variables, which Trainer sets for torchrun only."""
-    name, trainer = requested["metadata"]["name"], requested["spec"]["trainer"]
-    rank: dict[str, Manifest] = {
-        "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
-        "MASTER_PORT": {"value": str(_MASTER_PORT)},
-        "WORLD_SIZE": {"value": str(_nodes(requested) * int(trainer.get("numProcPerNode") or 1))},
-        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{_INDEX}']"}}},
-    }
+    """Return the training container with the variables of `env://` that the job does not set itself."""
     given = container.get("env") or []
     names = {each["name"] for each in given}
-    added = [{"name": variable, **value} for variable, value in rank.items() if variable not in names]
-    return {**container, "env": [*added, *given]}
+    variables = rank_variables(requested, steps_of(requested).trainer)
+    return {**container, "env": [*(each for each in variables if each["name"] not in names), *given]}
 
 
-def template_of(spec: Mapping[str, Any]) -> Manifest:
-    """Return the pod template of a job's spec, which must be of the newest version."""
+def template_of(spec: Mapping[str, Any], step: str = STEP) -> Manifest:
+    """Return the pod template of a step in a job's spec, which must be of the newest version."""
     trainer = spec.get("trainer") or {}
     own = {name: trainer[place] for name, place in _TRAINER.items() if trainer.get(place) is not None}
     template: Manifest = {"spec": {"containers": [{"name": CONTAINER, **own}]}}
     for patch in spec.get(PATCHES) or ():
         for entry in replicated_jobs(patch):
-            if entry.get("name") == STEP:
+            if entry.get("name") == step:
                 template = laid_over(template, pod_template_of(entry))
     return template
 
 
-def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec with exactly the template's settings of the pods.
+def with_template(spec: Mapping[str, Any], template: Mapping[str, Any], step: str) -> Manifest:
+    """Return a job's spec with exactly the template's settings of the step's pods.
 
     The template replaces the first patch of the pods; further patches of the pods are removed.
 
@@ -440,7 +406,7 @@ def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manif
     kept = {name: part for name, part in (spec.get("trainer") or {}).items() if name not in _TRAINER.values()}
     patch = _patch(template, pod)
     whole = {**spec, "trainer": {**kept, **typed}}
-    patches = _patches(spec.get(PATCHES) or [], patch)
+    patches = _patches(spec.get(PATCHES) or [], patch, step)
     return {**whole, PATCHES: patches} if patches else {name: whole[name] for name in whole if name != PATCHES}
 
 
@@ -452,21 +418,23 @@ def _patch(template: Mapping[str, Any], pod: Mapping[str, Any]) -> Manifest:
     return {name: part for name, part in parts.items() if part}
 
 
-def _patches(given: list[Manifest], patch: Manifest) -> list[Manifest]:
+def _patches(given: list[Manifest], patch: Manifest, step: str) -> list[Manifest]:
     if not patch:
         return given
     patches, is_placed = [], False
     for each in given:
         entries = replicated_jobs(each)
-        of_pods = [entry for entry in entries if entry.get("name") == STEP]
+        of_pods = [entry for entry in entries if entry.get("name") == step]
         if not of_pods:
             patches.append(each)
             continue
         others = [entry for entry in entries if entry not in of_pods]
-        new = [] if is_placed else [patch_of(patch)]
+        new = [] if is_placed else [patch_of(patch, step=step)]
         patches.append(with_replicated_jobs(each, [*new, *others]))
         is_placed = True
-    return patches if is_placed else [*patches, with_replicated_jobs({"manager": MANAGER}, [patch_of(patch)])]
+    return (
+        patches if is_placed else [*patches, with_replicated_jobs({"manager": MANAGER}, [patch_of(patch, step=step)])]
+    )
 
 
 def _check_pod(pod: Mapping[str, Any]) -> None:
@@ -516,14 +484,6 @@ def reference(text: str | None) -> Manifest | None:
     return {"kind": kind, "name": name} if slash else {"name": name}
 
 
-def init_containers(runtime: Mapping[str, Any]) -> set[str]:
-    """Return the names of the init containers that a runtime's object gives the training pods."""
-    template = (runtime.get("spec") or {}).get("template") or {}
-    steps = (template.get("spec") or {}).get("replicatedJobs") or ()
-    pods = (pod_template_of(step).get("spec") or {} for step in steps if step.get("name") == STEP)
-    return {str(each.get("name")) for pod in pods for each in pod.get("initContainers") or ()}
-
-
 # --- versions of Trainer
 
 
@@ -556,33 +516,6 @@ def version_of(fields: Iterable[str]) -> str:
     """Return the version of a server whose TrainJobs have these fields in their spec; "" if that does not show."""
     known = {PATCHES: NEWEST, TEMPLATES: "2.1", PODS: "2.0"}
     return next((version for field, version in known.items() if field in set(fields)), "")
-
-
-def replicated_jobs(patch: Mapping[str, Any]) -> list[Manifest]:
-    """Return a patch's changes of the runtime's replicated jobs."""
-    part: Any = patch
-    for name in ("trainingRuntimeSpec", "template", "spec"):
-        part = part.get(name) or {}
-    return list(part.get("replicatedJobs") or ())
-
-
-def pod_template_of(entry: Mapping[str, Any]) -> Manifest:
-    """Return the pod template in a replicated job's patch."""
-    job = (entry.get("template") or {}).get("spec") or {}
-    return dict(job.get("template") or {})
-
-
-def patch_of(template: Mapping[str, Any], *, step: str = STEP) -> Manifest:
-    """Return the patch with these changes of a replicated job's pods."""
-    return {"name": step, "template": {"spec": {"template": dict(template)}}}
-
-
-def with_replicated_jobs(patch: Mapping[str, Any], entries: list[Manifest]) -> Manifest:
-    """Return the patch with these changes of the runtime's replicated jobs."""
-    runtime = patch.get("trainingRuntimeSpec") or {}
-    template = runtime.get("template") or {}
-    inner = {**(template.get("spec") or {}), "replicatedJobs": entries}
-    return {**patch, "trainingRuntimeSpec": {**runtime, "template": {**template, "spec": inner}}}
 
 
 def _override(entry: Mapping[str, Any], where: str) -> Manifest:

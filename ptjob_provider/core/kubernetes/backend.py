@@ -23,7 +23,7 @@ from ptjob_provider.core.kinds.code import in_pieces, with_pieces
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.discovery import check_runtime
+from ptjob_provider.core.kubernetes.discovery import fitted_to_runtime
 from ptjob_provider.core.kubernetes.folder_on_claim import with_folder_on_claim
 from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, informer_of, subscribe
 from ptjob_provider.core.kubernetes.informer.claims import watched_claim
@@ -99,7 +99,7 @@ class KubernetesBackend:
         meta = manifest["metadata"]
         path = paths.jobs(manifest["kind"], meta["namespace"])
         async with shared_client(self._config) as client:
-            await check_runtime(client, manifest)
+            manifest = await fitted_to_runtime(client, manifest)
             try:
                 ref = JobRef.of(await _send_or_adapt(client, manifest, lambda body: client.post(path, body)))
             except JobNotFound as error:  # the namespace does not exist

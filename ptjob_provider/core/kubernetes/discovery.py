@@ -13,8 +13,7 @@ from ptjob_provider.core.errors import (
     UnsupportedByBackend,
     one_of,
 )
-from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
-from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds import trainer_steps
 from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
@@ -76,32 +75,34 @@ def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, An
     return spec
 
 
-async def check_runtime(client: Client, manifest: Manifest) -> None:
-    """Check that the job's runtime exists and has the job's init containers.
+async def fitted_to_runtime(client: Client, manifest: Manifest) -> Manifest:
+    """Return the job, fitted to the steps of its runtime; unchanged if it has none, or if it may not be read.
 
-    If runtimes may not be listed, checks nothing: the server then refuses a job whose runtime is missing.
+    Then the server refuses a job whose runtime is missing.
 
     Raises:
-        InvalidSpec: the runtime does not exist, and the text lists the existing ones; or it lacks an init container.
+        InvalidSpec: the runtime does not exist, and the text lists the existing ones; or it cannot run the job.
     """
     runtime = kinds.kind_of(manifest).runtime_of(manifest)
     if runtime is None:
-        return
+        return manifest
     meta = manifest["metadata"]
     try:
         runtimes = await _listed(client, runtime.kind, meta["namespace"])
     except ClusterError as error:
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
         logger.debug("%s/%s: cannot check for a %s %s: %s", *about, error)
-        return
+        return manifest
     runtime_name = _PREFIXES[runtime.kind] + runtime.name
     if runtime_name not in runtimes:
         [other_kind] = _PREFIXES.keys() - {runtime.kind}
         allowed = await _allowed(client, list(runtimes), other_kind, meta["namespace"])
         raise InvalidSpec.of("runtime", runtime_name, allowed)
-    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(runtimes[runtime_name])):
-        field = "code" if name == SYNC_CONTAINER else "init_containers"
-        raise InvalidSpec.at(field, f"the runtime {runtime_name} has no init container {name}, and a job can add none")
+    found = runtimes[runtime_name]
+    if alone := trainer_steps.given_to_launcher(manifest, found):
+        names = (meta["namespace"], meta["name"], ", ".join(alone), runtime_name)
+        logger.warning("%s/%s: Trainer gives %s to the launcher alone; the nodes have what %s says", *names)
+    return trainer_steps.fitted(manifest, found)
 
 
 async def _allowed(client: Client, names: list[str], other_kind: str, namespace: str) -> str:
