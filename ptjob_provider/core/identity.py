@@ -48,7 +48,7 @@ TENSORBOARD_ANNOTATION = f"{PREFIX}/tensorboard"
 TRY_ANNOTATION = f"{PREFIX}/try"
 CODE_ANNOTATION = f"{PREFIX}/code"
 STEPS_ANNOTATION = f"{PREFIX}/steps"
-"""Replicated jobs of a TrainJob as its runtime has them, see `kinds.trainjob.Steps`; absent: its nodes alone."""
+"""Replicated jobs of a TrainJob that train, as its runtime has them: {name: number of pods}; absent: `node` alone."""
 TRY_LABEL = f"{PREFIX}/try-of"
 
 OPEN_LABELS = {"app", "release", "submitted_by", "submission"}

@@ -79,5 +79,5 @@ async def test_a_job_is_fitted_to_its_runtime_before_it_is_created(caplog: pytes
         await KubernetesBackend(server.config()).submit(job)
 
     sent = next(body for body in server.bodies if body)
-    assert json.loads(sent["metadata"]["annotations"][STEPS_ANNOTATION])["training"] == {"launcher": 1, "node": 1}
+    assert json.loads(sent["metadata"]["annotations"][STEPS_ANNOTATION]) == {"launcher": 1, "node": 1}
     assert "team/digits: Trainer gives image to the launcher alone" in caplog.text

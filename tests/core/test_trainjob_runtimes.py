@@ -44,6 +44,11 @@ def pods_of(job: Manifest) -> dict[str, Manifest]:
     return {entry["name"]: pod_template_of(entry) for entry in entries}
 
 
+def started(job: Manifest, *steps: str) -> Manifest:
+    """Return the job when its JobSet exists, whose steps Trainer copies to the job's status."""
+    return {**job, "status": {"jobsStatus": [{"name": name} for name in steps]}}
+
+
 def names_of(job: Manifest) -> list[str]:
     begin = f"{job['metadata']['name']}-"
     return [each.name.removeprefix(begin) for each in kinds.replicas(job)]
@@ -51,7 +56,7 @@ def names_of(job: Manifest) -> list[str]:
 
 def test_a_job_of_three_nodes_has_these_replicas_with_each_runtime_of_trainer() -> None:
     """All of the table in `docs/reference/kinds.md`."""
-    jobs = {name: fitted(rendered(runtime=name), shipped(name)) for name in SHIPPED}
+    jobs = {name: started(fitted(rendered(runtime=name), shipped(name)), *SHIPPED[name][1]) for name in SHIPPED}
 
     nodes, launcher = ["node-0-0", "node-0-1", "node-0-2"], ["launcher-0-0", "node-0-0", "node-0-1"]
     assert {name: (names_of(job), tuple(kinds.unranked(job))) for name, job in jobs.items()} == {
@@ -82,13 +87,13 @@ def test_the_number_of_pods_of_each_step_is_trainers(
     policy: dict[str, Any], nodes: int | None, training: dict[str, int]
 ) -> None:
     """A launcher that counts as a node takes one of them; Trainer makes at least one pod of `node`."""
-    assert steps_in(runtime(*LAUNCHER, **policy), nodes).training == training
+    assert steps_in(runtime(*LAUNCHER, **policy), nodes) == training
 
 
 def test_a_job_for_the_default_runtime_is_sent_as_it_was_rendered() -> None:
     job = rendered()
 
-    assert fitted(job, shipped("torch-distributed")) is job
+    assert fitted(job, shipped("torch-distributed")) == job
 
 
 def test_the_nodes_and_the_launcher_get_what_the_job_says_of_its_pods() -> None:
@@ -104,7 +109,7 @@ def test_the_nodes_and_the_launcher_get_what_the_job_says_of_its_pods() -> None:
     assert pods["launcher"]["spec"]["volumes"][-1]["persistentVolumeClaim"]["claimName"] == "out"
     [container] = kinds.kind_of(job).rank0_template(job)["spec"]["containers"]
     assert container["volumeMounts"][-1]["mountPath"] == "/mnt/ptjob/out"
-    assert json.loads(job["metadata"]["annotations"][STEPS_ANNOTATION])["training"] == {"launcher": 1, "node": 2}
+    assert json.loads(job["metadata"]["annotations"][STEPS_ANNOTATION]) == {"launcher": 1, "node": 2}
 
 
 def test_mpirun_gives_the_ranks_of_its_processes() -> None:
@@ -121,10 +126,7 @@ def test_mpirun_gives_the_ranks_of_its_processes() -> None:
 def test_a_step_of_another_name_that_trains_is_where_the_job_is() -> None:
     job = fitted(rendered(workers=1), runtime("main", trains="main", torch={}))
 
-    begin = job["metadata"]["name"]
-    variables = {each["name"]: each.get("value") for each in job["spec"]["trainer"]["env"]}
     assert (list(pods_of(job)), names_of(job)) == (["main"], ["main-0-0"])
-    assert variables["MASTER_ADDR"] == f"{begin}-main-0-0.{begin}"
 
 
 def test_a_manifest_that_patches_the_launcher_is_sent_as_it_was_written() -> None:
@@ -237,19 +239,26 @@ def test_what_trainer_gives_to_the_launcher_alone_is_named(
 
 def test_a_launcher_whose_runtime_could_not_be_read_is_said() -> None:
     """Only of a job of ours: nothing was changed in another one."""
-    status = {"status": {"jobsStatus": [{"name": name} for name in LAUNCHER]}}
     unread, read = rendered(), fitted(rendered(), shipped("mlx-distributed"))
     foreign = {**unread, "metadata": {"name": "digits"}}
 
-    notices = [kinds.observe(PodHistory(), job | status, [], [], now=NOW).notices for job in (unread, read, foreign)]
+    notices = [
+        kinds.observe(PodHistory(), started(job, *LAUNCHER), [], [], now=NOW).notices for job in (unread, read, foreign)
+    ]
 
     assert [len(each) for each in notices] == [1, 0, 0]
     assert "the runtime could not be read" in notices[0][0]
 
 
-@each_row("text", ["", "{}", '{"training": 3}', '{"training": {"a": "b"}}', '{"training": {}}', "[]"])
+@each_row("text", ["", "{}", '{"node": "9"}', "[]", "9"])
 def test_steps_that_somebody_has_edited_are_read_from_the_status(text: str) -> None:
     job = rendered()
     job["metadata"]["annotations"][STEPS_ANNOTATION] = text
 
-    assert steps_of(job).training == {"node": 3}
+    assert steps_of(job) == {"node": 3}
+
+
+def test_mpi_without_a_launcher_is_one_step() -> None:
+    """Such as mpirun in a single pod."""
+    assert steps_in(runtime("trainer", trains="trainer", **MPI), 1) == {"trainer": 1}
+    assert steps_in(runtime("node", **MPI), 3) == {"node": 2}

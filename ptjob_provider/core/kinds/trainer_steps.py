@@ -13,7 +13,6 @@ the job nor its pods have it. So a job that was fitted to its runtime has its st
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.code.program import runs_function
@@ -24,7 +23,7 @@ from ptjob_provider.core.kinds.pod_template import with_metadata
 from ptjob_provider.core.versions import read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
 
@@ -35,7 +34,6 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 PATCHES = "runtimePatches"
 
 _LAUNCHER = "launcher"
-_INITIALIZERS = ("dataset-initializer", "model-initializer")
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 _MASTER_PORT = 29500
@@ -43,52 +41,37 @@ _LONGEST_POD = 63
 _RANDOM = "-xxxxx"
 
 
-@dataclass(frozen=True)
-class Steps:
-    """Replicated jobs that a JobSet has for a TrainJob.
+def steps_of(job: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the steps of a job that train: name → number of pods. Rank 0 is the first pod of the first one.
 
-    Attributes:
-        training: those whose pods have ranks: name → number of pods; rank 0 is the first pod of the first one.
-        others: names of those without ranks, such as `dataset-initializer`.
-    """
-
-    training: Mapping[str, int]
-    others: Sequence[str] = ()
-
-    @property
-    def trainer(self) -> str:
-        """Return the name of the one that runs the job's program."""
-        return next(iter(self.training))
-
-    @property
-    def longest_name(self) -> int:
-        """Return the maximum length of the job's name: JobSet refuses names that make any pod's name too long."""
-        pods = {**dict.fromkeys(self.others, 1), **self.training}
-        return _LONGEST_POD - max(len(f"-{step}-0-{number - 1}{_RANDOM}") for step, number in pods.items())
-
-
-def steps_of(job: Mapping[str, Any]) -> Steps:
-    """Return the steps of a job: as its runtime has them, if it was read, else by the job's patches and its status.
-
-    The status has the names of the JobSet's steps, but not whether a launcher counts as a node. It does in Trainer's
-    own runtimes, and Trainer makes at least one pod of `node`.
+    They are as in the runtime, if it was read, else by the names of the job's patches and of its JobSet's steps, which
+    are in its status. Whether a launcher counts as a node is not there. It does in Trainer's own runtimes.
     """
     noted = read_object(annotation_of(job, STEPS_ANNOTATION))
-    training, others = noted.get("training"), noted.get("others")
-    if isinstance(training, dict) and training and all(isinstance(each, int) for each in training.values()):
-        return Steps(training, tuple(map(str, others if isinstance(others, list) else ())))
-    spec, status = job["spec"], job.get("status") or {}
-    nodes = int((spec.get("trainer") or {}).get("numNodes") or 1)
-    names = {each.get("name") for each in status.get("jobsStatus") or ()} | {
-        each.get("name") for each in _patched(spec)
-    }
-    training = {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in names else {STEP: nodes}
-    asked = {f"{part}-initializer" for part in spec.get("initializer") or ()}
-    return Steps(training, tuple(name for name in _INITIALIZERS if name in names | asked))
+    if noted and all(isinstance(number, int) for number in noted.values()):
+        return noted
+    nodes = int((job["spec"].get("trainer") or {}).get("numNodes") or 1)
+    named = {entry.get("name") for entry in _patched(job["spec"])} | _in_status(job)
+    return {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in named else {STEP: nodes}
 
 
-def steps_in(runtime: Mapping[str, Any], nodes: int | None) -> Steps:
-    """Return the steps of a runtime's object, with as many pods as Trainer makes for this number of nodes.
+def trainer_of(job: Mapping[str, Any]) -> str:
+    """Return the name of the step that runs the job's program."""
+    return next(iter(steps_of(job)))
+
+
+def others_of(job: Mapping[str, Any]) -> list[str]:
+    """Return the names of the job's other steps, such as `dataset-initializer`."""
+    return sorted(_in_status(job) - {*steps_of(job)})
+
+
+def longest_name(steps: Mapping[str, int]) -> int:
+    """Return the maximum length of a job's name: JobSet refuses names that make any step's pod name too long."""
+    return _LONGEST_POD - max(len(f"-{step}-0-{number - 1}{_RANDOM}") for step, number in steps.items())
+
+
+def steps_in(runtime: Mapping[str, Any], nodes: int | None) -> dict[str, int]:
+    """Return the steps of a runtime's object that train, with as many pods as Trainer makes for this number of nodes.
 
     Raises:
         InvalidSpec: no step has the label of the trainer: Trainer would not run the job's program anywhere.
@@ -98,15 +81,12 @@ def steps_in(runtime: Mapping[str, Any], nodes: int | None) -> Steps:
     if trainer is None:
         allowed = f"allowed: one with a replicated job that has the label {_ANCESTOR}: trainer"
         raise InvalidSpec.of("runtime", runtime["metadata"]["name"], allowed)
-    sizes = {name: int(step["template"]["spec"].get("parallelism") or 1) for name, step in found.items()}
-    sizes[trainer] = policy.get("numNodes") or 1
-    is_mpi, as_node = "mpi" in policy, bool(policy.get("mpi", {}).get("runLauncherAsNode"))
-    if nodes is not None and not is_mpi:
-        sizes[trainer] = nodes
-    elif nodes is not None and STEP in sizes:
-        sizes[STEP] = max(nodes - as_node, 1)
-    training = dict.fromkeys([trainer, *([STEP] if is_mpi and STEP in sizes else [])])
-    return Steps({name: sizes[name] for name in training}, tuple(name for name in sizes if name not in training))
+    if "mpi" not in policy:
+        return {trainer: nodes or policy.get("numNodes") or 1}
+    steps = {trainer: int(policy.get("numNodes") or 1)}
+    if STEP in found:
+        steps[STEP] = max((nodes or 1) - bool(policy["mpi"].get("runLauncherAsNode")), 1)
+    return steps
 
 
 def fitted(job: Manifest, runtime: Mapping[str, Any]) -> Manifest:
@@ -118,66 +98,62 @@ def fitted(job: Manifest, runtime: Mapping[str, Any]) -> Manifest:
     Raises:
         InvalidSpec: the runtime cannot run the job; the text names the field.
     """
-    spec, written = job["spec"], steps_of(job).trainer
-    trainer = spec.get("trainer") or {}
+    spec, trainer = job["spec"], job["spec"].get("trainer") or {}
     steps = steps_in(runtime, trainer.get("numNodes"))
     _check(job, runtime, steps)
-    if written == STEP and [*steps.training] != [STEP]:
-        old, new = rank_variables(job, STEP), rank_variables(job, steps.trainer)
-        given = [each for each in trainer.get("env") or () if each not in old or not _is_mpi(runtime)]
-        env = [new[old.index(each)] if each in old else each for each in given]
-        patches = [with_replicated_jobs(each, _repeated(each, [*steps.training])) for each in spec.get(PATCHES) or ()]
+    if trainer_of(job) == STEP and [*steps] != [STEP]:
+        ours = rank_variables(job, STEP)
+        env = [each for each in trainer.get("env") or () if each not in ours]
+        patches = [with_replicated_jobs(each, _repeated(each, steps)) for each in spec.get(PATCHES) or ()]
         job = {**job, "spec": {**spec, PATCHES: patches, "trainer": {**trainer, "env": env}}}
     _check_init_containers(job, runtime)
-    if steps == Steps({STEP: trainer.get("numNodes") or 1}):
-        return job
-    return with_metadata(job, labels={}, annotations={STEPS_ANNOTATION: json.dumps(asdict(steps))})
+    noted = {} if steps == {STEP: trainer.get("numNodes") or 1} else {STEPS_ANNOTATION: json.dumps(steps)}
+    return with_metadata(job, labels={}, annotations=noted)
 
 
-def _repeated(patch: Mapping[str, Any], steps: Sequence[str]) -> list[Manifest]:
+def _repeated(patch: Mapping[str, Any], steps: Iterable[str]) -> list[Manifest]:
     """Return a patch's changes of replicated jobs, those of `node` once for each of these steps."""
     entries = replicated_jobs(patch)
     own = [{**entry, "name": step} for entry in entries if entry.get("name") == STEP for step in steps]
     return [*own, *(entry for entry in entries if entry.get("name") != STEP)]
 
 
-def _check(job: Manifest, runtime: Mapping[str, Any], steps: Steps) -> None:
-    named, name, policy = job["metadata"]["name"], runtime["metadata"]["name"], _policy_of(runtime)
-    trainer = job["spec"].get("trainer") or {}
-    if len(named) > steps.longest_name:
-        pods = ", ".join([*steps.training, *steps.others])
-        raise InvalidSpec.of("name", named, f"allowed: at most {steps.longest_name} characters, for pods of {pods}")
+def _check(job: Manifest, runtime: Mapping[str, Any], steps: Mapping[str, int]) -> None:
+    name, policy, trainer = runtime["metadata"]["name"], _policy_of(runtime), job["spec"].get("trainer") or {}
+    longest = longest_name({**dict.fromkeys(_steps_by_name(runtime), 1), **steps})
+    if len(job["metadata"]["name"]) > longest:
+        allowed = f"allowed: at most {longest} characters, for the pods of {', '.join(_steps_by_name(runtime))}"
+        raise InvalidSpec.of("name", job["metadata"]["name"], allowed)
     if trainer.get("numProcPerNode") is not None and not policy.keys() & {"torch", "mpi"}:
         raise InvalidSpec.at("nproc_per_node", f"the runtime {name} starts one process on each node")
     command, nodes = trainer.get("command") or (), trainer.get("numNodes") or 1
     if nodes > 1 and "torch" not in policy and runs_function(command) and "torchrun" in command:
-        why = "allowed for a function on several nodes: one with mlPolicy.torch, whose variables torchrun needs"
-        raise InvalidSpec.of("runtime", name, why)
-    if _is_mpi(runtime) and annotation_of(job, CODE_ANNOTATION):
+        allowed = "allowed for a function on several nodes: one with mlPolicy.torch, whose variables torchrun needs"
+        raise InvalidSpec.of("runtime", name, allowed)
+    if "mpi" in policy and annotation_of(job, CODE_ANNOTATION):
         why = f"the runtime {name} would have a folder on its launcher alone; have the code in the image or on a claim"
         raise InvalidSpec.at("code", why)
 
 
 def _check_init_containers(job: Manifest, runtime: Mapping[str, Any]) -> None:
-    found = _steps_by_name(runtime)
+    found, ref = _steps_by_name(runtime), job["spec"]["runtimeRef"]
+    name = f"{'TrainingRuntime/' if ref.get('kind') == 'TrainingRuntime' else ''}{ref['name']}"
     for entry in _patched(job["spec"]):
-        step = str(entry.get("name"))
-        for missing in sorted(_inits(entry) - _inits(found.get(step, entry))):
+        for missing in sorted(_inits(entry) - _inits(found.get(entry["name"], entry))):
             field = "code" if missing == SYNC_CONTAINER else "init_containers"
-            where = f"the runtime {runtime['metadata']['name']} has no init container {missing} in {step}"
+            where = f"the runtime {name} has no init container {missing} in {entry['name']}"
             raise InvalidSpec.at(field, f"{where}, and a job can add none")
 
 
 def given_to_launcher(job: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[str]:
     """Return the fields of the trainer that Trainer gives to the launcher, but not to its nodes, where ranks run."""
-    steps, trainer = _steps_by_name(runtime), job["spec"].get("trainer") or {}
-    if not _is_mpi(runtime) or STEP not in steps or _label_of(steps[STEP]) == "trainer":
+    trainer, mpi = job["spec"].get("trainer") or {}, _policy_of(runtime).get("mpi")
+    node = _steps_by_name(runtime).get(STEP)
+    if mpi is None or node is None or _label_of(node) == "trainer":
         return []
-    images = {each.get("image") for each in pod_template_of(steps[STEP])["spec"]["containers"]}
-    is_other = trainer.get("image") is not None and trainer["image"] not in images
-    as_node = _policy_of(runtime)["mpi"].get("runLauncherAsNode")
-    has_resources = trainer.get("resourcesPerNode") is not None and not as_node
-    return [*(["image"] if is_other else []), *(["resourcesPerNode"] if has_resources else [])]
+    images = {each.get("image") for each in pod_template_of(node)["spec"]["containers"]}
+    alone = {"image": trainer.get("image") not in images, "resourcesPerNode": not mpi.get("runLauncherAsNode")}
+    return [name for name, is_alone in alone.items() if is_alone and trainer.get(name) is not None]
 
 
 def rank_variables(job: Mapping[str, Any], step: str) -> list[Manifest]:
@@ -195,12 +171,12 @@ def rank_variables(job: Mapping[str, Any], step: str) -> list[Manifest]:
 # --- parts of runtimes and patches
 
 
+def _in_status(job: Mapping[str, Any]) -> set[str]:
+    return {str(each.get("name")) for each in (job.get("status") or {}).get("jobsStatus") or ()}
+
+
 def _policy_of(runtime: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: part for name, part in (runtime["spec"].get("mlPolicy") or {}).items() if part is not None}
-
-
-def _is_mpi(runtime: Mapping[str, Any]) -> bool:
-    return "mpi" in _policy_of(runtime)
+    return runtime["spec"].get("mlPolicy") or {}
 
 
 def _steps_by_name(runtime: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

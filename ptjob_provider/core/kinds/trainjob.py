@@ -49,11 +49,14 @@ from ptjob_provider.core.kinds.trainer_steps import (
     INDEX,
     PATCHES,
     STEP,
+    longest_name,
+    others_of,
     patch_of,
     pod_template_of,
     rank_variables,
     replicated_jobs,
     steps_of,
+    trainer_of,
     with_replicated_jobs,
 )
 from ptjob_provider.core.spec import TrainingJob
@@ -158,7 +161,7 @@ class TrainJob(Kind):
         if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE_EXCEEDED:
             true.pop("Failed", None)
         name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-        if not name and _is_ready(status, steps_of(job).trainer):
+        if not name and _is_ready(status, trainer_of(job)):
             phase = JobPhase.RUNNING
         deciding = true.get(name, {})
         created = job["metadata"].get("creationTimestamp")
@@ -175,21 +178,20 @@ class TrainJob(Kind):
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all nodes of the job; one if the job leaves their number to the runtime."""
-        steps = steps_of(manifest)
-        template, training = template_of(manifest["spec"], steps.trainer), steps.training
-        roles = [(f"{step}-0", {"replicas": number, "template": template}) for step, number in training.items()]
+        template = self.rank0_template(manifest)
+        pods = steps_of(manifest).items()
+        roles = [(f"{step}-0", {"replicas": number, "template": template}) for step, number in pods]
         replicas = numbered(manifest["metadata"]["name"], roles)
         return tuple(replace(each, role=each.role.removesuffix("-0")) for each in replicas)
 
     def unranked(self, job: Mapping[str, Any]) -> dict[str, str]:
         """Return the first pod of each step that does not train, by the step's name; initializers have only one."""
-        return {step: f"{job['metadata']['name']}-{step}-0-0" for step in steps_of(job).others}
+        return {step: f"{job['metadata']['name']}-{step}-0-0" for step in others_of(job)}
 
     def doubt(self, job: Mapping[str, Any]) -> str:
         """Return that a job of ours was not fitted to its launcher, which only its status shows."""
         is_ours = MANAGED_LABEL in (job["metadata"].get("labels") or {})
-        is_fitted = steps_of(job).trainer == steps_of({**job, "status": {}}).trainer
-        return "" if is_fitted or not is_ours else _DOUBT
+        return _DOUBT if is_ours and trainer_of(job) != trainer_of({**job, "status": {}}) else ""
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
@@ -208,8 +210,8 @@ class TrainJob(Kind):
 
     def controllers(self, job: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         """Return the JobSet that Trainer creates and the Job of each step, which creates the pods."""
-        name, steps = job["metadata"]["name"], steps_of(job)
-        return (("JobSet", name), *(("Job", f"{name}-{step}-0") for step in (*steps.training, *steps.others)))
+        name, steps = job["metadata"]["name"], (*steps_of(job), *others_of(job))
+        return (("JobSet", name), *(("Job", f"{name}-{step}-0") for step in steps))
 
     def priority(self, manifest: Mapping[str, Any]) -> str:
         """Return the pods' priority class, as far as the job changes the runtime's."""
@@ -217,7 +219,7 @@ class TrainJob(Kind):
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield the pod template of the step that trains, as far as the job changes the runtime's."""
-        yield template_of(manifest["spec"], steps_of(manifest).trainer)
+        yield template_of(manifest["spec"], trainer_of(manifest))
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the TrainJob of one attempt, in the newest version of its API.
@@ -228,7 +230,7 @@ class TrainJob(Kind):
         job = attempt.job
         check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
-        requested = with_name(requested, attempt, longest=steps_of(requested).longest_name)
+        requested = with_name(requested, attempt, longest=_longest_name(requested))
         made = rendered(
             requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
         )
@@ -303,9 +305,14 @@ def _processes(number: int | str) -> Manifest:
     return {"numProcPerNode": number}
 
 
+def _longest_name(requested: Manifest) -> int:
+    initializers = {f"{part}-initializer": 1 for part in requested["spec"].get("initializer") or ()}
+    return longest_name({**initializers, **steps_of(requested)})
+
+
 def _pods(requested: Manifest, attempt: Attempt) -> Pods:
     """Return the pods of the only role: all nodes are alike."""
-    name, step = requested["metadata"]["name"], steps_of(requested).trainer
+    name, step = requested["metadata"]["name"], trainer_of(requested)
     own = template_of(requested["spec"], step)
     check_shape("spec", own["spec"], POD_SHAPE)
     template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
@@ -316,7 +323,7 @@ def _pods(requested: Manifest, attempt: Attempt) -> Pods:
 def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manifest:
     [template] = templates
     check_labels("template.metadata", template.get("metadata") or {})
-    return {**requested, "spec": with_template(requested["spec"], template, steps_of(requested).trainer)}
+    return {**requested, "spec": with_template(requested["spec"], template, trainer_of(requested))}
 
 
 def _rank_added(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
@@ -375,7 +382,7 @@ def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
     """Return the training container with the variables of `env://` that the job does not set itself."""
     given = container.get("env") or []
     names = {each["name"] for each in given}
-    variables = rank_variables(requested, steps_of(requested).trainer)
+    variables = rank_variables(requested, trainer_of(requested))
     return {**container, "env": [*(each for each in variables if each["name"] not in names), *given]}
 
 
