@@ -96,6 +96,7 @@ GROUPS = {
         f"{BACKEND}/test_trainjob_code.py",
         f"{BACKEND}/test_trainjob_fields.py",
         f"{BACKEND}/test_trainjob_outputs.py",
+        f"{BACKEND}/test_trainjob_runtimes.py",
     ),
     "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py"),
     "demos": (

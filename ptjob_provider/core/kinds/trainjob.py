@@ -1,7 +1,7 @@
 """TrainJob of `trainer.kubeflow.org/v1alpha1`, as run by Kubeflow Trainer 2.0 to 2.3, on top of JobSet.
 
-None of its three conditions shows that the job runs. A pod's name is `JOB-node-0-INDEX-xxxxx`, and the pod that
-replaces it has the same index: the replica's name is all but the last part.
+None of its three conditions shows that the job runs. A pod's name is `JOB-STEP-0-INDEX-xxxxx`, and the pod that
+replaces it has the same index: the replica's name is all but the last part. `trainer_steps` says which step trains.
 
 The fields of the API change with every minor release:
 

@@ -71,12 +71,12 @@ OF_PODS: Sequence[Right] = (
 """Rights that jobs of every kind need."""
 
 _TRAINER = "trainer.kubeflow.org"
-_RUNTIME = "whether the {} of a TrainJob exists"
+_RUNTIME = "whether the {} of a TrainJob exists, and which of its pods train"
 RUNTIMES: Sequence[Right] = (
     Right(_TRAINER, "trainingruntimes", "list", OTHER_KINDS, _RUNTIME.format("TrainingRuntime")),
     Right(_TRAINER, "clustertrainingruntimes", "list", RUNTIME_LISTS, _RUNTIME.format("ClusterTrainingRuntime")),
 )
-"""Rights for checking the runtime of a TrainJob."""
+"""Rights for reading the runtime of a TrainJob."""
 
 EXEC = Right("", "pods/exec", "create", DATA, "`ptjob data ls` and `cp`, and a folder of over 16 MB as code")
 """Right to read and write the files on claims."""
