@@ -15,12 +15,17 @@ from cluster.mpi_image import MPI
 from cluster.shell import wait_until
 from cluster.trainer import TRAINER_MODULE
 from cluster_world import PATIENCE
+from fakes import MemoryStore
 from kubernetes_backend.finished import digest, prepared_volume
 from kubernetes_backend.terminal import terminal_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.trainer_steps import steps_of
 from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER
 from trainer_runtimes import INITIALIZERS, SHIPPED, STEP_LABEL
 
 if TYPE_CHECKING:
@@ -136,6 +141,21 @@ async def test_each_runtime_of_trainer_makes_the_pods_that_we_count(lab: Lab, na
         pod = made[step]["template"]["spec"]
         assert pod["nodeSelector"] == {"pool": "a"}
         assert "/data" in {mount["mountPath"] for each in pod["containers"] for mount in each["volumeMounts"]}
+
+
+async def test_trainer_refuses_a_data_set_of_the_runtime_with_a_cache(lab: Lab) -> None:
+    """Its webhook asks for a volume that the runtime does not have; the table of the documentation says so."""
+    lab.cluster.kubectl.apply(trainers_own(lab)["torch-distributed-with-cache"])
+    spec = {
+        "runtimeRef": {"kind": "TrainingRuntime", "name": "torch-distributed-with-cache"},
+        "trainer": {"numNodes": 1, "image": INIT_IMAGE},
+        "initializer": {"dataset": {"storageUri": "cache://schema/table"}},
+    }
+    manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "digits"}}
+    job = TrainingJob.parse(manifest={**manifest, "spec": spec}, namespace=lab.namespace)
+
+    with pytest.raises(InvalidSpec, match="must have volumeMount with name - initializer"):
+        await ensure_submitted(lab.backend, job, owner=OWNER, store=MemoryStore())
 
 
 def stand_in_runtime(lab: Lab, script: str) -> Manifest:
