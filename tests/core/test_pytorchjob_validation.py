@@ -94,7 +94,7 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
         ((*POD, "initContainers"), [{"name": "a"}], "Master.template.spec.initContainers[0].image: None"),
         ((*CONTAINER, "image"), GONE, "Master.template.spec.containers[0].image: None is not allowed; required"),
         ((*CONTAINER, "image"), 7, "containers[0].image: 7 is not allowed; allowed: a text; quote it"),
-        ((*CONTAINER, "name"), "train", "containers: 'no such name' is not allowed; one of them must be named pytorch"),
+        ((*CONTAINER, "name"), "train", "containers: ['train'] is not allowed; one of them must be named pytorch"),
         ((*CONTAINER, "name"), 3, "containers[0].name: 3"),
         ((*CONTAINER, "workingDir"), 3, "containers[0].workingDir: 3"),
         ((*CONTAINER, "env"), [{"value": "x"}], "containers[0].env[0].name: None"),

@@ -436,8 +436,9 @@ def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
             raise InvalidSpec.of(f"{where}.image", container.get("image"), "required")
         _check_mounts(where, container, volumes)
         _check_resources(f"{where}.resources", container.get("resources") or {})
-    if CONTAINER not in [container.get("name") for container in pod["containers"]]:
-        raise InvalidSpec.of(f"{path}.containers", "no such name", f"one of them must be named {CONTAINER}")
+    names = [container.get("name") for container in pod["containers"]]
+    if CONTAINER not in names:
+        raise InvalidSpec.of(f"{path}.containers", names, f"one of them must be named {CONTAINER}")
 
 
 def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
