@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -190,6 +190,9 @@ async def _print_replica(
     try:
         if await _print(_lines(backend, ref, pod, selection), selection, prefix=prefixes[pod]):
             return ""
+        if selection.follow:  # following ends without a word where the log is gone; a read says so
+            once = replace(selection, follow=False)
+            await _print(_lines(backend, ref, pod, once), once, prefix=prefixes[pod])
     except JobNotFound as error:
         await backend.get(ref.kind, ref.namespace, ref.name)
         return f"{error}; more: ptjob get {ref.name}"

@@ -47,6 +47,8 @@ class BackendWithLostLogs(ScriptedBackend):
         """Yield the replica's line, or raise an error as a cluster does."""
         if self.goes:
             self.jobs.clear()
+        if replica in self.lost and follow:
+            return
         if replica in self.lost:
             raise JobNotFound(f"team/{replica}: the pod is gone, and its log with it")
         place = LogCursor(pod_uid=replica, container="pytorch", restart_count=0, timestamp=AT.isoformat(), ordinal=0)
@@ -89,11 +91,12 @@ def ended_pod(name: str) -> Manifest:
     }
 
 
-def test_a_log_that_is_gone_is_told_with_where_more_is_known(ptjob: Callable[..., Result]) -> None:
-    """The job exists, so the exit code is not 3."""
+@each_row("follow", [["-f"], []])
+def test_a_log_that_is_gone_is_told_with_where_more_is_known(follow: list[str], ptjob: Callable[..., Result]) -> None:
+    """The job exists, so the exit code is not 3. Nothing is left to follow, either."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=("digits-worker-0",), lost=("digits-master-0",))
 
-    refused = ptjob(backend, "logs", "digits")
+    refused = ptjob(backend, "logs", "digits", *follow)
 
     assert refused.exit_code == 1
     assert refused.stderr == f"Error: {GONE}; more: ptjob get digits\n"
