@@ -242,9 +242,13 @@ def _ended_with(record: PodHistory, end: Termination) -> str:
     """Return the exit code and the reason of a container's end; only the reason if the code is not the container's own.
 
     The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
+    What ended the whole pod, such as an eviction, is named as well.
     """
+    disruption = end.disruption.partition(":")[0]
+    if disruption and end.started_at is None:
+        return disruption
     code = "unknown" if end.exit_code is None else end.exit_code
-    text = f"{code} {end.reason}".strip()
+    text = ", ".join(part for part in (f"{code} {end.reason}".strip(), disruption) if part)
     if end.exit_code != _KILLED or end.started_at is not None or not end.pod_uid:
         return f"{text}, stopped" if end.stopped and end.failed else text
     was_lost = end.reason == "ContainerStatusUnknown" and record.first_running_at is not None

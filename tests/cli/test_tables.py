@@ -215,6 +215,9 @@ async def test_a_failed_train_job_that_nobody_followed_shows_what_is_not_known()
         ({"reason": "Error", "pod_uid": ""}, NOW, "137 Error"),
         ({"reason": "OOMKilled", "started_at": NOW}, NOW, "137 OOMKilled"),
         ({"reason": "StartError", "exit_code": 128}, None, "128 StartError"),
+        ({"exit_code": None, "disruption": "Evicted: Usage of EmptyDir volume"}, NOW, "Evicted"),
+        ({"reason": "ContainerStatusUnknown", "disruption": "Evicted: low on memory"}, NOW, "Evicted"),
+        ({"reason": "Error", "disruption": "Evicted: low on memory", "started_at": NOW}, NOW, "137 Error, Evicted"),
     ],
 )
 async def test_the_exit_code_of_a_container_that_did_not_end_by_itself_is_explained(
