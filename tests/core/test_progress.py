@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
+AT = "2026-11-20T10:03:00Z"
 
 
 def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
@@ -121,6 +122,31 @@ def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log(
     assert not any(end.replica in said for said in before)
     assert [one.message for one in this.pods.terminations if one.key == end.key] == ["step 7\nValueError: bad batch"]
     assert (this.silent(), this.add_messages([], [])) == ((), ())
+
+
+def of_rank_0(uid: str, status: dict[str, Any]) -> Observation:
+    """Return the recorded job with one pod, rank 0's."""
+    job = recorded("pod-deleted-gloo")["job"]
+    master = next(pod for seen, _ in looks("pod-deleted-gloo") for pod in seen.pods if "master-0" in str(pod))
+    pod = {**master, "metadata": {**master["metadata"], "uid": uid, "name": f"{job['metadata']['name']}-master-0"}}
+    return Observation(job=job, pods=({**pod, "status": status},))
+
+
+def test_why_rank_0_was_started_again_is_told_once() -> None:
+    """Its own log does not say that its pod was evicted; an end that is the job's own is told by the diagnosis."""
+    run = {"containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": {"running": {"startedAt": AT}}}]}
+    ended = {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": AT, "finishedAt": AT}}
+    killed = {"containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": ended}]}
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory.", **killed}
+    this = known("pod-deleted-gloo")
+
+    told = [
+        [text for text in this.take(of_rank_0(uid, status), now=NOW).sentences if "master-0" in text]
+        for uid, status in (("a", run), ("a", evicted), ("b", run), ("b", run))
+    ]
+
+    assert [len(texts) for texts in told] == [0, 0, 1, 0]
+    assert "evicted: The node was low on memory" in told[2][0]
 
 
 def test_a_log_that_says_nothing_is_asked_for_twice() -> None:

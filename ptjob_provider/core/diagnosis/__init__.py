@@ -7,7 +7,14 @@ Takes a pod history and a job's status, and returns causes and sentences, the sa
 from __future__ import annotations
 
 from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.notices import EndNotices, WaitingNotice, is_clean_up, outlook, waiting_reason
+from ptjob_provider.core.diagnosis.notices import (
+    EndNotices,
+    WaitingNotice,
+    is_clean_up,
+    outlook,
+    restarts_of,
+    waiting_reason,
+)
 from ptjob_provider.core.diagnosis.retry_rules import Retrying
 from ptjob_provider.core.diagnosis.root_cause import (
     deleted,

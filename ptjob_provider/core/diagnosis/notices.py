@@ -221,6 +221,14 @@ class EndNotices:
         return is_death and end.replica != self.besides and end.key not in self._reported
 
 
+def restarts_of(replica: str, before: PodHistory, after: PodHistory) -> list[str]:
+    """Return why a replica was started again since an earlier history; its own log does not name an eviction."""
+    known = {end.key for end in before.terminations if before.is_superseded(end)}
+    ends = (end for end in after.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING)
+    new = (end for end in ends if end.failed and after.is_superseded(end) and end.key not in known)
+    return [f"{replica} {classify(end, end.message.splitlines()).text()}; it is started again" for end in new]
+
+
 def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
     """Return whether the operator has stopped the replica because the job had failed at `over_at`."""
     by_signal = signal_of(end) in {SIGKILL, *STOPS} and end.reason != "OOMKilled"

@@ -190,6 +190,7 @@ class JobProgress:
         new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
         self._unreported |= silent & {end.key for end in new}
         yield from self._end_texts((end for end in new if end.key not in silent), status)
+        yield from (f"{ref}: {text}" for text in diagnoses.restarts_of(self.submission.rank0, before, after))
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # a suspended job's wait is reported separately
             message = "" if status.phase is JobPhase.FAILED else status.message  # a failed job's diagnosis follows
             yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")
