@@ -66,6 +66,14 @@ class TestEnding:
         """While a replica trains, the sidecar of a finished one does not end the job."""
         assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
 
+    def test_the_annotation_that_keeps_istios_proxy_out_is_named(self) -> None:
+        """Istio injects its proxy: nobody wrote it into the job, and the annotation of a job itself has no effect."""
+        proxy, other = (replace(wait(WaitKind.SIDECAR), container=name) for name in ("istio-proxy", "logs"))
+
+        told = [ended(300, each).resolution for each in (proxy, other)]
+
+        assert ["sidecar.istio.io/inject" in text for text in told] == [True, False]
+
     @each_row(
         ("waits", "phase", "cause", "text"),
         [

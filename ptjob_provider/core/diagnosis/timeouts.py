@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.containment import contained
-from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis, named
+from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis, named
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, describe, root_of
 from ptjob_provider.core.diagnosis.startup_failure import not_placed, not_started
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 _MINUTE = 60
 _NO_OPERATOR = "See whether the controller of its kind runs (ptjob doctor); a retry waits again"
+_WITHOUT_ISTIO = (
+    'Give its pods the annotation sidecar.istio.io/inject: "false", in the metadata of each pod template, not of the '
+    "job; a retry would fail the same way"
+)
 _STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDEN}
 
 
@@ -172,7 +176,8 @@ def _sidecar(history: PodHistory, now: datetime, timeout: float | None, ranks: M
     wait = late[0]
     who = named(wait.replica, ranks)
     text = f"{who} finished its training, but its container {wait.container} still ran {duration(timeout)} later"
-    return Diagnosis.of(Cause.SIDECAR, text, replica=wait.replica)
+    advice = _WITHOUT_ISTIO if wait.container == "istio-proxy" else CAUSES[Cause.SIDECAR].advice
+    return Diagnosis.of(Cause.SIDECAR, text, resolution=advice, replica=wait.replica)
 
 
 def _has_passed(since: datetime, now: datetime, timeout: float | None) -> bool:
