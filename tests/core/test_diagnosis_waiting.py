@@ -16,6 +16,7 @@ from ends import (
     WAITING,
     WORKER,
     end,
+    record_of,
     wait,
 )
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits, WaitingNotice, ending, outlook, waiting_reason
@@ -65,6 +66,19 @@ class TestEnding:
     def test_a_running_replica_keeps_a_finished_one_waiting(self) -> None:
         """While a replica trains, the sidecar of a finished one does not end the job."""
         assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
+
+    def test_a_job_whose_pods_have_failed_is_given_up_if_nobody_ends_it(self) -> None:
+        """Operators up to 1.7 leave a job `Restarting` after an exit code that is final; others may be down."""
+        over, died, again = wait(WaitKind.OVER, ""), end(WORKER, 1, message=VALUE_ERROR), end(WORKER, 1, run=0)
+        counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
+        running = JobStatus(phase=JobPhase.RUNNING)
+
+        found = ended(1200, over, terminations=(died,), status=running)
+
+        assert (found.cause, found.replica, found.retryable) == (Cause.PYTHON_EXCEPTION, WORKER, True)
+        assert after(1199, over, terminations=(died,), status=running) is None
+        assert after(1e9, over, terminations=(end(MASTER, 0), end(WORKER, 0)), status=running) is None
+        assert after(1e9, over, terminations=(again, end(WORKER, 0, run=1)), restart_counts=counts) is None
 
     def test_the_annotation_that_keeps_istios_proxy_out_is_named(self) -> None:
         """Istio injects its proxy: nobody wrote it into the job, and the annotation of a job itself has no effect."""
@@ -229,6 +243,17 @@ class TestWaitingReason:
         said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=3, rank0=MASTER)
 
         assert said.startswith(f"{WORKER} exited with code 3; {WORKER}, digits-worker-1 were started again after")
+
+    @each_row(("code", "outlook_of"), [(1, "given up after 20 min (start timeout)"), (0, "there is no time limit")])
+    def test_a_job_whose_pods_have_all_ended_waits_for_its_controller(self, code: int, outlook_of: str) -> None:
+        """A training that has succeeded is not deleted because its controller is late."""
+        record = record_of(end(MASTER, code), waiting=(wait(WaitKind.OVER, ""),), finished=(MASTER,), placed=(MASTER,))
+
+        said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=1, rank0=MASTER)
+
+        assert "ptjob doctor" in said
+        assert "running" not in said
+        assert outlook(record, limits=Limits()) == f"; {outlook_of}"
 
     @pytest.mark.parametrize(
         ("record", "replicas", "reason"),

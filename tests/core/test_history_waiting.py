@@ -8,6 +8,7 @@ from pods import BACK_OFF, CREATING, NOW, POD, RUNNING, after, container, ended,
 from ptjob_provider.core.diagnosis import outlook, waiting_reason
 from ptjob_provider.core.history import PodHistory, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -52,6 +53,28 @@ class TestHeldUp:
 
 
 class TestWaiting:
+    @each_row(
+        ("phases", "meta", "replicas", "is_over"),
+        [
+            (["Failed"], {}, 1, True),
+            (["Succeeded", "Failed"], {}, 2, True),
+            (["Failed", "Running"], {}, 2, False),
+            (["Failed"], {}, 2, False),
+            (["Failed"], {"deletionTimestamp": stamp(9)}, 1, False),
+            ([], {}, 1, False),
+        ],
+    )
+    def test_a_job_waits_for_its_controller_when_all_its_pods_have_ended(
+        self, phases: list[str], meta: dict[str, Any], replicas: int, *, is_over: bool
+    ) -> None:
+        """A missing pod is made again, and so is one that is being deleted."""
+        states = {"Running": RUNNING, "Failed": ended(1), "Succeeded": ended(0)}
+        pods = [pod(container(states[phase]), phase=phase, uid=phase, name=phase, **meta) for phase in phases]
+
+        record = look(PodHistory(), *pods, replicas=replicas)
+
+        assert (WaitKind.OVER in {wait.kind for wait in record.waiting}) == is_over
+
     def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
         """The wait is measured by the local clock, from the first observation."""
         record = look(PodHistory(), pod(container(CREATING), phase="Pending"), at=3)
@@ -133,7 +156,7 @@ class TestWaiting:
         self, state: dict[str, Any], change: dict[str, Any]
     ) -> None:
         """A pod that ran and is being deleted will not run again, whatever its containers report."""
-        record = look(PodHistory(), pod(container(state), **change))
+        record = look(PodHistory(), pod(container(state), **change), pod(container(RUNNING), name="other", uid="u2"))
 
         assert record.waiting == ()
 

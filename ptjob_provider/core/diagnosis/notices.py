@@ -30,6 +30,7 @@ PATIENCE = timedelta(seconds=5)
 """Age at which a wait is reported. Shorter waits are part of every job's start: the operator's init container looks
 up the master every two seconds."""
 
+_DOCTOR = "`ptjob doctor` tells whether one runs"
 _CLOCKS = timedelta(seconds=5)
 """Tolerated difference between the clocks of two nodes, including the rounding of instants to whole seconds."""
 
@@ -80,6 +81,8 @@ def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, ran
         return f"suspended by its queue: {clip(history.queue)}"
     if status.phase is JobPhase.SUSPENDED:
         return "suspended: it waits for its queue, or for a person, to resume it"
+    if any(wait.kind is WaitKind.OVER for wait in history.waiting):
+        return f"all its pods have ended, and its controller has neither replaced one nor ended the job ({_DOCTOR})"
     there = len(history.running) + len(history.finished)
     if not history.waiting and there >= replicas:
         return _stranded(history, rank0)
@@ -90,7 +93,7 @@ def waiting_reason(history: PodHistory, status: JobStatus, *, replicas: int, ran
 
 def _unmade(status: JobStatus) -> str:
     """Say that no pods exist yet; a job without a status was not noticed by its kind's controller."""
-    why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
+    why = "" if status.is_taken_up else f": no operator has taken the job up ({_DOCTOR})"
     return f"no pods were made yet{why}"
 
 

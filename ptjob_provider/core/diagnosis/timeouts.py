@@ -10,6 +10,7 @@
     crash loop                                                          after `crash_loop_limit` restarts
     unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
+    all pods have ended, one with a failure, and the job has not        after `start_timeout`
 
 Times are measured by the clock of this process, from the first observation of the wait.
 """
@@ -88,6 +89,7 @@ def ending(
         or _unstarted(history, now, limits.start_timeout, ranks)
         or _queued(history, status, now, limits.queue_timeout, ranks)
         or _sidecar(history, now, limits.sidecar_timeout, ranks)
+        or _over(history, now, limits.start_timeout, ranks)
     )
 
 
@@ -107,6 +109,8 @@ def clocks(history: PodHistory, limits: Limits) -> Iterator[Clock]:
             yield from _clock(wait.since, limits.start_timeout, "start timeout")
         elif wait.kind is WaitKind.SIDECAR:
             yield from _clock(wait.since, limits.sidecar_timeout, "sidecar timeout")
+        elif wait.kind is WaitKind.OVER and _has_failed(history):
+            yield from _clock(wait.since, limits.start_timeout, "start timeout")
     if history.queued_since is not None:
         yield from _clock(history.queued_since, limits.queue_timeout, "queue timeout")
 
@@ -178,6 +182,24 @@ def _sidecar(history: PodHistory, now: datetime, timeout: float | None, ranks: M
     text = f"{who} finished its training, but its container {wait.container} still ran {duration(timeout)} later"
     advice = _WITHOUT_ISTIO if wait.container == "istio-proxy" else CAUSES[Cause.SIDECAR].advice
     return Diagnosis.of(Cause.SIDECAR, text, resolution=advice, replica=wait.replica)
+
+
+def _over(history: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    """Diagnose a job whose pods have failed, and whose controller leaves it so.
+
+    The training-operator before 1.8 does that after an exit code that its policy ExitCode counts as final (#2044).
+    """
+    late = any(wait.kind is WaitKind.OVER and _has_passed(wait.since, now, timeout) for wait in history.waiting)
+    candidates = candidates_of(history)
+    root = root_of(history, candidates, ranks)
+    if not late or root is None or not _has_failed(history):
+        return None
+    diagnosis = describe(history, root, candidates, ranks=ranks)
+    return replace(diagnosis, summary=f"{diagnosis.summary}; no controller ended the job within {duration(timeout)}")
+
+
+def _has_failed(history: PodHistory) -> bool:
+    return any(end.failed and not history.is_superseded(end) for end in history.terminations)
 
 
 def _has_passed(since: datetime, now: datetime, timeout: float | None) -> bool:

@@ -373,10 +373,12 @@ def _waits(
     replica_named: Callable[[str], str],
     replicas: int,
 ) -> list[tuple[str, str, Wait]]:
-    """Return (replica, uid of its pod or "", wait) for each replica that waits."""
+    """Return (replica, uid of its pod or "", wait) for each replica that waits; "" for the whole job."""
+    complete = len(pods) >= max(replicas, 1)
+    if complete and all(pod.is_over and not pod.is_leaving for pod in pods):
+        return [("", "", Wait(kind=WaitKind.OVER, reason="Ended"))]
     waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
     present = {pod.name for pod in pods} | {entry.replica for entry in history.restart_counts}
-    complete = len(pods) >= max(replicas, 1)
     refused = refusals(sorted(events, key=event_time), present, complete=complete, replica_named=replica_named)
     return waits + [(name, "", wait) for name, wait in dict(refused).items()]
 

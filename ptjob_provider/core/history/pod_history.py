@@ -54,6 +54,8 @@ class WaitKind(StrEnum):
     """The container failed and will be restarted."""
     SIDECAR = "sidecar"
     """The training container has exited with 0, and another container of the pod still runs."""
+    OVER = "over"
+    """All pods of the job have ended, and its controller has neither replaced one nor ended the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
