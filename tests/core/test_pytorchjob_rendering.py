@@ -176,6 +176,45 @@ def test_rendering_changes_nothing_that_it_was_given() -> None:
     assert job.manifest == recorded("manifest-rich")
 
 
+def written(roles: dict[str, tuple[dict[str, Any], str | None]], **spec: Any) -> dict[str, Any]:
+    """Return a manifest: for each role its fields, and the restart policy that its pods' template has."""
+    containers = [{"name": "pytorch", "image": IMAGE}]
+    replicas = {
+        role: {"replicas": 1, **given, "template": {"spec": {"restartPolicy": policy, "containers": containers}}}
+        for role, (given, policy) in roles.items()
+    }
+    return {**recorded("manifest-args-only"), "spec": {"pytorchReplicaSpecs": replicas, **spec}}
+
+
+ALONE = {"Worker": ({"replicas": 2}, None)}
+
+
+@each_row(
+    ("manifest", "fields"),
+    [
+        (written({"Master": ({"restartPolicy": "Never"}, "Never")}), []),
+        (written({"Master": ({"restartPolicy": "ExitCode"}, "Never")}), []),
+        (written({"Master": ({}, "OnFailure")}), []),
+        (written({"Master": ({}, "Never")}), ["spec.pytorchReplicaSpecs.Master.template.spec.restartPolicy"]),
+        (
+            written({"Master": ({}, None), "Worker": ({"restartPolicy": "OnFailure"}, "Never")}),
+            ["spec.pytorchReplicaSpecs.Worker.template.spec.restartPolicy"],
+        ),
+        (written(ALONE), ["spec.pytorchReplicaSpecs"]),
+        (written(ALONE, elasticPolicy={"rdzvBackend": "c10d"}), []),
+        (written({"Master": ({}, None), **ALONE}), []),
+        (written({"Worker": ({}, None)}), []),
+    ],
+)
+def test_what_the_operator_makes_of_a_manifest_against_its_words_is_said(
+    manifest: dict[str, Any], fields: list[str]
+) -> None:
+    """Its pods get the role's restart policy, and workers without a master are told nothing of each other."""
+    made = render(manifest=manifest)
+
+    assert [each.partition(":")[0] for each in made.changes] == fields
+
+
 # names, labels, annotations
 
 

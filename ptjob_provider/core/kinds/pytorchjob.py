@@ -201,7 +201,7 @@ class PyTorchJob(Kind):
         made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
         if installation.change_pod is not None:
             validate(made.manifest)
-        return made
+        return replace(made, changes=(*made.changes, *_unexpected(made.manifest)))
 
     def converted_for(self, manifest: Manifest, fields: frozenset[str]) -> Manifest:
         """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
@@ -226,6 +226,22 @@ class PyTorchJob(Kind):
         A job without any of these fields counts as the training-operator's.
         """
         return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
+
+
+def _unexpected(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the operator makes of the job against its words: it accepts them and says so in no condition."""
+    roles = _roles(manifest)
+    for role, each in roles.items():
+        written, policy = each["template"]["spec"].get("restartPolicy"), each.get("restartPolicy") or "OnFailure"
+        if written not in {None, "Never" if policy == "ExitCode" else policy}:
+            path = f"{ROLES_PATH}.{role}"
+            why = f"has no effect; the pods get {policy} from {path}.restartPolicy, so set that one"
+            yield f"{path}.template.spec.restartPolicy: {written} {why}"
+    if [*roles] == ["Worker"] and count(roles["Worker"]) > 1 and not manifest["spec"].get("elasticPolicy"):
+        yield (
+            f"{ROLES_PATH}: without a Master or an elasticPolicy the pods get no MASTER_ADDR, RANK or WORLD_SIZE: each "
+            "worker trains alone, unless the program finds the others by itself"
+        )
 
 
 def _roles(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
