@@ -302,6 +302,23 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_suc
     assert any("bad batch" in str(change) for change in backend.patches) is not hands_off
 
 
+@pytest.mark.parametrize("runs_at_last", [False, True])
+async def test_a_success_without_a_replica_that_never_ran_says_so(*, runs_at_last: bool) -> None:
+    """The operator counts rank 0 alone: a worker may still wait for its image, and rank 0 may have trained alone."""
+    backend, sink = ScriptedBackend(), ListSink()
+    done, late = pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, {"waiting": {"reason": "ErrImagePull"}})
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), late]),
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS) if runs_at_last else late]),
+    ]
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    said = [text for text in sink.notices if WORKER in text and "never ran" in text]
+    assert ["ErrImagePull" in text for text in said] == ([] if runs_at_last else [True])
+
+
 async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_before() -> None:
     """Its pod does not keep the log, so it is read while the node still has it, then reported and stored on the job."""
     backend, sink = ScriptedBackend(), ListSink()

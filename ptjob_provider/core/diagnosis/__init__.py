@@ -11,6 +11,7 @@ from ptjob_provider.core.diagnosis.notices import (
     EndNotices,
     WaitingNotice,
     is_clean_up,
+    never_ran,
     outlook,
     restarts_of,
     waiting_reason,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from signal import SIGKILL
 from typing import TYPE_CHECKING
@@ -230,6 +230,12 @@ def restarts_of(replica: str, before: PodHistory, after: PodHistory) -> list[str
     ends = (end for end in after.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING)
     new = (end for end in ends if end.failed and after.is_superseded(end) and end.key not in known)
     return [f"{replica} {classify(end, end.message.splitlines()).text()}; it is started again" for end in new]
+
+
+def never_ran(before: PodHistory, after: PodHistory) -> str:
+    """Return the replicas that waited at an earlier time and have not run since, with their reasons; "" for none."""
+    waiting = tuple(wait for wait in before.waiting if wait.replica and not after.has_run(wait.replica))
+    return "; ".join(_grouped(replace(before, waiting=waiting)))
 
 
 def is_clean_up(end: Termination, over_at: datetime | None) -> bool:

@@ -194,6 +194,8 @@ class JobProgress:
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # a suspended job's wait is reported separately
             message = "" if status.phase is JobPhase.FAILED else status.message  # a failed job's diagnosis follows
             yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")
+            if status.phase is JobPhase.SUCCEEDED and (late := diagnoses.never_ran(before, after)):
+                yield f"{ref} has succeeded without replicas that never ran: {late}"
 
     def _masked(self, record: history.PodHistory) -> history.PodHistory:
         """Mask the termination messages before they are shortened, because a truncated secret cannot be recognized."""
