@@ -8,6 +8,7 @@ import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
+from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.preflight import (
     KUEUE,
@@ -34,6 +35,7 @@ from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ptjob_provider.core.inspector import Check
 
@@ -209,6 +211,19 @@ async def test_kueue_is_checked_unless_it_is_known_to_be_absent(answer: Any) -> 
     assert checks["Kueue"].result == (
         "no pod with the label app.kubernetes.io/name=kueue,control-plane=controller-manager is seen"
     )
+
+
+async def test_a_configuration_that_cannot_be_used_says_itself_what_to_do(tmp_path: Path) -> None:
+    """The server was not asked, so nothing is advised about it."""
+    (tmp_path / "config").write_text("clusters: []")
+    async with shared_client(ClusterConfig(kube_config_path=str(tmp_path / "config"))) as client:
+        [refused] = await check_up(client, "ml")
+
+    async with stand_in_api_server(*[401] * 5) as server, shared_client(server.config()) as client:
+        [unknown] = await check_up(client, "ml")
+
+    assert (refused.is_good, refused.advice) == (False, "")
+    assert "kubectl cluster-info" in unknown.advice
 
 
 async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:

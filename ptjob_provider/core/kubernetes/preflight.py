@@ -113,7 +113,8 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
     try:
         version = await client.get("/version")
     except PTJobError as error:
-        advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
+        server = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
+        advice = "" if isinstance(error, InvalidSpec) else server  # a configuration that cannot be used says why
         return [Check(about="API server", is_good=False, result=str(error), advice=advice)]
     checks = [Check(about="API server", is_good=True, result=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
     kinds = {name: await _kind(client, kind) for name, kind in KINDS.items()}

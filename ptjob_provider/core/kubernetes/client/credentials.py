@@ -181,10 +181,11 @@ class Credentials:
         contents = [_content(path) for path in self._paths] if text is None else [yaml.safe_load(text)]
         users = [user.get("user") for each in contents if isinstance(each, dict) for user in each.get("users") or ()]
         plugins = [user["exec"] for user in users if isinstance(user, dict) and isinstance(user.get("exec"), dict)]
-        hints = [plugin.get("installHint") or "" for plugin in plugins if plugin.get("command") == command]
+        usual = "Install it, or put its folder on the PATH"
+        hints = [plugin.get("installHint") or usual for plugin in plugins if plugin.get("command") == command]
         if not hints:
             return ""
-        return f"its credential plugin {command} is not installed here. {' '.join(hints[0].split())}".rstrip()
+        return f"its credential plugin {command} is not installed here. {' '.join(hints[0].split())}"
 
     @property
     def _source(self) -> str:
