@@ -143,7 +143,8 @@ def _the_job(documents: list[Any], field: str) -> Any:
     titles = [_title(each) for each in documents]
     jobs = [index for index, title in enumerate(titles) if title.partition(" ")[0] in KINDS]
     if len(jobs) != 1:
-        raise InvalidSpec.at(field, f"{len(documents)} YAML documents ({', '.join(titles)}); give one")
+        rule = f"exactly one must be a training job: {', '.join(KINDS)}"
+        raise InvalidSpec.at(field, f"{len(documents)} YAML documents ({', '.join(titles)}); {rule}")
     job = titles.pop(jobs[0])
     logger.warning("%s: only %s is taken; create with kubectl what it needs of %s", field, job, ", ".join(titles))
     return documents[jobs[0]]
@@ -153,7 +154,7 @@ def _title(document: Any) -> str:
     """Return kind and name of an object."""
     kind, meta = (document.get("kind"), document.get("metadata")) if isinstance(document, dict) else ("no object", None)
     name = meta.get("name") if isinstance(meta, dict) else None
-    return f"{kind} {name}" if name else str(kind)
+    return f"{kind or 'no kind'} {name or ''}".rstrip()
 
 
 def _documents(loader: _Loader) -> Iterator[yaml.Node]:

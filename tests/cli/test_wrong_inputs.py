@@ -198,7 +198,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("render -f FILES/old", 2, "manifest.apiVersion", "v0", "kubeflow.org/v1"),
     ("render -f FILES/twice", 2, "--filename FILES/twice", "line 3", "'kind' is there twice"),
     ("render -f FILES/repeated", 2, "--filename FILES/repeated", "line 3", "'name' is there twice"),
-    ("render -f FILES/two", 2, "--filename FILES/two", "2 YAML documents", "give one"),
+    ("render -f FILES/two", 2, "--filename FILES/two", "2 YAML documents", "PyTorchTrainingJob"),
     ("render -f FILES/both", 2, "--filename", "FILES/both has spec, but no apiVersion", "a map of fields"),
     ("render -f FILES/switched", 2, "--filename FILES/switched", "True", "texts as keys; quote it"),
     ("render -f FILES/endless", 2, "--filename FILES/endless", "more than 50000 values", "anchors"),
