@@ -125,7 +125,7 @@ def test_fields_that_do_not_apply_are_announced_once_by_name(tmp_path: Path) -> 
         *(
             "readOnly",
             "schedulingPolicy",
-            "sizeLimit",
+            "sizeLimit of a volume",
             "tensorboard (`ptjob tensorboard` says how to show the curves)",
             "unheardOf",
         ),
