@@ -145,29 +145,29 @@ class LocalFiles:
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
         """Return a folder's entries; see `ClaimFiles.listed`."""
-        with _as_invalid(path):
+        with self._as_invalid(path):
             return await asyncio.to_thread(lambda: claim_files.listed(claim_files.below(self._root, path)))
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write an archive; see `ClaimFiles.pack`."""
-        with _as_invalid(path):
+        with self._as_invalid(path):
             await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), stream))
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
         """Extract an archive; see `ClaimFiles.unpack`."""
-        with _as_invalid(folder):
+        with self._as_invalid(folder):
             place = claim_files.below(self._root, folder)
             await asyncio.to_thread(lambda: claim_files.unpack(stream, self._root, place, name))
 
-
-@contextmanager
-def _as_invalid(path: str) -> Iterator[None]:
-    try:
-        yield
-    except SystemExit as error:
-        raise InvalidSpec(f"path /{path.lstrip('/')}: {error}") from None
-    except OSError as error:
-        raise InvalidSpec(f"path /{path.lstrip('/')}: {error.strerror}: {error.filename}") from error
+    @contextmanager
+    def _as_invalid(self, path: str) -> Iterator[None]:
+        place = self._root / path.lstrip("/")
+        try:
+            yield
+        except SystemExit as error:
+            raise InvalidSpec(f"{place}: {error}") from None
+        except OSError as error:
+            raise InvalidSpec(f"{place}: {error.strerror}: {error.filename}") from error
 
 
 def _use(name: str, pods: Mapping[str, Manifest]) -> ReplicaUse:
