@@ -131,7 +131,8 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         because="it is as small the next time",
     ),
     Cause.DISK_FULL: CauseInfo(
-        f"Free or enlarge the volume that it writes to, or its quota (ptjob data ls shows a claim's files); {RESUMES}",
+        "The volume that it writes to is full, or its quota: free or enlarge it "
+        f"(ptjob data ls shows a claim's files); {RESUMES}",
         retryable=True,
         passes=False,
         because="a retry may meet another node's disk; a claim is full until somebody frees it",

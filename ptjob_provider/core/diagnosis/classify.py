@@ -182,7 +182,7 @@ _OPEN_FILES = _passing(
     r"Too many open files|received 0 items of ancdata",
 )
 _PORT_TAKEN = _passing(
-    "Another process of the pod, with host_network of the node, has that port: start a pod's processes with torchrun, "
+    "Another process of the pod (of the node, with host_network) has that port: start a pod's processes with torchrun, "
     "which opens it once, or choose another port",
     last_lines.PORT_TAKEN.pattern,
 )
