@@ -159,6 +159,7 @@ PURE = (
     "core/outputs/contract",
     "core/outputs/handover",
     "core/outputs/result",
+    "core/progress",
     "core/run/attempts",
     "core/run/outcome",
     "core/run/progress",
