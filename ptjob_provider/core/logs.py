@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_PIECE = 64 * 1024
 """Maximum characters of a piece; longer lines are cut into several pieces."""
+
+STATES = 16 * 1024
+"""Characters of a line after which a progress bar's states come as a piece: containerd hands over that much of a line
+that has not ended."""
+
+STATE_SECONDS = 5.0
+"""Minimum seconds between two states of a line that overwrites itself."""
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +86,8 @@ class LineSplitter:
     r"""Splits a stream of bytes into lines, however the stream is cut into chunks.
 
     A `\n` ends a line and one `\r` before it is dropped; no other character ends a line. Bytes that are not UTF-8
-    become U+FFFD. Buffers at most one piece and the current chunk.
+    become U+FFFD. Buffers at most one piece and the current chunk. Where a line overwrites itself, a piece is whole
+    states.
     """
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
@@ -102,17 +111,26 @@ class LineSplitter:
         return list(self._cut(rest)) if rest else []
 
     def _cut(self, line: str) -> Iterator[Piece]:
-        text = line.removesuffix("\r")
-        size = self._max_piece
-        for start in range(0, max(len(text), 1), size):
-            yield Piece(text=text[start : start + size], continues=start + size < len(text))
+        *pieces, rest = self._pieces(line.removesuffix("\r"))
+        yield from pieces
+        yield replace(rest, continues=False)
 
     def _take_certain(self) -> list[Piece]:
-        size = self._max_piece
         text = self._pending.removesuffix("\r")  # a carriage return may be the first half of the line's end
-        certain = max(len(text) - 1, 0) // size * size
-        self._pending = self._pending[certain:]
-        return [Piece(text=text[start : start + size], continues=True) for start in range(0, certain, size)]
+        *pieces, _ = self._pieces(text)
+        self._pending = self._pending[sum(len(piece.text) for piece in pieces) :]
+        return pieces
+
+    def _pieces(self, text: str) -> Iterator[Piece]:
+        """Yield the pieces of a line so far; where the last one ends is not known yet."""
+        start = 0
+        while True:
+            state = text.rfind("\r", start + 1, start + STATES) if len(text) - start > STATES else -1
+            end = state if state > start else start + self._max_piece
+            yield Piece(text=text[start:end], continues=True)
+            if end >= len(text):
+                return
+            start = end
 
 
 class LineCounter:
@@ -175,6 +193,70 @@ class LineCounter:
             ordinal=ordinal,
         )
         return LogLine(text=piece.text, timestamp=piece.timestamp, cursor=cursor, continues=piece.continues)
+
+
+def last_state(text: str) -> str:
+    """Return what a line shows that overwrites itself by carriage returns."""
+    return text.rstrip("\r").rpartition("\r")[2]
+
+
+_BAR = re.compile(r"\d%|\d/\d|^\s*$")
+"""A state that the next one may replace without a loss: of a progress bar, or blank."""
+
+
+class StateFilter:
+    """Leaves out states of lines that overwrite themselves, as progress bars do: at most one in some seconds is kept.
+
+    Each is a line of its own. The last state of a line always stays, and so does what is not of a bar.
+
+    Args:
+        clock: seconds; the time at which a log was read counts, because a node gives all states of a line one time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shown_at = float("-inf")
+        self._last: LogLine | None = None
+        self._shown: str | None = None
+        self._begun = self._newest = ""
+
+    def take(self, line: LogLine) -> Iterator[LogLine]:
+        """Yield what the log shows of the next line, or of the next piece of a long one."""
+        if line.notice or (self._last is None and "\r" not in line.text):
+            yield from self.rest()
+            yield line
+            return
+        text = self._begun + line.text
+        *over, begun = (text if line.continues else text.rstrip("\r")).split("\r")
+        for state in over:
+            if _BAR.search(state):
+                self._newest = state if state.strip() else self._newest
+            else:
+                yield replace(line, text=state, continues=False)
+        if line.continues and len(begun) < MAX_PIECE:
+            yield from self._hold(line, begun)
+        else:
+            text, shown = begun if begun.strip() else self._newest, self._shown
+            self._forget()
+            if shown is None or text not in ("", shown):
+                yield replace(line, text=text)
+
+    def rest(self) -> Iterator[LogLine]:
+        """Yield the last state, if it has not been shown: something else follows, or nothing any more."""
+        text = self._begun if self._begun.strip() else self._newest
+        if self._last is not None and text and text != self._shown:
+            yield replace(self._last, text=text, continues=False)
+            self._shown, self._newest, self._begun = text, "", ""
+
+    def _hold(self, line: LogLine, begun: str) -> Iterator[LogLine]:
+        self._last, self._begun = line, begun
+        is_bar = _BAR.search(begun or self._newest) and (begun.strip() or self._newest)
+        if is_bar and self._clock() >= self._shown_at + STATE_SECONDS:
+            self._shown_at = self._clock()
+            yield from self.rest()
+
+    def _forget(self) -> None:
+        self._last, self._begun, self._newest, self._shown = None, "", "", None
 
 
 def nanoseconds(timestamp: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.logs import last_state, nanoseconds
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ class ProgressReader:
             self._run = run
             self._begin()
         if not line.notice:
-            self.take(line.text.rstrip("\r").rpartition("\r")[2], line.timestamp)
+            self.take(last_state(line.text), line.timestamp)
         return self.progress
 
     def take(self, text: str, at: str) -> Reading | None:

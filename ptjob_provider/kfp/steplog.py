@@ -6,6 +6,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.logs import StateFilter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TextIO
@@ -38,7 +40,7 @@ class Masking:
 
 
 class StepLog:
-    """Sink (`rank0_log.Sink`) that prints lines unchanged, and notices after a dash; each is flushed at once.
+    """Sink (`rank0_log.Sink`) that prints lines, and notices after a dash; each is flushed at once.
 
     Args:
         mask: masks known secrets.
@@ -55,14 +57,15 @@ class StepLog:
         self.when_unread: Callable[[], None] = lambda: None
         self._stream = stream or sys.stdout
         self._is_in_a_line = False
+        self._states = StateFilter()
 
     def line(self, line: LogLine) -> None:
-        """Print one line, or one piece of a long one."""
-        if line.notice:
-            self.notice(line.text)
-            return
-        self._print(self.mask(line.text), end="" if line.continues else "\n")
-        self._is_in_a_line = line.continues
+        """Print one line, or one piece of a long one; few states of a line that overwrites itself."""
+        for shown in self._states.take(line):
+            if shown.notice:
+                self.notice(shown.text)
+            else:
+                self._print_line(shown)
 
     def notice(self, text: str) -> None:
         """Print one notice about the job on a line of its own."""
@@ -78,7 +81,13 @@ class StepLog:
         """Let the event loop handle a termination signal between two lines; a slow reader blocks `print` itself."""
         await asyncio.sleep(0)
 
+    def _print_line(self, line: LogLine) -> None:
+        self._print(self.mask(line.text), end="" if line.continues else "\n")
+        self._is_in_a_line = line.continues
+
     def _begin_line(self) -> None:
+        for line in self._states.rest():
+            self._print_line(line)
         if self._is_in_a_line:
             self._print("", end="\n")
             self._is_in_a_line = False

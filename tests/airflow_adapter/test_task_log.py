@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from airflow_adapter.stand_ins import ListLogger, until
 from airflow_adapter.stand_ins import log_line as line
 from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TaskLog
+from ptjob_provider.core.logs import STATE_SECONDS, StateFilter
 
 if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor
@@ -48,6 +51,38 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(
     assert logger.text.split("\n") == [f"line {number}" for number in range(10_000)]
     assert len(logger.records) < 1000
     assert max(len(record) for record in logger.records) <= MAX_RECORD
+
+
+async def test_ten_minutes_of_a_progress_bar_are_few_records(
+    logger: ListLogger, log: TaskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes ten times a second; the piece after which another process goes on is one whose state is written."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", "100000")
+    seconds = itertools.count()
+    monkeypatch.setattr(log, "_states", StateFilter(clock=lambda: next(seconds) / 10))
+
+    for number in range(6000):
+        log.line(replace(line(number, f"\r{number / 60:3.0f}%|{'#' * 50}| {number}/6000"), continues=True))
+    assert log.cursor == line(5950).cursor
+    log.line(line(6000, "\r100%|done| 6000/6000"))
+    await log.written()
+
+    assert logger.records[-1] == "100%|done| 6000/6000"
+    assert len(logger.records) <= 10 * 60 / STATE_SECONDS + 2
+    assert not any(CONTINUES in record for record in logger.records)
+    assert log.cursor == line(6000).cursor
+
+
+async def test_the_last_state_of_a_bar_is_written_with_what_follows_it(logger: ListLogger, log: TaskLog) -> None:
+    """Also if its line never ends, because its process was killed."""
+    for number in range(3):
+        log.line(replace(line(number, f"\r{number}%"), continues=True))
+    log.notice("the job is gone")
+    log.line(replace(line(3, "\r3%"), continues=True))
+    log.flush()
+
+    assert logger.records == ["0%", "2%", "the job is gone", "3%"]
+    assert log.cursor == line(3).cursor
 
 
 async def test_a_reader_that_is_too_fast_waits_until_there_is_room(logger: ListLogger, log: TaskLog) -> None:

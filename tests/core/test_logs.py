@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from ptjob_provider.core.logs import (
     MAX_PIECE,
+    STATE_SECONDS,
+    STATES,
     LineCounter,
     LineSplitter,
     LogCursor,
     LogLine,
     Piece,
+    StateFilter,
     nanoseconds,
 )
 from rows import each_row
@@ -85,7 +88,7 @@ def test_joining_the_pieces_gives_the_lines(data: bytes, cuts: list[int], max_pi
 
     assert joined(pieces) == lines_of(data)
     assert all(len(piece.text) <= max_piece for piece in pieces)
-    assert all(len(piece.text) == max_piece for piece in pieces if piece.continues)
+    assert all(len(piece.text) == max_piece for piece in pieces if piece.continues)  # states come for long lines only
 
 
 def test_only_a_newline_ends_a_line() -> None:
@@ -95,6 +98,92 @@ def test_only_a_newline_ends_a_line() -> None:
         Piece(text="a\x0b\x0c\x1c\u2028b"),
         Piece(text=""),
     ]
+
+
+def test_the_states_of_a_bar_come_while_it_is_written() -> None:
+    """A node hands them over in parts of 16 KiB; each piece is whole states, however the parts are cut."""
+    states = "".join(f"\r{number:4}/9999 {'#' * 90}" for number in range(1000))
+    data = states.encode() + b"\rend\n"
+    splitter = LineSplitter()
+
+    early = splitter.feed(data[: STATES + 31])
+    late = splitter.feed(data[STATES + 31 :])
+
+    assert early == [Piece(text=states[: 162 * 101], continues=True)]
+    assert all(piece.text.startswith("\r") and len(piece.text) <= STATES for piece in late)
+    assert early + late == split([data])
+    assert joined(early + late) == [states + "\rend"]
+
+
+def filtered(*pieces: str, seconds: float = 1.0) -> list[str]:
+    """Return the lines of a log after these pieces, one each so many seconds; a line feed ends a line."""
+    times = iter(range(1000))
+    states = StateFilter(clock=lambda: next(times) * seconds)
+    shown: list[LogLine] = []
+    for text in pieces:
+        (line,) = count([Piece(text=text.removesuffix("\n"), continues=not text.endswith("\n"), timestamp=T0)])
+        shown += states.take(line)
+    return [line.text + ("…" if line.continues else "") for line in [*shown, *states.rest()]]
+
+
+def test_a_bar_is_a_line_in_some_seconds_and_its_last_state() -> None:
+    """Its thousands of states would fill a log, and hide everything else."""
+    bar = [f"\r{percent}%|#| {percent}/100" for percent in range(100)]
+
+    shown = filtered(*bar, "\r100%|#| 100/100\n", "after\n", seconds=0.1)
+
+    assert shown[0] == "0%|#| 0/100"
+    assert shown[-2:] == ["100%|#| 100/100", "after"]
+    assert len(shown) <= 100 * 0.2 / STATE_SECONDS + 4
+
+
+FILTERED: dict[str, tuple[list[str], list[str]]] = {
+    "plain lines and long ones stay": (["a\n", "b", "c\n", "\n"], ["a", "b…", "c", ""]),
+    "one piece has all states": (["\r1%\r2%\r3%\n"], ["3%"]),
+    "blanks that remove a bar": (["\r 1/2\r 2/2", "\r    \n", "\r   \n"], [" 2/2", ""]),
+    "a line over a bar": (["\r1%\r      \r{'loss': 0.5}\n", "\r2%\n"], ["{'loss': 0.5}", "2%"]),
+    "words that a bar overwrites": (
+        ["warning: slow", "\r1%", "\rCUDA error\r2%\n"],
+        ["warning: slow…", "1%", "CUDA error", "2%"],
+    ),
+    "an error right after a bar": (["\r1%", "\r2%", "Traceback:\n", "  File x\n"], ["1%", "2%Traceback:", "  File x"]),
+    "a state that came in two pieces": (["\r1%|", " 1/100", "\r2%| 2/100\n"], ["1%|", "2%| 2/100"]),
+    "the log ends within a bar": (["\r1%", "\r2%"], ["1%", "2%"]),
+    "a state that is shown already": (["\r1%", "\n"], ["1%"]),
+    "a carriage return before the line's end": (["x\r\n"], ["x"]),
+}
+
+
+@each_row(("pieces", "shown"), FILTERED.values())
+def test_only_states_of_bars_are_left_out(pieces: list[str], shown: list[str]) -> None:
+    assert filtered(*pieces) == shown
+
+
+def test_a_notice_comes_after_the_last_state_before_it() -> None:
+    states = StateFilter(clock=lambda: 0.0)
+    first, second = count(
+        [Piece(text="\r1%", continues=True, timestamp=T0), Piece(text="\r2%", continues=True, timestamp=T1)]
+    )
+    notice = LogLine(text="started again", timestamp=T1, cursor=second.cursor, notice=True)
+
+    shown = [line for each in (first, second, notice) for line in states.take(each)]
+
+    assert [line.text for line in shown] == ["1%", "2%", "started again"]
+    assert shown[1].cursor == second.cursor, "a reader that goes on from here misses nothing"
+
+
+def test_a_line_that_was_a_bar_is_not_held_without_a_limit() -> None:
+    assert filtered("\r1%", "\r" + "x" * MAX_PIECE, "y\n") == ["1%", "x" * MAX_PIECE + "…", "y"]
+
+
+@given(st.lists(st.text(alphabet="ab\r ", max_size=8)), st.floats(min_value=0, max_value=9))
+def test_nothing_but_states_of_bars_is_lost(texts: list[str], seconds: float) -> None:
+    """Whatever is neither blank nor a bar's state is there once and in order."""
+    shown = filtered(*texts, "\n", seconds=seconds)
+
+    assert "".join(shown).translate({ord(" "): None, ord("…"): None}) == "".join(texts).translate(
+        {ord(" "): None, ord("\r"): None}
+    )
 
 
 def test_a_long_line_comes_in_pieces_while_it_is_written() -> None:

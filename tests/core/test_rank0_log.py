@@ -16,7 +16,7 @@ from ptjob_provider.core.history import Termination
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.run.rank0_log import last_lines, last_lines_of_run, with_last_lines
+from ptjob_provider.core.run.rank0_log import TAIL_WIDTH, Tail, last_lines, last_lines_of_run, with_last_lines
 from scripted_node import REPLICA as POD
 from scripted_node import ScriptedNode, ScriptedRun, at
 
@@ -51,6 +51,16 @@ async def test_a_reason_that_has_lines_or_names_nobody_stays_as_it_is() -> None:
     known, nobodys = replace(WHY, log_tail=("known",)), replace(WHY, replica="")
 
     assert [await told(known), await told(nobodys), await told(None)] == [known, nobodys, None]
+
+
+def test_of_a_progress_bar_the_diagnosis_has_the_last_state() -> None:
+    """An exception is written right after it; before it there are thousands of characters of earlier states."""
+    tail = Tail(mask=str)
+    bar = "\r 10%|#| 1/10" * TAIL_WIDTH + "\r 20%|##| 2/10Traceback (most recent call last):"
+
+    tail.take(LogLine(text=bar, timestamp=PLACE.timestamp, cursor=PLACE))
+
+    assert list(tail.lines) == [" 20%|##| 2/10Traceback (most recent call last):"]
 
 
 class ScriptedNodesBackend(ScriptedBackend):

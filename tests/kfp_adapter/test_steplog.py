@@ -55,3 +55,17 @@ def test_known_secrets_are_masked(secrets: list[str], text: str, told: str) -> N
     masking.learn(secrets[1:])  # a step learns more secrets once its job is known
 
     assert masking(text) == told
+
+
+def test_few_states_of_a_progress_bar_are_printed_each_on_a_line_of_its_own() -> None:
+    """The pod's own log shows a line only when it has ended."""
+    stream = io.StringIO()
+    log = StepLog(Masking(["canary"]), stream)
+
+    for percent in range(99):
+        log.line(line(f"\r{percent}% canary", continues=True))
+    log.notice("the job waits")
+    log.line(line("\r100%"))
+    log.line(line("done"))
+
+    assert stream.getvalue().splitlines() == ["0% ***", "98% ***", "── the job waits", "100%", "done"]

@@ -2,7 +2,7 @@
 
 Each line is one record, written at once, as long as all jobs of the event loop stay below the limit of records (see
 `rate_limiter`); above it, a job's pending lines are joined in one record. No line is dropped: a reader that is too fast
-waits.
+waits. Only states of progress bars that were overwritten are left out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.task_log.rate_limiter import rate_limiters
+from ptjob_provider.core.logs import StateFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,7 @@ class TaskLog:
     def __init__(self, logger: Any) -> None:
         self._logger = logger
         self._context = contextvars.copy_context()
+        self._states = StateFilter()
         self._waiting: deque[tuple[str, LogCursor | None]] = deque()
         self._size = 0
         self._in_a_row = 0
@@ -69,13 +71,14 @@ class TaskLog:
             self.notice(f"── lines since {since} may be repeated: {why_repeated} ──")
 
     def line(self, line: LogLine) -> None:
-        """Take one line, or one piece of a long one."""
-        for text, continues, is_end in _pieces(line.text, continues=line.continues):
-            self._take(text + (CONTINUES if continues else ""), line.cursor if is_end else None)
+        """Take one line, or one piece of a long one; few states of a line that overwrites itself are written."""
+        for shown in self._states.take(line):
+            self._take_line(shown)
         self._in_a_row += 1
 
     def notice(self, text: str) -> None:
         """Take one notice about the job."""
+        self._take_rest()
         self._take(text, None)
 
     async def room(self) -> None:
@@ -88,11 +91,13 @@ class TaskLog:
 
     async def written(self) -> None:
         """Wait until all pending lines are written."""
+        self._take_rest()
         while self._waiting:
             await self._next_record()
 
     def flush(self) -> None:
         """Write all pending lines at once; only for an event loop that serves one job."""
+        self._take_rest()
         is_queued = self._is_queued
         while self._waiting:
             self.write_record()
@@ -112,6 +117,14 @@ class TaskLog:
             self._write("\n".join(texts), last)
         self._is_queued = bool(self._waiting)
         return self._is_queued
+
+    def _take_rest(self) -> None:
+        for line in self._states.rest():
+            self._take_line(line)
+
+    def _take_line(self, line: LogLine) -> None:
+        for text, continues, is_end in _pieces(line.text, continues=line.continues):
+            self._take(text + (CONTINUES if continues else ""), line.cursor if is_end else None)
 
     def _take(self, text: str, cursor: LogCursor | None) -> None:
         if not self._waiting and rate_limiters.get().take():

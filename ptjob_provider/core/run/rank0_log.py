@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ptjob_provider.core.diagnosis.causes import bounded_tail
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.logs import LogCursor, nanoseconds
+from ptjob_provider.core.logs import LogCursor, last_state, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -155,7 +155,7 @@ class Tail:
         if run_of(line) != self._run:
             self._run = run_of(line)
             self.lines.clear()
-        self.lines.append(self._mask(line.text)[:TAIL_WIDTH])
+        self.lines.append(self._mask(last_state(line.text))[:TAIL_WIDTH])
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
