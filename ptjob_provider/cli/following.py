@@ -10,6 +10,7 @@ import asyncio
 import getpass
 import secrets
 import signal
+import sys
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ptjob_provider.cli.live_line import LiveLine
 from ptjob_provider.cli.output import (
     EXIT_USAGE,
     Refused,
@@ -31,6 +33,7 @@ from ptjob_provider.core.diagnosis.causes import TAIL_LINES
 from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
+from ptjob_provider.core.logs import MAX_PIECE, last_state
 from ptjob_provider.core.run.cleanup import delete_if_unfinished, what_stays
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.progress import LinePattern
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.spec import TrainingJob
 
@@ -68,6 +72,8 @@ class Ending:
         keep_running_pods: keep the replicas that still run after the job's end.
         delete_on_interrupt: Ctrl-C and SIGTERM delete the job.
         output: `json` or `yaml` prints the result, `name` the job's name, and the log goes to stderr.
+        progress: pattern of lines that say how far the training is; None: those that are built in.
+        no_progress: draw no line with the progress below the log.
     """
 
     timeout: timedelta | None = None
@@ -77,6 +83,8 @@ class Ending:
     keep_running_pods: bool = False
     delete_on_interrupt: bool = False
     output: str | None = None
+    progress: LinePattern | None = None
+    no_progress: bool = False
 
 
 class TerminalSink:
@@ -84,27 +92,52 @@ class TerminalSink:
 
     Args:
         lines_to_stderr: keep stdout for the result.
+        live: the line with the progress below the log. Where it is shown, a line of the log is printed at its end.
 
     Attributes:
         shown: the last printed lines, including those that a notice quotes.
     """
 
-    def __init__(self, *, lines_to_stderr: bool) -> None:
+    def __init__(self, *, lines_to_stderr: bool, live: LiveLine) -> None:
         self._to_stderr = lines_to_stderr
+        self._live = live
+        self._begun = ""
         self.shown: deque[str] = deque(maxlen=2 * TAIL_LINES)
 
     def line(self, line: LogLine) -> None:
         """Print one line."""
         if line.notice:
-            notice(line.text)
-        else:
-            say_logged(line.text, nl=not line.continues, err=self._to_stderr)
-            self.shown.append(line.text)
+            self.tell(line.text)
+            return
+        self._live.take(line)
+        with self._live.above():
+            if self._live.is_shown and (sys.stderr if self._to_stderr else sys.stdout).isatty():
+                self._begun = last_state(self._begun + line.text)
+                if not line.continues or len(self._begun) > MAX_PIECE:
+                    self._show_begun()
+            else:
+                say_logged(line.text, nl=not line.continues, err=self._to_stderr)
+        self.shown.append(line.text)
+
+    def tell(self, text: str) -> None:
+        """Print one message."""
+        with self._live.above():
+            notice(text)
 
     def notice(self, text: str) -> None:
         """Print one notice, and the lines that it quotes."""
-        notice(text)
+        self.tell(text)
         self.shown += (line.removeprefix(QUOTED) for line in text.splitlines())
+
+    def close(self) -> None:
+        """Remove the line with the progress, and print what was begun."""
+        self._live.close()
+        if self._begun:
+            self._show_begun()
+
+    def _show_begun(self) -> None:
+        say_logged(self._begun, err=self._to_stderr)
+        self._begun = ""
 
     async def room(self) -> None:
         """Return at once: a slow terminal blocks the reader by itself."""
@@ -132,7 +165,8 @@ class Following:
     @cached_property
     def sink(self) -> TerminalSink:
         """The log on the terminal."""
-        return TerminalSink(lines_to_stderr=self.ending.output is not None)
+        live = LiveLine(self.ending.progress, wanted=not self.ending.no_progress)
+        return TerminalSink(lines_to_stderr=self.ending.output is not None, live=live)
 
     async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
         """Submit the job, wait for its end, and return its result."""
@@ -199,6 +233,7 @@ class Following:
 
     async def interrupted(self) -> None:
         """Keep or delete the job after an interrupt, as requested."""
+        self.sink.close()
         if self.ref is None:
             notice("interrupted before it was known whether the job exists: ptjob list")
             return
@@ -221,6 +256,7 @@ class Following:
         return await self._finish(session, self.ref, await session.follow(submission))
 
     async def _finish(self, session: Session, ref: JobRef, outcome: JobOutcome) -> dict[str, Any]:
+        self.sink.close()
         if self.ending.output and outcome.result is not None:
             emit_rows([ref.name], dict(outcome.result), self.ending.output)
         if outcome.outcome is Outcome.UNVERIFIED and not session.hands_off:
@@ -229,7 +265,10 @@ class Following:
 
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
-        return run(guarded(work, self.interrupted), cancelled=_EXIT_TERMINATED)
+        try:
+            return run(guarded(work, self.interrupted), cancelled=_EXIT_TERMINATED)
+        finally:
+            self.sink.close()
 
     def _session(self, *, since: datetime, hands_off: bool = False) -> Session:
         """Return a session whose owner is this call, so that no other call adopts the job that it creates.
@@ -246,7 +285,7 @@ class Following:
             sink=self.sink,
             on_finish_action=OnFinishAction.parse(ending.on_finish_action),
             api_error_timeout=self.target.settings.api_error_timeout(),
-            tell=notice,
+            tell=self.sink.tell,
             how_to_follow=FollowOptions(
                 deadline=deadline_after(since, ending.timeout),
                 limits=ending.limits,

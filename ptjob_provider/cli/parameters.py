@@ -147,6 +147,25 @@ delete_on_interrupt_option = click.option(
 )
 
 
+def _pattern(context: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Compile a pattern of lines with progress before anything is submitted."""
+    from ptjob_provider.core.progress import LinePattern
+
+    try:
+        return value and LinePattern(value)
+    except InvalidSpec as error:
+        raise click.BadParameter(error.allowed, ctx=context, param=param) from None
+
+
+def progress_options(command: C) -> C:
+    """Add the options for the line with the training's progress."""
+    text = (
+        "Regular expression (RE2) of lines with the progress; its groups are named step, total, epoch, epochs, loss …"
+    )
+    command = click.option("--no-progress", is_flag=True, help="Draw no line with the progress below the log.")(command)
+    return click.option("--progress", callback=_pattern, metavar="PATTERN", help=text)(command)
+
+
 def group_target_options(command: C) -> C:
     """Add the target options that precede a command."""
     return _target_options(

@@ -23,6 +23,7 @@ from ptjob_provider.cli.parameters import (
     of_one_job,
     output_option,
     pass_target,
+    progress_options,
     target_options,
 )
 from ptjob_provider.core import kinds
@@ -235,6 +236,7 @@ def submit(
 )
 @click.option("--keep-running-pods", is_flag=True, help="Do not stop replicas that still run when the job has ended.")
 @delete_on_interrupt_option
+@progress_options
 @output_option("Print the result, or the job's name; the log goes to stderr.")
 def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and follow it to its end.
@@ -267,6 +269,7 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
 )
 @click.option("--timeout", callback=limit, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @delete_on_interrupt_option
+@progress_options
 @output_option("Print the result, or the name, at the end.")
 @of_one_job
 def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:

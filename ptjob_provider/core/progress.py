@@ -67,33 +67,31 @@ class Progress(Record):
         values = {_plain(tag): value for tag, value in self.metrics.items()}
         return next((values[tag] for tag in _LOSSES if tag in values), None)
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether the step has reached the total."""
-        return self.step is not None and self.total is not None and self.step >= self.total
 
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What one line says; see `Progress`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading(Progress):
+    """What one line says.
 
     Attributes:
+        source: see `Progress`.
         is_bare: a bar without a description.
         needs_epoch: a bar that an evaluation writes, too: it is the training's once after each line of an epoch.
         is_heading: the line begins an epoch.
     """
 
     source: str = "line"
-    step: int | None = None
-    total: int | None = None
-    epoch: float | None = None
-    epochs: int | None = None
-    rate: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
     is_bare: bool = False
     needs_epoch: bool = False
     is_heading: bool = False
 
+    @property
+    def is_possible(self) -> bool:
+        """Return whether the numbers are of a training: a log may have any."""
+        numbers = (self.step, self.total, self.epoch, self.epochs, self.rate)
+        return all(number is None or abs(number) < _MOST for number in numbers)
+
+
+_MOST = 10**12
 
 _RANKS = {"progress=": 0, "json": 1, "bar": 2, "line": 3, "": 4}
 """Sources of steps; the first of them that speaks is believed."""
@@ -102,33 +100,29 @@ _INT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|\w)"
 _FLOAT = r"(?:[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 _VALUE = rf"(?P<value>{_FLOAT})(?![\w:%/]|\.\d)"
 _WORD = r"(?<![\w./])[A-Za-z][\w./]{0,39}"
-_PAIR = re.compile(
-    rf"""(?P<tag>{_WORD}(?:\ loss)?|(?<![\w./])loss\ [a-z]+)["'\]]?\ {{0,3}}[:=]\ {{0,8}}["']?{_VALUE}""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_LOSS = re.compile(rf"(?P<tag>(?:\b[a-z.]+ )?(?<![\w./])[\w./]*loss) {_VALUE}", re.IGNORECASE)
+_TAG = rf"{_WORD}(?: loss)?|(?<![\w./])loss [a-z]+"
+_PAIR = re.compile(rf"""(?i)(?P<tag>{_TAG})["'\]]? {{0,3}}[:=] {{0,8}}["']?{_VALUE}""")
+_LOSS = re.compile(rf"(?i)(?P<tag>(?:\b[a-z.]+ )?(?<![\w./])[\w./]*loss) {_VALUE}")
 """A loss and its value with only a space between them."""
 
-_OF_EVALUATION = re.compile(r"(?:val|valid|validation|eval|evaluation|test|dev|predict)(?![a-z])", re.IGNORECASE)
-_RESULT = re.compile(r"loss|acc|ppl|perplexity|reward|grad_norm", re.IGNORECASE)
+_OF_EVALUATION = re.compile(r"(?i)(?:val|valid|validation|eval|evaluation|test|dev|predict)(?![a-z])")
+_RESULT = re.compile(r"(?i)loss|acc|ppl|perplexity|reward|grad_norm")
 """Parts of tags of a training's results: an object without them may be its settings."""
 
 _OTHER_LINE = re.compile(
-    r"\b(?:val(?:id\w*)?|eval\w*|test(?:ing)?|sanity|warm-?up|infer\w*|predict\w*|averaged stats|total time"
-    r"|sav(?:e|ed|ing)|resum\w*|load\w*|(?<!/)checkpoint\w*)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:val(?:id\w*)?|eval\w*|test(?:ing)?|sanity|warm-?up|infer\w*|predict\w*|averaged stats|total time"
+    r"|sav(?:e|ed|ing)|resum\w*|load\w*|(?<!/)checkpoint\w*)\b"
 )
 _OTHER_BAR = re.compile(
-    r"val|eval|test|sanity|predict|infer|sampl|warm|token|load|fetch|map|filter|generat|scan|sav|cach|split|shard|file"
-    r"|data|index|convert|pack|truncat|appl|extract|build|read|writ|copy|prepar|process|comput|encod|featur",
-    re.IGNORECASE,
+    r"(?i)val|eval|test|sanity|predict|infer|sampl|warm|token|load|fetch|map|filter|generat|scan|sav|cach|split|shard|file"
+    r"|data|index|convert|pack|truncat|appl|extract|build|read|writ|copy|prepar|process|comput|encod|featur"
 )
-_TRAINING_BAR = re.compile(r"\b(?:train(?:ing)?|epoch|steps?|iter(?:ation)?s?|batch(?:es)?)\b", re.IGNORECASE)
-_LOOKS_LIKE_PROGRESS = re.compile(r"\d%|\d ?/ ?\d|loss|epoch|step|iter|batch|\bep\b", re.IGNORECASE)
+_TRAINING_BAR = re.compile(r"(?i)\b(?:train(?:ing)?|epoch|steps?|iter(?:ation)?s?|batch(?:es)?)\b")
+_LOOKS_LIKE_PROGRESS = re.compile(r"(?i)\d%|\d ?/ ?\d|loss|epoch|step|iter|batch|\bep\b")
 
 _BAR = re.compile(
     rf"(?<!\d)\d{{1,3}}%(?:\|[^|]*\|| |\ *[━╸╺─]+\ )\ *(?P<step>{_INT})\ ?/\ ?(?P<total>{_INT})"
-    rf"(?:\ \[[\d:]+<[^,\]]*,\ *(?P<rate>[\d.]+|\?)\ ?(?P<unit>[^\],]*)|\ (?P<fast>[\d.]+)it/s|\ [\d:]+\ *$)"
+    rf"(?:\ \[[\d:]+<[^,\]]*,\ *(?:(?P<speed>[\d.]+)|\?)\ ?(?P<unit>[^\],]*)|\ (?P<fast>[\d.]+)it/s|\ [\d:]+\ *$)"
 )
 _BAR_BEGINS = re.compile(r"\d%\||\d%\s+\S+/\S+ \[|\d%\s*[━╸╺─]")
 _UNITS: Mapping[str, Callable[[float], float]] = {
@@ -137,28 +131,20 @@ _UNITS: Mapping[str, Callable[[float], float]] = {
 }
 """Units of the bar of a training: a unit such as `B/s` or `examples/s` is not a step."""
 
-_RICH_BAR = re.compile(
-    rf"^\s*Epoch (?P<epoch>\d+)/(?P<epochs>-?\d+)\s+[━╸╺][━╸╺ ]*(?P<step>{_INT})/(?P<total>{_INT})"
-    r"\s+[\d:]+ • [\d:-]+\s+(?P<rate>[\d.]+)it/s"
-)
 _KERAS_BAR = re.compile(rf"^\s*(?P<step>{_INT})/(?P<total>{_INT}) (?:\[[=>. ]+\]|━[━ ]*|- \d+s )")
 _ULTRALYTICS = re.compile(r"^\s*(?P<epoch>\d+)/(?P<epochs>\d+)\s+[\d.]+[KMG]\s+(?:[\d.e+-]+\s+){2,9}\d+:\s*$")
 _TORCHTUNE = re.compile(rf"^(?P<epoch>\d+)\|\d+\|Loss: {_FLOAT}:?\s*$")
-_EPOCH_BAR = re.compile(r"\bepochs:?\s*$", re.IGNORECASE)
-_EPOCH = re.compile(rf"\bep(?:och)?[\s:=#\[\]]+(?P<epoch>{_INT})(?:\s*(?:/|of)\s*(?P<epochs>{_INT}))?", re.IGNORECASE)
+_EPOCH = re.compile(rf"(?i)\bep(?:och)?[\s:=#\[\]]+(?P<epoch>{_INT})(?:\s*(?:/|of)\s*(?P<epochs>{_INT}))?")
 _STEP = re.compile(
-    rf"(?<![\w/.])(?:global_?)?(?:step|iter|iteration|batch)(?:\(train\))?[\s:=#\[\]]+"
-    rf"(?P<step>{_INT})(?:\s*(?:/|of)\s*(?P<total>{_INT}))?",
-    re.IGNORECASE,
+    rf"(?i)(?<![\w/.])(?:global_?)?(?:step|iter|iteration|batch)(?:\(train\))?[\s:=#\[\]]+"
+    rf"(?P<step>{_INT})(?:\s*(?:/|of)\s*(?P<total>{_INT}))?"
 )
-_ONLY_STEP = re.compile(r"\b(?:step|iter|iteration|batch)\W{0,3}\d+ ?/ ?\d+\W*$", re.IGNORECASE)
+_ONLY_STEP = re.compile(r"(?i)\b(?:step|iter|iteration|batch)\W{0,3}\d+ ?/ ?\d+\W*$")
 _EPOCH_AND_STEP = re.compile(
-    r"\b(?:epoch|train)(?:\(train\))?\s*:?\s*\[?\s*(?P<epoch>\d+)(?:\s*/\s*(?P<epochs>\d+))?(?:\s*\(\s*\d+%\))?"
-    rf"[\]\s:,]+\[?\s*(?P<step>{_INT})\s*/\s*(?P<total>{_INT})",
-    re.IGNORECASE,
+    r"(?i)\b(?:epoch|train)(?:\(train\))?\s*:?\s*\[?\s*(?P<epoch>\d+)(?:\s*/\s*(?P<epochs>\d+))?(?:\s*\(\s*\d+%\))?"
+    rf"[\]\s:,]+\[?\s*(?P<step>{_INT})\s*/\s*(?P<total>{_INT})"
 )
-_HEADING = re.compile(r"^\W*epoch\s*:?\s*\[?(?P<epoch>\d+)\s*(?:/|of)\s*(?P<epochs>\d+)\W*$", re.IGNORECASE)
-_DURATION = re.compile(r"(?:per iteration \(ms\): |\btime )(?P<ms>[\d.]+)(?:ms| \|)|(?P<step_ms>\d+)ms/step")
+_HEADING = re.compile(r"(?i)^\W*epoch\s*:?\s*\[?(?P<epoch>\d+)\s*(?:/|of)\s*(?P<epochs>\d+)\W*$")
 _OBJECT = re.compile(r"^[^{}]{0,60}(?P<object>\{[^{}]*\})\s*$")
 _FIELDS = {
     **dict.fromkeys(("step", "global_step", "current_steps", "iter", "iteration"), "step"),
@@ -167,8 +153,6 @@ _FIELDS = {
     **dict.fromkeys(("epochs", "num_epochs", "total_epochs"), "epochs"),
 }
 """Keys of JSON objects → fields."""
-
-_TOTAL_STEPS = re.compile(rf"\btotal optimization steps\b[^\d]{{0,40}}(?P<total>{_INT})", re.IGNORECASE)
 
 
 def read_line(text: str) -> Reading | None:
@@ -183,25 +167,16 @@ def read_line(text: str) -> Reading | None:
 
 def _object(_: str, match: re.Match[str]) -> Reading | None:
     """Read a JSON object, or a dict as Hugging Face's Trainer prints it."""
-    values = _values_of(match["object"])
-    named: dict[str, float] = {}
-    for key, value in values.items():
-        name = _FIELDS.get(key)
-        if name and named.setdefault(name, value) != value:
+    named: dict[str, Any] = {}
+    metrics = _values_of(match["object"])
+    for key in _FIELDS.keys() & metrics.keys():
+        name, value = _FIELDS[key], metrics.pop(key)
+        if named.setdefault(name, value if name == "epoch" else int(value)) != value:
             return None
-    metrics = {key: value for key, value in values.items() if key not in _FIELDS}
     is_told = any(_RESULT.search(tag) and not _OF_EVALUATION.match(tag) for tag in metrics)
     if not named or not (is_told or {"step", "total"} <= named.keys()):
         return None
-    whole = {name: int(value) for name, value in named.items() if name != "epoch"}
-    return Reading(
-        source="json",
-        step=whole.get("step"),
-        total=whole.get("total"),
-        epoch=named.get("epoch"),
-        epochs=whole.get("epochs"),
-        metrics=metrics,
-    )
+    return Reading(source="json", metrics=metrics, **named)
 
 
 def _values_of(text: str) -> dict[str, float]:
@@ -215,40 +190,24 @@ def _values_of(text: str) -> dict[str, float]:
 def _bar(text: str, _: re.Match[str]) -> Reading | None:
     """Read a tqdm bar, also as Lightning, torchtune and ultralytics write it."""
     match = _BAR.search(text)
-    if match is None:
+    unit = (match["unit"] or "it/s").strip() if match else ""
+    if match is None or unit not in _UNITS:
         return None
-    unit = (match["unit"] or "it/s").strip()
-    heading, step, total = text[: match.start()].strip("\x1b[A \t"), _int(match["step"]), _int(match["total"])
-    if unit not in _UNITS or _OTHER_BAR.search(heading):
+    before = text[: match.start()]
+    heading = before.strip("\x1b[A \t")
+    framework = _ULTRALYTICS.match(before) or _TORCHTUNE.match(heading)
+    is_known = framework or not heading or _TRAINING_BAR.search(heading)
+    if not is_known or _OTHER_BAR.search(heading):
         return None
-    rate = float(match["rate"] or match["fast"] or 0) if match["rate"] != "?" else 0
-    reading = Reading(
-        source="bar",
-        step=step,
-        total=total,
-        rate=_UNITS[unit](rate) if rate else None,
-        metrics=_metrics(text[match.end() :]) | _metrics(heading.rstrip(": ")),
-        is_bare=not heading,
-    )
-    if _EPOCH_BAR.search(heading):
-        return Reading(source="bar", epoch=step, epochs=total)
-    if framework := _ULTRALYTICS.match(text[: match.start()]) or _TORCHTUNE.match(heading):
-        groups = framework.groupdict()
-        return replace(reading, epoch=int(groups["epoch"]), epochs=_int(groups.get("epochs")))
-    if heading and not _TRAINING_BAR.search(heading):
-        return None
-    return replace(reading, **_epoch(heading))
-
-
-def _rich_bar(text: str, match: re.Match[str]) -> Reading | None:
-    """Read the bar of Lightning's RichProgressBar."""
-    rate = float(match["rate"])
-    return replace(_fields(match), source="bar", rate=rate or None, metrics=_metrics(text[match.end() :]))
+    bar = replace(_fields(match), source="bar", is_bare=not heading)
+    speed = _number(match["speed"] or match["fast"] or 0)
+    metrics = _metrics(text[match.end() :]) | _metrics(heading.rstrip(": "))
+    epoch = _named(framework) if framework else _epoch(heading)
+    return replace(bar, rate=_UNITS[unit](speed) if speed else None, metrics=metrics, **epoch)
 
 
 def _keras_bar(text: str, match: re.Match[str]) -> Reading | None:
-    metrics = _metrics(text[match.end() :])
-    return replace(_fields(match), source="bar", rate=_rate(text), metrics=metrics, needs_epoch=True)
+    return replace(_fields(match), source="bar", metrics=_metrics(text[match.end() :]), needs_epoch=True)
 
 
 def _heading(_: str, match: re.Match[str]) -> Reading | None:
@@ -261,7 +220,7 @@ def _line(text: str, _: re.Match[str]) -> Reading | None:
     if _OTHER_LINE.search(rest) or not (_is_of_training(metrics) or not metrics):
         return None
     if both := _EPOCH_AND_STEP.search(text):
-        return replace(_fields(both), rate=_rate(text), metrics=metrics)
+        return replace(_fields(both), metrics=metrics)
     steps = [_fields(match) for match in _STEP.finditer(text)]
     if len({each.step for each in steps}) > 1 or len({each.total for each in steps if each.total is not None}) > 1:
         return None
@@ -270,12 +229,11 @@ def _line(text: str, _: re.Match[str]) -> Reading | None:
     is_whole = bool(epoch) or _ONLY_STEP.search(text) is not None
     if not (step.step is not None or epoch if metrics else step.step is not None and is_whole):
         return None
-    return replace(step, **epoch, rate=_rate(text), metrics=metrics)
+    return replace(step, **epoch, metrics=metrics)
 
 
 _TABLE: tuple[tuple[Callable[[str], re.Match[str] | None], Callable[[str, re.Match[str]], Reading | None]], ...] = (
     (_OBJECT.match, _object),
-    (_RICH_BAR.match, _rich_bar),
     (_BAR_BEGINS.search, _bar),
     (_KERAS_BAR.match, _keras_bar),
     (_HEADING.match, _heading),
@@ -285,15 +243,13 @@ _TABLE: tuple[tuple[Callable[[str], re.Match[str] | None], Callable[[str, re.Mat
 form matches every line that is looked at."""
 
 
+def _named(match: re.Match[str]) -> dict[str, Any]:
+    fields = ("step", "total", "epoch", "epochs")
+    return {name: _int(text) for name, text in match.groupdict().items() if name in fields}
+
+
 def _fields(match: re.Match[str]) -> Reading:
-    groups = match.groupdict()
-    epochs = _int(groups.get("epochs"))
-    return Reading(
-        step=_int(groups.get("step")),
-        total=_int(groups.get("total")),
-        epoch=_int(groups.get("epoch")),
-        epochs=epochs if epochs is None or epochs >= 0 else None,
-    )
+    return Reading(**_named(match))
 
 
 def _epoch(text: str) -> dict[str, Any]:
@@ -322,12 +278,6 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return dict([pair for pair in metrics.items() if math.isfinite(pair[1])][:MAX_METRICS])
 
 
-def _rate(text: str) -> float | None:
-    match = _DURATION.search(text)
-    milliseconds = float(match["ms"] or match["step_ms"]) if match else 0
-    return 1000 / milliseconds if milliseconds else None
-
-
 def _plain(tag: str) -> str:
     return tag.lower().replace(" ", "_")
 
@@ -340,9 +290,10 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 class LinePattern:
@@ -381,7 +332,7 @@ class LinePattern:
         match = self._compiled.search(text[:MAX_LINE])
         found = match.groupdict() if match else {}
         values = {name: number for name, value in found.items() if (number := _number(value)) is not None}
-        if not values or not all(map(math.isfinite, values.values())):
+        if not values:
             return None
         whole: dict[str, Any] = {name: int(values.pop(name)) for name in ("step", "total", "epochs") if name in values}
         return Reading(source="progress=", epoch=values.pop("epoch", None), metrics=values, **whole)
@@ -409,7 +360,6 @@ class ProgressReader:
     def _begin(self) -> None:
         self.progress: Progress | None = None
         self._bare: Reading | None = None
-        self._total: int | None = None
         self._in_epoch = False
         self._doubted: list[int] = []
         self._first: tuple[int, int] | None = None
@@ -434,11 +384,8 @@ class ProgressReader:
             text: the line, or the last state of a line that overwrites itself.
             at: its timestamp.
         """
-        if match := _TOTAL_STEPS.search(text[:MAX_LINE]):
-            self._total = _int(match["total"])
-            return None
         reading = self._read(text)
-        if reading is None or not self._is_of_training(reading):
+        if reading is None or not reading.is_possible or not self._is_of_training(reading):
             return None
         if reading.step is None:
             self._confirm_bare(reading, at)
@@ -460,13 +407,12 @@ class ProgressReader:
     def _is_known_bar(self, reading: Reading) -> bool:
         now = self.progress
         is_current = now is not None and now.source == "bar" and now.total == reading.total
-        return is_current or reading.total == self._total or Progress(metrics=reading.metrics).loss is not None
+        return is_current or reading.loss is not None
 
     def _confirm_bare(self, reading: Reading, at: str) -> None:
         """Believe that the last bar is the training's: it has not ended, and the training's loss is written."""
         bare, self._bare = self._bare, None
-        is_open = bare is not None and bare.step != bare.total
-        if bare is not None and is_open and Progress(metrics=reading.metrics).loss is not None and self._goes_on(bare):
+        if bare and bare.step != bare.total and reading.loss is not None and self._goes_on(bare):
             self._merge(bare, at)
 
     def _goes_on(self, reading: Reading) -> bool:
@@ -476,7 +422,9 @@ class ProgressReader:
             return True
         if _RANKS[reading.source] != _RANKS[now.source]:
             return _RANKS[reading.source] < _RANKS[now.source]
-        begins = now.is_complete or (reading.epoch is not None and now.epoch is not None and reading.epoch > now.epoch)
+        begins = now.step >= (now.total or math.inf) or (
+            reading.epoch is not None and now.epoch is not None and reading.epoch > now.epoch
+        )
         if reading.total is not None and now.total is not None and reading.total != now.total:
             return begins and not reading.is_bare
         if begins or reading.step >= now.step:
@@ -495,10 +443,10 @@ class ProgressReader:
         if reading.step is not None:
             total = reading.total or (now.total if now.source == reading.source else None)
             rate = reading.rate or self._measured(now.step, reading.step, at)
-            left = None if total is None or not rate else max(total - reading.step, 0) / rate
-            self.progress = replace(
-                self.progress, step=reading.step, total=total, rate=rate, eta=left, source=reading.source
-            )
+            left = max(total - reading.step, 0) / rate if total and rate else _MOST
+            eta = left if left < _MOST else None
+            state = replace(self.progress, step=reading.step, total=total, source=reading.source)
+            self.progress = replace(state, rate=rate, eta=eta)
         elif reading.is_heading:
             self.progress = replace(self.progress, step=None, eta=None)
 

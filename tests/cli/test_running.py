@@ -16,6 +16,7 @@ import pytest
 
 from fakes import BackendWithTakenNames, ScriptedBackend
 from ptjob_provider.cli.following import TerminalSink
+from ptjob_provider.cli.live_line import LiveLine
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
@@ -106,7 +107,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
 )
 def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple[str, ...]) -> None:
     """The error names the replica; its lines are printed above, unless much has been printed since."""
-    sink, status = TerminalSink(lines_to_stderr=True), JobStatus(phase=JobPhase.FAILED)
+    sink, status = TerminalSink(lines_to_stderr=True, live=LiveLine()), JobStatus(phase=JobPhase.FAILED)
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
     why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised", replica="worker-0", log_tail=LAST)
 
