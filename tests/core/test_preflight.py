@@ -19,7 +19,6 @@ from ptjob_provider.core.kubernetes.preflight import (
     kind_check,
     needed_rights,
     permission_checks,
-    storage_check,
     useful_rights,
 )
 from ptjob_provider.core.kubernetes.rights import (
@@ -292,13 +291,3 @@ def test_the_check_of_trainjob_names_the_version_of_trainer(fields: set[str], sa
     check = kind_check(kinds.named("TrainJob"), fields | {"trainer"})
 
     assert (check.result, check.is_good, bool(check.advice)) == (said, is_good, is_good is None)
-
-
-def test_storage_classes_are_named_with_their_default() -> None:
-    """Without a default, a claim has to name its class."""
-    default = {"storageclass.kubernetes.io/is-default-class": "true"}
-    classes = [{"metadata": {"name": "fast"}}, {"metadata": {"name": "slow", "annotations": default}}]
-
-    assert storage_check(classes).result == "fast, slow; slow is the default"
-    assert storage_check(classes[:1]).result == "fast; none is the default"
-    assert (storage_check([]).is_good, storage_check([]).result) == (None, "none")

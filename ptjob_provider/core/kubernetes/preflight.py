@@ -1,4 +1,4 @@
-"""Check what jobs need on a cluster: served kinds, permissions, controllers and their versions, storage classes."""
+"""Check what jobs need on a cluster: served kinds, permissions, controllers and their versions."""
 
 from __future__ import annotations
 
@@ -123,7 +123,6 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
     has_queues = await _has_queues(client)
     checks += await _permissions(client, namespace, served, has_queues=has_queues)
     checks += [await check_controller(client, each) for each in controllers(kinds, has_queues=has_queues)]
-    checks.append(await _storage(client))
     return checks
 
 
@@ -199,18 +198,6 @@ def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Che
     return [check, *(_optional_check(right, is_allowed=is_allowed) for right, is_allowed in optional.items())]
 
 
-def storage_check(classes: Sequence[Manifest]) -> Check:
-    """Return the result of the check for storage classes: their names, and the default one."""
-    about = "storage classes"
-    names = [each["metadata"]["name"] for each in classes]
-    default = [each["metadata"]["name"] for each in classes if _is_default(each)]
-    if default:
-        return Check(about=about, is_good=True, result=f"{', '.join(names)}; {default[0]} is the default")
-    message = f"{', '.join(names)}; none is the default" if names else "none"
-    advice = "claims have to name a class (`ptjob data create --storage-class`), or be created by an administrator"
-    return Check(about=about, is_good=None, result=message, advice=advice)
-
-
 async def _kind(client: Client, kind: Kind) -> Check:
     manifest: Manifest = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
     try:
@@ -253,14 +240,6 @@ async def is_allowed(client: Client, namespace: str, right: Right) -> bool:
     return bool((response.get("status") or {}).get("allowed"))
 
 
-async def _storage(client: Client) -> Check:
-    try:
-        return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
-    except ClusterError:
-        advice = f"to see them takes `storageclasses list`: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about="storage classes", is_good=None, result="cannot be read", advice=advice)
-
-
 def _optional_check(right: Right, *, is_allowed: bool) -> Check:
     about = right.what_for
     if is_allowed:
@@ -268,8 +247,3 @@ def _optional_check(right: Right, *, is_allowed: bool) -> Check:
     where = "ClusterRole" if right.is_cluster_wide else "Role"
     message = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
     return Check(about=about, is_good=None, result=message, advice=f"if it is wanted: the {where} of {right.given_by}")
-
-
-def _is_default(storage_class: Manifest) -> bool:
-    annotations = storage_class["metadata"].get("annotations") or {}
-    return annotations.get("storageclass.kubernetes.io/is-default-class") == "true"

@@ -88,7 +88,6 @@ USEFUL: Sequence[Right] = (
     Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
     Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
     Right("", "pods", "list", CLUSTER_VIEW, "requested resources in `ptjob top node`"),
-    Right("storage.k8s.io", "storageclasses", "list", CLUSTER_VIEW, "storage classes in `ptjob doctor`"),
 )
 """Rights that no job needs: for commands of `ptjob`, for Arena, and for the peak usage of jobs."""
 
