@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.output import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit_rows, run, say
-from ptjob_provider.cli.parameters import airflow_options, pass_target, span, table_output_option, target_options
+from ptjob_provider.cli.parameters import pass_target, span, table_output_option, target_options
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import instance_of, names_host
-from ptjob_provider.core.run.orphans import live_jobs, sweep
+from ptjob_provider.core.run.orphans import sweep
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -26,7 +25,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@airflow_options
+@click.option(
+    "--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", required=True, help="Address of Airflow's API server."
+)
+@click.option(
+    "--airflow-user",
+    envvar="PTJOB_AIRFLOW_USER",
+    metavar="NAME",
+    help="User name; the password is read from $PTJOB_AIRFLOW_PASSWORD or from a prompt. A token in "
+    "$PTJOB_AIRFLOW_TOKEN replaces both.",
+)
 @click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: the id it reports]")
 @click.option(
     "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Ignore younger jobs."
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 def orphans(
     target: Target,
     *,
-    airflow_url: str | None,
+    airflow_url: str,
     airflow_user: str | None,
     instance: str | None,
     older_than: timedelta,
@@ -47,26 +55,18 @@ def orphans(
 ) -> None:
     """List orphaned jobs: no task of Airflow waits for them.
 
-    Only running jobs are listed. Without --airflow-url, these are all running jobs of Airflow tasks, orphaned or not.
+    Only running jobs are listed.
 
     \b
     ptjob orphans --airflow-url https://airflow.example.com --delete
-    ptjob orphans --older-than 2d
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
     from ptjob_provider.cli.airflow_api import airflow_tasks
 
     now = datetime.now(UTC)
-    if airflow_url is not None:
-        airflow = airflow_tasks(airflow_url, airflow_user, os.environ)
-        owner = run(_instance(airflow, instance or target.instance, delete=delete))
-        findings = run(_swept(target, airflow, instance=owner, older_than=older_than, delete=delete))
-        _show(findings, output, none=f"no orphaned jobs of {owner} {target.where}", now=now)
-        return
-    if delete:
-        raise click.UsageError("--delete needs --airflow-url; to delete jobs without a check: ptjob delete NAME...")
-    live = [job for job in run(live_jobs(target.open(), target.namespace)) if now - job.created_at >= older_than]
-    none = f"no live jobs older than {tables.duration(older_than)} {target.where}"
-    tables.show_rows([job.to_dict() for job in live], partial(tables.live, live, now=now), output, none=none)
+    airflow = airflow_tasks(airflow_url, airflow_user, os.environ)
+    owner = run(_instance(airflow, instance or target.instance, delete=delete))
+    findings = run(_swept(target, airflow, instance=owner, older_than=older_than, delete=delete))
+    _show(findings, output, none=f"no orphaned jobs of {owner} {target.where}", now=now)
 
 
 def _show(findings: list[Orphan], output: str | None, *, none: str, now: datetime) -> None:

@@ -127,21 +127,6 @@ def pod_options(image: str, user: str) -> Callable[[C], C]:
     return add
 
 
-def airflow_options(command: C) -> C:
-    """Add the options for the address and user of an Airflow."""
-    url = click.option(
-        "--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", help="Address of Airflow's API server."
-    )
-    user = click.option(
-        "--airflow-user",
-        envvar="PTJOB_AIRFLOW_USER",
-        metavar="NAME",
-        help="User name; the password is read from $PTJOB_AIRFLOW_PASSWORD or from a prompt. A token in "
-        "$PTJOB_AIRFLOW_TOKEN replaces both.",
-    )
-    return url(user(command))
-
-
 delete_on_interrupt_option = click.option(
     "--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]"
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
-    from ptjob_provider.core.run.orphans import LiveJob, Orphan
+    from ptjob_provider.core.run.orphans import Orphan
     from ptjob_provider.core.run.snapshot import Snapshot
     from ptjob_provider.core.status import JobStatus
 
@@ -138,15 +138,6 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
         return duration((finished or now) - running)
     has_run = row["phase"] in {JobPhase.RUNNING, JobPhase.SUCCEEDED}
     return f"<{duration((finished or now) - started)}" if has_run and started else "-"
-
-
-def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
-    """Return the list of jobs that use resources, with their owners."""
-    rows = (
-        (each.ref.name, _phase(each.phase), duration(now - each.created_at), each.instance, owner_text(each.owner))
-        for each in jobs
-    )
-    return _table(("NAME", "PHASE", "AGE", "INSTANCE", "OWNER"), rows)
 
 
 def orphans(findings: Iterable[Orphan], *, now: datetime) -> Table:

@@ -119,23 +119,6 @@ def ask(machine: Machine, airflow: AirflowThatSays, *more: str) -> Any:
     return machine.ptjob("orphans", "--airflow-url", airflow.url, "--older-than", "0s", *more)
 
 
-def test_without_an_airflow_all_live_jobs_are_listed_with_their_owners(running: Machine) -> None:
-    """The user decides, and has the names for `ptjob delete`."""
-    shown = running.ptjob("orphans", "--older-than", "0s")
-
-    assert shown.exit_code == 0
-    assert shown.output.splitlines()[0].split() == ["NAME", "PHASE", "AGE", "INSTANCE", "OWNER"]
-    assert shown.output.splitlines()[1].split()[:2] == ["train", "Running"]
-    assert shown.output.splitlines()[1].endswith("test      digits.train scheduled__2026-11-20")
-    assert running.ptjob("orphans", "--older-than", "0s", "-o", "name").stdout == "train\n"
-
-
-def test_jobs_younger_than_asked_for_and_ended_ones_are_not_listed(ended: Machine, running: Machine) -> None:
-    """An ended job uses no resources."""
-    assert running.ptjob("orphans", "--older-than", "2d").stderr.startswith("no live jobs older than 2d")
-    assert ended.ptjob("orphans", "--older-than", "0s").stdout == ""
-
-
 def test_a_job_whose_task_has_ended_is_shown_and_deleted_only_if_asked(
     running: Machine, airflow: AirflowThatSays
 ) -> None:

@@ -81,7 +81,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("logs x --all -i 1", 2, "--replica", "--all", "exclude each other"),
     ("prune --since soon", 2, "--since", "soon", SPAN),
     ("prune --since 99999999999d", 2, "--since", "99999999999d", SPAN),
-    ("orphans --delete", 2, "--airflow-url", "--delete", "needs"),
+    ("orphans --delete", 2, "--airflow-url", "Missing option", ""),
     ("orphans --airflow-url ftp://x", 2, "--airflow-url", "ftp://x", "begins with http"),
     ("orphans --airflow-url http://127.0.0.1:1", 75, "Airflow", "http://127.0.0.1:1", ""),
     ("run --crash-loop-limit -1", 2, "--crash-loop-limit", "-1", "at least 0"),
