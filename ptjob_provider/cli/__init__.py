@@ -49,7 +49,6 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Other": {
         "data": ("data", "List and create claims, and copy files to and from them."),
         "doctor": ("doctor", "Check whether jobs can run here, and say what to do."),
-        "completion": ("completion", "Print a shell completion script."),
     },
 }
 """Heading → command → its module and its one-line help, in the order in which a user needs them."""

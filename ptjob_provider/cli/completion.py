@@ -1,4 +1,4 @@
-"""Implements `completion`, and completes names of jobs, replicas and kinds for a shell.
+"""Completes names of jobs, replicas and kinds for a shell, in the script that click writes.
 
 A completion that fails or takes longer than `_TIMEOUT` offers nothing.
 """
@@ -18,26 +18,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 3.0
 """Seconds; the user waits for the completion at the prompt."""
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print a shell completion script.
-
-    It completes commands, options, and the names of jobs and replicas.
-
-    \b
-    bash  echo 'eval "$(ptjob completion bash)"' >> ~/.bashrc
-    zsh   echo 'eval "$(ptjob completion zsh)"' >> ~/.zshrc
-    fish  ptjob completion fish > ~/.config/fish/completions/ptjob.fish
-    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
-    from click.shell_completion import get_completion_class
-
-    script = get_completion_class(shell)
-    assert script is not None  # noqa: S101 - click brings all three
-    click.echo(script(context.find_root().command, {}, "ptjob", "_PTJOB_COMPLETE").source())  # noqa: TID251 - click's own program
 
 
 def _completion(words: Callable[[Target, click.Context], Awaitable[list[str]]]) -> Completion:

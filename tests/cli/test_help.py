@@ -68,7 +68,7 @@ def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words
 @each_row("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_its_completion(shell: str) -> None:
     """Each shell has its own script; all call this program."""
-    result = CliRunner().invoke(main, ["completion", shell])
+    result = CliRunner().invoke(main, prog_name="ptjob", env={"_PTJOB_COMPLETE": f"{shell}_source"})
 
     assert result.exit_code == 0
     assert "_PTJOB_COMPLETE" in result.output

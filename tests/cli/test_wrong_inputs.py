@@ -102,7 +102,6 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("data create x --access-mode RWX", 2, "--access-mode", "RWX", "ReadWriteMany"),
     ("tensorboard x --port 99999", 2, "--port", "99999", "at most 65535"),
     ("tensorboard none", 3, "default has no job none", "none", "ptjob tensorboard pvc://CLAIM/PATH"),
-    ("completion tcsh", 2, "bash|zsh|fish", "tcsh", "'bash', 'zsh', 'fish'"),
     ("render", 2, "--name", "missing", "required"),
     ("render --name x", 2, "--image", "missing", "required"),
     ("JOB --model ''", 2, "--model", "''", "leave the flag out"),
