@@ -19,50 +19,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 
-class ResultJob(TypedDict):
-    """The job itself."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-class ResultModel(TypedDict):
-    """The model as verified."""
-
-    uri: str
-    claim: str
-    path: str
-    container_path: str
-    bytes: int
-    sha256: str
-    in_doubt: bool
-
-
-class ResultEvents(TypedDict):
-    """The TensorBoard events as verified."""
-
-    uri: str
-    claim: str
-    path: str
-    container_path: str
-    last_step: int | None
-    scalars: dict[str, float | str]
-    in_doubt: bool
-    curves: NotRequired[dict[str, list[list[float | str]]]]
-
-
-class FailedReplica(TypedDict):
-    """A replica that failed; a job that succeeded may have some."""
-
-    replica: str
-    rank: int | None
-    exit_code: int | None
-    cause: str
-    message: str
-
-
 class JobResult(TypedDict):
     """The result as a program reads it.
 
@@ -75,7 +31,7 @@ class JobResult(TypedDict):
     publish(train.output)
     """
 
-    job: ResultJob
+    job: dict[str, str]
     """The job: {kind, namespace, name, uid}."""
     attempt: int
     """Number of the attempt, from 1."""
@@ -103,15 +59,16 @@ class JobResult(TypedDict):
     """Commit that was fetched for `code`."""
     code_revision: dict[str, Any] | None
     """Revision of the folder that `code` names: {digest, commit, dirty}."""
-    model: ResultModel | None
+    model: dict[str, Any] | None
     """The model: {uri, claim, path, container_path, bytes, sha256, in_doubt}; null if there is none."""
-    tfevents: ResultEvents | None
-    """The events: {uri, claim, path, container_path, last_step, scalars, in_doubt}; null if there are none."""
+    tfevents: dict[str, Any] | None
+    """The events: {uri, claim, path, container_path, last_step, scalars, in_doubt}; null if there are none. In a
+    pipeline's step also `curves`."""
     tensorboard_url: str | None
     """Address of the TensorBoard beside the job."""
     diagnosis: dict[str, Any] | None
     """Why the job did not succeed; see below."""
-    failed_replicas: list[FailedReplica]
+    failed_replicas: list[dict[str, Any]]
     """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
     return_value: NotRequired[Any]
     """Return value of the function, if the job ran one."""
