@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -171,17 +170,13 @@ def _show(snapshot: Snapshot) -> None:
 
 
 async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
-    """Return a job's current state; for Arena's jobs, with the address of their TensorBoard."""
+    """Return a job's current state."""
     from ptjob_provider.core.run.snapshot import look
 
     cancel_on(signal.SIGTERM, signal.SIGHUP)  # a pod may inspect the outputs
-    snapshot = await look(
+    return await look(
         target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )
-    if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
-        return snapshot
-    url = await target.inspector().tensorboard_url(snapshot.submission.ref)
-    return replace(snapshot, submission=replace(snapshot.submission, tensorboard_url=url))
 
 
 @click.command()

@@ -223,12 +223,6 @@ class Inspector(Protocol):
             ClusterError: the files are not accessible; the text has the reason.
         """
 
-    async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return the address of a TensorBoard that is not annotated on its job; "" if there is none.
-
-        Finds the Service that Arena creates, by its name and labels.
-        """
-
     def tensorboard(self, what: TensorBoardView) -> AbstractAsyncContextManager[str]:
         """Show a folder of events at a local address; TensorBoard is stopped when the context ends.
 

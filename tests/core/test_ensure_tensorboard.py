@@ -17,7 +17,7 @@ from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.tensorboard import of_job as waits
-from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard, url_beside
+from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
@@ -252,31 +252,3 @@ async def test_a_tensorboard_that_cannot_be_deleted_is_reported(caplog: pytest.L
     assert url == URL
     assert "its TensorBoard could not be taken away: " in caplog.text
     assert "it still has the claim team/runs, which one node can mount" in caplog.text
-
-
-ARENAS = {
-    **SERVICE,
-    "metadata": {**SERVICE["metadata"], "labels": {"role": "tensorboard", "release": "digits", "app": "x"}},
-}
-
-
-@pytest.mark.parametrize(
-    ("script", "url"),
-    [
-        ((ARENAS, PODS), URL),
-        ((ARENAS, {**PODS, "items": []}), "http://digits-tensorboard.team.svc:6006/"),
-        ((SERVICE,), ""),
-        ((GONE,), ""),
-        ((DENIED,), ""),
-    ],
-    ids=["on a node", "on none yet", "another Service of that name", "none", "not to be looked at"],
-)
-async def test_the_address_of_one_that_arena_has_made_is_found_by_its_service(
-    script: tuple[Any, ...], url: str
-) -> None:
-    """Arena does not store the address on the job."""
-    ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
-    async with stand_in_api_server(*stated(*script)) as server, shared_client(server.config()) as client:
-        assert await url_beside(client, ref) == url
-
-    assert len(server.requests) == len(script)

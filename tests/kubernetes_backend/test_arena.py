@@ -28,7 +28,7 @@ from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
 from guide_pages import DIGITS
 from ptjob_provider.cli import main
-from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
+from rbac import cluster_rules, optional_rules, rules
 from worlds import OVER
 
 if TYPE_CHECKING:
@@ -169,26 +169,20 @@ def test_without_the_right_the_job_is_submitted_and_that_is_said(
 def test_ptjob_handles_arenas_jobs(people: People) -> None:
     """A job of `arena submit` is listed with its user, shown, read, followed, adopted and deleted.
 
-    `get` shows the address of its TensorBoard, which is not in the job.
-
     Following it changes nothing; adopting it sets the time to live that every job has. Deleting it deletes what Arena
     stores for it.
     """
     made = people.arena(
         *("submit", "pytorch", "--name=theirs", "--workers=2", f"--image={INIT_IMAGE}"),
         *("--image-pull-policy=IfNotPresent", "--cpu=50m", "--memory=32Mi"),
-        *("--tensorboard", "--logdir=/tmp/logs", f"--tensorboard-image={INIT_IMAGE}", SPEAKS),
+        SPEAKS,
     )
     assert "theirs has been submitted successfully" in made, made
     people.wait_for_lines("theirs-master-0")
     people.wait_for_lines("theirs-worker-0")
 
     listed = people.ptjob("list", "-o", "wide").output.splitlines()
-    unseen = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
-    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
-    beside = people.cluster.kubectl.get("service", "theirs-tensorboard", namespace=people.namespace)
     shown = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
-    shown_by_arena = people.arena("get", "theirs")
     worker = people.ptjob("logs", "theirs", "--type", "pytorchjob", "-i", "theirs-worker-0", "-t", "1").stdout
     for pod in ("theirs-master-0", "theirs-worker-0"):
         people.cluster.kubectl.let_end(pod, "touch", "/tmp/go", namespace=people.namespace)  # noqa: S108 - in a pod
@@ -201,9 +195,6 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     person = re.escape(untouched["metadata"]["annotations"]["arena.kubeflow.org/username"])
     assert re.match(rf"theirs\s+Running\s+2\s.*\sPyTorchJob\s+{NODE}\s+{person} \(Arena\)$", listed[1]), listed
     assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
-    assert unseen["tensorboard_url"] is None
-    assert re.fullmatch(rf"http://[0-9.]+:{beside['spec']['ports'][0]['nodePort']}/", shown["tensorboard_url"])
-    assert shown["tensorboard_url"].rstrip("/") in shown_by_arena
     assert worker == "rank 1 line 3\n"
     assert followed.exit_code == 0, followed.output
     assert followed.stdout.splitlines() == [f"rank 0 line {n}" for n in (1, 2, 3)]
@@ -227,7 +218,6 @@ def test_a_session_of_arenas_guide_does_the_same_here(
     """
     code_servers.ensure_programs()
     net = code_servers.Net.of(people.cluster)
-    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
     person = replace(people, options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell)})
     if guide == CHINESE:
         have_data(person, digits_image, tmp_path)

@@ -19,7 +19,6 @@ from ptjob_provider.core.kubernetes.informer import Workloads, read_usage, unrea
 from ptjob_provider.core.kubernetes.informer.scope import created_at
 from ptjob_provider.core.kubernetes.preflight import check_up
 from ptjob_provider.core.kubernetes.rights import USAGE
-from ptjob_provider.core.kubernetes.tensorboard.of_job import url_beside
 from ptjob_provider.core.kubernetes.tensorboard.view import shown
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 
@@ -121,11 +120,6 @@ class ClusterInspector:
         """Open the files on a claim, through a pod that mounts it; see `Inspector.files`."""
         async with shared_client(self._config) as client, mounted(client, namespace, claim, options) as files:
             yield files
-
-    async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return the address of Arena's TensorBoard; see `Inspector.tensorboard_url`."""
-        async with shared_client(self._config) as client:
-            return await url_beside(client, ref)
 
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:

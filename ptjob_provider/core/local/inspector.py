@@ -111,10 +111,6 @@ class LocalInspector:
             raise NotThere.claim(claim, namespace, where=str(folder))
         yield LocalFiles(folder)
 
-    async def tensorboard_url(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
-        """Return "": no other program creates local jobs. See `Inspector.tensorboard_url`."""
-        return ""
-
     @asynccontextmanager
     async def tensorboard(self, what: TensorBoardView) -> AsyncIterator[str]:
         """Yield the command that shows a folder, for the user to run; see `Inspector.tensorboard`."""

@@ -62,21 +62,6 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     return ""
 
 
-async def url_beside(client: Client, ref: JobRef) -> str:
-    """Return the address of a TensorBoard that another client, such as Arena, created for the job; "" for none."""
-    labels = objects.labels_of(ref.name)
-    try:
-        service = await client.get(paths.services(ref.namespace, objects.name_of(ref.name)))
-        if not labels.items() <= (service["metadata"].get("labels") or {}).items():
-            return ""
-        return objects.url(service, await _node_address(client, ref))
-    except JobNotFound:
-        return ""
-    except PTJobError as error:
-        logger.info("%s: cannot check for a TensorBoard: %s", ref, error)
-        return ""
-
-
 async def _ensure_or_delete(client: Client, ref: JobRef) -> str:
     async with asyncio.timeout(_TIMEOUT):
         job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
