@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -99,4 +100,4 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
         plan = TensorBoardPlan(claim=tfevents.claim if tfevents else "", path=tfevents.path if tfevents else "")
     kind = kinds.kind_of(job)
     own = pod_template.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
-    return plan.run_by(image or plan.image or str(own))
+    return replace(plan, image=image or plan.image or str(own))

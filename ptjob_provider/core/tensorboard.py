@@ -6,7 +6,7 @@ Pure. `kubernetes.tensorboard.objects` renders the TensorBoard's objects from th
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, annotation_of
@@ -46,18 +46,6 @@ class TensorBoardPlan:
     def annotation(self) -> dict[str, str]:
         """Return the annotation with this plan."""
         return {TENSORBOARD_ANNOTATION: json.dumps(asdict(self))}
-
-    def served_as(self, service_type: str) -> Self:
-        """Return the plan with this Service type."""
-        return replace(self, service_type=service_type)
-
-    def run_by(self, image: str) -> Self:
-        """Return the plan with this image."""
-        return replace(self, image=image)
-
-    def served_at(self, url: str) -> Self:
-        """Return the plan with this address."""
-        return replace(self, url=url)
 
 
 def url_of(job: Mapping[str, Any]) -> str:

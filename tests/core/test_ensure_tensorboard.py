@@ -6,6 +6,7 @@ The running TensorBoard is tested on a cluster.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: b
     found["metadata"] |= {"uid": "u-1", "creationTimestamp": "2026-11-20T10:00:00Z"}
     plan = TensorBoardPlan.of(found)
     if plan and url:
-        found["metadata"]["annotations"] |= plan.served_at(url).annotation
+        found["metadata"]["annotations"] |= replace(plan, url=url).annotation
     if ended:
         word = "Complete" if kind == "TrainJob" else "Succeeded"
         found["status"] = {"conditions": [{"type": word, "status": "True"}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_the_job_says_where_it_is_reached() -> None:
     job, found = beside(tensorboard={"service_type": "ClusterIP"})
     assert (found.service_type, url_of(job)) == ("ClusterIP", "")
 
-    job["metadata"]["annotations"] |= found.served_at("http://10.0.0.1:30000/").annotation
+    job["metadata"]["annotations"] |= replace(found, url="http://10.0.0.1:30000/").annotation
     assert url_of(job) == "http://10.0.0.1:30000/"
     job["metadata"]["annotations"][TENSORBOARD_ANNOTATION] = '{"other": 1}'
     assert TensorBoardPlan.of(job) is None
@@ -255,7 +256,7 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
 
 def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
     """A job without declared events; the message gives the remedy."""
-    known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
+    known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="", image="tb:2"))
 
     check_located(known)
     assert known.plan.image == "tb:2"

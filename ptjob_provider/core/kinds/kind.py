@@ -696,7 +696,7 @@ def _planned(
     else:
         raise InvalidSpec.at("tensorboard", "set `tfevents` or `logdir`, too: the folder that it shows")
     plan = TensorBoardPlan(claim=claim, path=path, image=requested.image or image)
-    return plan.served_as(requested.service_type) if requested.service_type else plan
+    return replace(plan, service_type=requested.service_type) if requested.service_type else plan
 
 
 def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:

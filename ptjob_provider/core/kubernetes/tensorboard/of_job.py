@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ async def _create_both(client: Client, job: Manifest, plan: TensorBoardPlan, *, 
             service = await _ensured(client, ref, paths.services(ref.namespace), objects.service(job, plan))
             deployment = objects.deployment(job, plan, is_held_by_one_node=held)
             await _ensured(client, ref, paths.deployments(ref.namespace), deployment)
-            served = plan.served_at(objects.url(service, await _wait_for_node(client, ref)))
+            served = replace(plan, url=objects.url(service, await _wait_for_node(client, ref)))
             await _note(client, ref, served)
     except (PTJobError, TimeoutError):
         with suppress(PTJobError, TimeoutError):
@@ -113,7 +114,7 @@ async def _delete_ended(client: Client, ref: JobRef, plan: TensorBoardPlan, cons
     try:
         await _delete_both(client, ref)
         if plan.url:
-            await _note(client, ref, plan.served_at(""))
+            await _note(client, ref, replace(plan, url=""))
     except PTJobError as error:
         if plan.url or not isinstance(error, PermissionDenied):  # else the creation was refused and this was logged
             logger.warning("%s: its TensorBoard could not be taken away: %s; %s", ref, error, consequence)
