@@ -144,10 +144,8 @@ def _pattern(context: click.Context, param: click.Parameter, value: str | None) 
 
 def progress_options(command: C) -> C:
     """Add the options for the line with the training's progress."""
-    text = (
-        "Regular expression (RE2) of lines with the progress; its groups are named step, total, epoch, epochs, loss …"
-    )
-    command = click.option("--no-progress", is_flag=True, help="Draw no line with the progress below the log.")(command)
+    text = "Lines that say how far it is, in RE2."
+    command = click.option("--no-progress", is_flag=True, help="Show no progress below the log.")(command)
     return click.option("--progress", callback=_pattern, metavar="PATTERN", help=text)(command)
 
 

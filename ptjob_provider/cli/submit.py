@@ -120,7 +120,7 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=_one_file,
             metavar="FILE",
-            help="A job's manifest, or a map of fields; -: stdin.",
+            help="A manifest, or a map of fields; -: stdin.",
         ),
         target_options,
         click.option(
@@ -234,7 +234,7 @@ def submit(
     show_default=True,
     help="Keep or delete the job object at the end.",
 )
-@click.option("--keep-running-pods", is_flag=True, help="Do not stop replicas that still run when the job has ended.")
+@click.option("--keep-running-pods", is_flag=True, help="Do not stop what still runs at the job's end.")
 @delete_on_interrupt_option
 @progress_options
 @output_option("Print the result, or the job's name; the log goes to stderr.")
