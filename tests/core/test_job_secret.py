@@ -15,7 +15,11 @@ from ptjob_provider.core.spec.code import MAX_TRAVELS
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="uid-1")
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code-x"}, "stringData": {"k": "v"}}
 META = {"name": "digits", "namespace": "team"}
-JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": META}
+VOLUME = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
+JOB = {
+    **{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": META},
+    "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"volumes": [VOLUME]}}}}},
+}
 MADE = (201, {**JOB, "metadata": {**META, "uid": "uid-1"}})
 TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "taken"})
 
@@ -46,15 +50,14 @@ async def test_a_job_whose_secret_a_webhook_refuses_is_deleted() -> None:
 
 async def test_a_large_folder_is_in_secrets_that_the_job_owns_and_mounts() -> None:
     """A Secret that an earlier try created is kept."""
-    volume = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
     secret = {**SECRET, "stringData": {unpack_code.ARCHIVE: 600_000 * "QUJD", unpack_code.PROGRAM: ""}}
 
     async with stand_in_api_server(MADE, (201, {}), (201, {}), TAKEN, (201, {})) as server:
-        await KubernetesBackend(server.config()).submit({**JOB, "spec": {"volumes": [volume]}}, secret=secret)
+        await KubernetesBackend(server.config()).submit(JOB, secret=secret)
 
     created, _, *secrets = server.bodies
     names = ["digits-code-x", "digits-code-x-1", "digits-code-x-2"]
-    (mounted,) = created["spec"]["volumes"]
+    (mounted,) = created["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["volumes"]
     assert [each["secret"]["name"] for each in mounted["projected"]["sources"]] == names
     assert [each["metadata"]["name"] for each in secrets] == names
     assert {each["metadata"]["ownerReferences"][0]["uid"] for each in secrets} == {"uid-1"}

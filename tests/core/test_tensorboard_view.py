@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -52,7 +53,7 @@ def asked(**how: Any) -> TensorBoardView:
     job["metadata"] |= {"uid": "u-1"}
     plan = TensorBoardPlan.of(job)
     assert plan is not None
-    return TensorBoardView(**{"namespace": "team", "plan": plan.run_by("digits:1"), "job": job, **how})
+    return TensorBoardView(**{"namespace": "team", "plan": replace(plan, image="digits:1"), "job": job, **how})
 
 
 async def test_a_jobs_tensorboard_is_used_although_its_address_is_not_stored() -> None:

@@ -290,7 +290,14 @@ def _skeleton(job: TrainingJob) -> Manifest:
 
 
 def _given(given: Manifest) -> Manifest:
-    check_shape("", given, {"metadata": Mapping, "spec!": {"runtimeRef!": Mapping, "trainer": Mapping}})
+    check_shape(
+        "",
+        given,
+        {
+            "metadata": {"labels": Mapping, "annotations": Mapping},
+            "spec!": {"runtimeRef!": Mapping, "trainer": Mapping},
+        },
+    )
     spec = given["spec"]
     check_newest(spec)
     whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_kueue_patch(spec)}
