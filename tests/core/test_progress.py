@@ -146,7 +146,7 @@ def test_why_rank_0_was_started_again_is_told_once() -> None:
     ]
 
     assert [len(texts) for texts in told] == [0, 0, 1, 0]
-    assert "evicted: The node was low on memory" in told[2][0]
+    assert "evicted: The node was low on memory; " in told[2][0]
 
 
 def test_a_log_that_says_nothing_is_asked_for_twice() -> None:

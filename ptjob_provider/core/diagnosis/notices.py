@@ -229,7 +229,8 @@ def restarts_of(replica: str, before: PodHistory, after: PodHistory) -> list[str
     known = {end.key for end in before.terminations if before.is_superseded(end)}
     ends = (end for end in after.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING)
     new = (end for end in ends if end.failed and after.is_superseded(end) and end.key not in known)
-    return [f"{replica} {classify(end, end.message.splitlines()).text()}; it is started again" for end in new]
+    how = (classify(end, end.message.splitlines()).text().rstrip(".") for end in new)
+    return [f"{replica} {did}; it is started again" for did in how]
 
 
 def never_ran(before: PodHistory, after: PodHistory) -> str:
