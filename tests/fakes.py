@@ -203,10 +203,15 @@ class ScriptedBackend:
         await self.waiting[-1].wait()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Record the change; only annotations are changed."""
         self._refuse("patch")
         if self.patch_error:
             raise self.patch_error
         self.patches.append(change)
+        job = self.jobs.get((ref.namespace, ref.name))
+        if job is not None:
+            texts = {**job["metadata"].get("annotations", {}), **change.get("metadata", {}).get("annotations", {})}
+            job["metadata"]["annotations"] = {key: text for key, text in texts.items() if text is not None}
 
     async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
         """Delete the job if it has this uid."""

@@ -181,6 +181,7 @@ class JobExecution:
         self._log = log
         self._waiting = waiting
         self._ref: JobRef | None = None
+        self._submission: Submission | None = None
         self._sink = TaskLog(log)
         self._session = Session(
             backend=backend,
@@ -222,7 +223,7 @@ class JobExecution:
     def take(self, submission: Submission) -> None:
         """Be responsible for the job, unless another installation has created it."""
         if self._instance.has(submission.instance):
-            self._ref = submission.ref
+            self._ref, self._submission = submission.ref, submission
 
     def leave(self, submission: Submission) -> None:
         """Log a warning about what a person must delete after a job that no task waits for."""
@@ -385,7 +386,7 @@ class JobExecution:
                 ref = await self._known_job()
                 if ref is None:
                     return "execution_timeout has passed; this try had no job"
-                deleted = await delete_if_unfinished(self._session.backend, ref)
+                deleted = await delete_if_unfinished(self._session.backend, ref, submission=self._submission)
                 phase = JobPhase.FAILED if deleted else await self._phase(ref)
         except (ClusterError, TimeoutError) as error:
             return _may_still_run(ref, error)
@@ -393,6 +394,8 @@ class JobExecution:
             conclude_attempt(self._store)
         if phase is JobPhase.SUCCEEDED:
             return f"{ref} has succeeded and is kept: a retry verifies its outputs, and does not train again"
+        if phase is not None and not phase.is_terminal:
+            return f"{ref} is kept: a later try follows it"
         return f"{ref} was deleted: execution_timeout has passed" if deleted else f"{ref} had already ended"
 
     async def _known_job(self) -> JobRef | None:

@@ -6,6 +6,7 @@ PTJobError
 ├─ JobFailed                          the training failed: retry if its diagnosis says so
 │  ├─ JobTimedOut                     the follower's deadline passed, and the job was stopped
 │  └─ JobDeleted                      the job was deleted while it was followed
+├─ JobTakenOver                       a later try has adopted the job, so this one did not stop it
 ├─ OutputsNotVerified                 the job succeeded, its outputs could not be inspected: a retry inspects again
 ├─ ClusterError                       the API server (or this machine) refused a request
 │  ├─ JobNotFound
@@ -127,6 +128,12 @@ class JobTimedOut(JobFailed):
 
 class JobDeleted(JobFailed):
     """The job was deleted by another client while it was followed; its progress is unknown."""
+
+
+class JobTakenOver(PTJobError):
+    """A later try has adopted the job, so this try's follower has ended without stopping it."""
+
+    retryable = True
 
 
 class OutputsNotVerified(PTJobError):

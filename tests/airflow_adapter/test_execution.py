@@ -357,6 +357,18 @@ def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(
     assert (first.backend.created, first.backend.deleted) == (1, [])
 
 
+def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:
+    frozen = Try(StandInTaskInstance(max_tries=2))
+    frozen.submit()
+    frozen.next().submit()
+
+    with pytest.raises(AirflowTaskTimeout), frozen.execution.deciding_on_error():
+        raise AirflowTaskTimeout
+
+    assert "is kept: a later try follows it" in frozen.log.text
+    assert (bool(frozen.backend.jobs), frozen.record.ended) == (True, False)
+
+
 def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
     trying = Try(StandInTaskInstance(max_tries=2))
     trying.submit()

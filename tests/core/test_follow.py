@@ -18,12 +18,14 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     JobDeleted,
     JobFailed,
+    JobTakenOver,
     JobTimedOut,
     OutputsNotVerified,
 )
 from ptjob_provider.core.history import from_text
 from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import (
+    ADOPTED_ANNOTATION,
     OVERDUE_ANNOTATION,
     RECORD_ANNOTATION,
     REPORT_ANNOTATION,
@@ -34,7 +36,7 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
 from ptjob_provider.core.run import cleanup
-from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome, deadline_after, raise_for
 from ptjob_provider.core.run.rank0_log import catch_up
 from ptjob_provider.core.run.submit import Submission
@@ -677,6 +679,37 @@ async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None
     )
 
     assert (conclusion.outcome, backend.deleted) == (Outcome.TIMED_OUT, [REF])
+
+
+STUCK = {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}
+
+
+@pytest.mark.parametrize(("options", "pods"), [({"deadline": NOON}, []), ({}, [pod(MASTER, STUCK, phase="Pending")])])
+async def test_a_job_that_a_later_try_has_adopted_is_not_stopped(options: FollowOptions, pods: list[Manifest]) -> None:
+    """The follower was frozen while the orchestrator began the later try; neither its deadline nor a limit counts."""
+    backend = showing(Observation(job=job("Created", annotations={ADOPTED_ANNOTATION: "try 2"}), pods=pods))
+
+    with pytest.raises(JobTakenOver, match=r"team/digits was not stopped \(.*\): a later try follows it"):
+        await follow(backend, submission(), sink=ListSink(), clock=lambda: NOON, **options)
+
+    assert backend.deleted == []
+
+
+async def test_the_try_that_has_adopted_a_job_stops_it() -> None:
+    """Its note may be on the job or, if it was refused, the note of the try before."""
+    adopted = replace(submission(), adopted_by=("try 1", "try 2"))
+    for note in ("try 1", "try 2"):
+        backend = showing(Observation(job=job("Running", annotations={ADOPTED_ANNOTATION: note})))
+        conclusion = await follow(backend, adopted, sink=ListSink(), deadline=NOON, clock=lambda: NOON)
+        assert (conclusion.outcome, backend.deleted) == (Outcome.TIMED_OUT, [REF])
+
+
+async def test_a_person_who_follows_a_job_takes_it_from_no_try() -> None:
+    """`ptjob follow --timeout` stops the job as it was then; a try that adopts it afterwards keeps it."""
+    found = elastic(job("Running", annotations={ADOPTED_ANNOTATION: "try 2"}), workers=1, generation=1)
+    beside = Submission.of(found)
+    assert not beside.is_taken_over(found)
+    assert beside.is_taken_over(job("Running", annotations={ADOPTED_ANNOTATION: "try 3"}))
 
 
 @pytest.mark.parametrize("lines", [[], written("no data left")], ids=["silent", "with last lines"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,15 @@ import pytest
 
 from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    JobNotFound,
+    KindNotServed,
+    PermissionDenied,
+)
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.submit import (
@@ -128,6 +137,29 @@ async def test_a_second_try_adopts_the_job_of_the_first_or_starts_the_next_attem
     assert (second.attempt, second.adopted, backend.created, stopped, is_newer) == outcome
     assert (second.ref == first.ref) is second.adopted
     assert (second.ref.name == first.ref.name) is (second.adopted or is_exact)
+
+
+async def test_each_try_that_adopts_a_job_notes_itself_on_it() -> None:
+    """By the note a frozen follower of an earlier try sees that the job is no longer its own."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    tries = [await submit(backend, store) for _ in range(3)]
+
+    [job] = backend.jobs.values()
+    assert [each.is_taken_over(job) for each in tries] == [True, True, False]
+    assert len(backend.patches) == 2  # none at the creation
+    assert Submission.from_dict(json.loads(json.dumps(tries[2].to_dict()))) == tries[2]
+
+
+@pytest.mark.parametrize("error", [PermissionDenied("may not patch"), ClusterUnavailable("no answer")])
+async def test_a_try_that_cannot_note_itself_follows_all_the_same(error: ClusterError) -> None:
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+    backend.patch_error = error
+
+    second = await submit(backend, store)
+
+    [job] = backend.jobs.values()
+    assert (second.adopted, second.is_taken_over(job)) == (True, False)
 
 
 async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for() -> None:

@@ -107,18 +107,23 @@ async def _is_removed(backend: Backend, ref: JobRef) -> bool:
         return True
 
 
-async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:
+async def delete_if_unfinished(
+    backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None, submission: Submission | None = None
+) -> bool:
     """Delete the job unless it has finished, and return whether it was deleted.
 
     Args:
         backend: the back-end.
         ref: the job.
         unless_left_since: keep the job if a last try left it running at this instant or later, see `leave_running`.
+        submission: keep the job if a later try than this one's has adopted it.
     """
 
     async def judge(observation: Observation) -> str:
         job = observation.job
         if job is None or kinds.read_status(job).phase.is_terminal:
+            return ""
+        if submission is not None and submission.is_taken_over(job):
             return ""
         left_at = unfollowed_since(job)
         is_left = unless_left_since is not None and left_at is not None and left_at >= unless_left_since

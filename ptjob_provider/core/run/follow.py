@@ -18,7 +18,7 @@ from ptjob_provider.core import history
 from ptjob_provider.core.backend import CURRENT
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
 from ptjob_provider.core.diagnosis.last_lines import clip
-from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
+from ptjob_provider.core.errors import ClusterError, JobTakenOver, OutputsNotVerified
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.identity import (
     DIAGNOSIS_ANNOTATION,
@@ -123,6 +123,7 @@ async def follow(
 
     Raises:
         ClusterUnavailable: requests were refused for `api_error_timeout`; the job is unchanged.
+        JobTakenOver: the job had to be stopped, but a later try has adopted it; the job is unchanged.
     """
     errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
     mask = options.get("mask", str)
@@ -289,13 +290,18 @@ class _Follower:
         """
         quoted = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
         judged: _End | None = None
+        taken_over = False
 
         async def judge(observation: Observation) -> str:
-            nonlocal judged
-            if observation.job is not None:  # else an unanswered deletion may have been ours
+            nonlocal judged, taken_over
+            job = observation.job
+            if job is not None:  # else an unanswered deletion may have been ours
                 self.ordered = None
             await self._take(observation)
             judged = self._end()
+            taken_over = judged is not None and judged.stop and job is not None and self.submission.is_taken_over(job)
+            if taken_over:
+                return ""
             if judged is None:
                 self.sink.notice(f"{self.ref} goes on: the API server shows that it is not as its watches had it")
             elif judged.stop:
@@ -303,6 +309,8 @@ class _Follower:
             return judged.why if judged is not None else ""
 
         await self.errors.answer(lambda: delete_judged(self.backend, self.ref, judge))
+        if taken_over:
+            raise JobTakenOver(f"{self.ref} was not stopped ({end.why}): a later try follows it, and its limits count")
         return self._quoting(judged, quoted) if judged is not None else None
 
     @staticmethod

@@ -36,6 +36,7 @@ from uuid import uuid4
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
+    ClusterError,
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
@@ -45,6 +46,7 @@ from ptjob_provider.core.errors import (
     PTJobError,
 )
 from ptjob_provider.core.identity import (
+    ADOPTED_ANNOTATION,
     CODE_ANNOTATION,
     FIRST_ANNOTATION,
     INTENT_ANNOTATION,
@@ -94,6 +96,8 @@ class Submission:
         tensorboard_url: address of the job's TensorBoard; "" if there is none or it is unknown.
         instance: the installation that created it; "" if unknown.
         code_revision: {digest, commit, dirty} of the folder that was submitted with the job; None if there is none.
+        adopted_by: ids of the tries that had adopted the job when this submission was made: the newest before, and this
+            one, whose id may not have arrived; "" for none.
     """
 
     ref: JobRef
@@ -107,6 +111,11 @@ class Submission:
     tensorboard_url: str = ""
     instance: str = ""
     code_revision: Mapping[str, Any] | None = None
+    adopted_by: tuple[str, ...] = ("",)
+
+    def is_taken_over(self, job: Mapping[str, Any]) -> bool:
+        """Return whether a later try has adopted the job since this submission was made."""
+        return annotation_of(job, ADOPTED_ANNOTATION) not in self.adopted_by
 
     @property
     def rank0(self) -> str:
@@ -136,6 +145,7 @@ class Submission:
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
             code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
+            adopted_by=(annotation_of(job, ADOPTED_ANNOTATION),),
         )
 
     def resized(self, job: Mapping[str, Any]) -> Self:
@@ -156,7 +166,8 @@ class Submission:
         """Rebuild a submission from the value of `to_dict`, of this version of the package or another."""
         values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
-        return cls(ref=ref, outputs=outputs, **values)
+        adopted_by = tuple(values.pop("adopted_by", [""]))  # a list in JSON
+        return cls(ref=ref, outputs=outputs, adopted_by=adopted_by, **values)
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -256,6 +267,8 @@ class _Submitter:
     async def run(self) -> Submission:
         """Create or adopt the job, and create its Secret if an interrupted try has created only the job."""
         submission = await self._submitted()
+        if submission.adopted:
+            submission = await self._note(submission)
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None and self._has_same_folder(submission):
             _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
@@ -263,6 +276,16 @@ class _Submitter:
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
         return submission
+
+    async def _note(self, submission: Submission) -> Submission:
+        """Note on an adopted job that this try follows it: a frozen follower of an earlier try must not stop it."""
+        try:
+            await self.backend.patch(submission.ref, {"metadata": {"annotations": {ADOPTED_ANNOTATION: self.intent}}})
+        except ClusterError as error:  # following the job matters more
+            logger.warning(
+                "%s: an earlier try that was frozen may stop it, for want of a note: %s", submission.ref, error
+            )
+        return replace(submission, adopted_by=(*submission.adopted_by, self.intent))
 
     def _has_same_folder(self, submission: Submission) -> bool:
         """Return whether the job was created with the same folder; its pods accept no other archive."""
