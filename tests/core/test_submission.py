@@ -378,6 +378,18 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert "tops3cret" not in caplog.text
 
 
+async def test_a_secret_that_is_refused_once_does_not_fail_the_try_that_adopts_its_job() -> None:
+    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store, job=job)
+    backend.secrets.clear()
+    backend.refusals["give_secret"] = [PermissionDenied("may not create secrets", code=403)]
+
+    second = await submit(backend, store, job=job)
+
+    assert (second.adopted, list(backend.secrets)) == (True, [second.ref.name])
+
+
 async def test_the_name_of_a_jobs_secret_cannot_be_guessed() -> None:
     """Otherwise somebody could create one of that name before; an adopting try uses the name that the job refers to."""
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)

@@ -272,7 +272,8 @@ class _Submitter:
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None and self._has_same_folder(submission):
             _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
-            await self.backend.give_secret(submission.ref, secret)
+            ref, errors = submission.ref, self._errors(submission.ref.namespace, submission.ref.name)
+            await errors.answer(lambda: self.backend.give_secret(ref, secret), though_away=False)
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
         return submission
