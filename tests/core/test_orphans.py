@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes import ScriptedBackend, finished
+from fakes import MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
-from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
+from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, Orphan, sweep
+from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, LeaveRunning, Orphan, marked, sweep
+from ptjob_provider.core.run.submit import ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -269,9 +271,10 @@ async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypat
     assert findings["b"].stopped
 
 
-async def test_an_orphan_that_ended_meanwhile_is_kept() -> None:
+@pytest.mark.parametrize("now", [finished(job()), job(annotations={LEAVE_RUNNING_ANNOTATION: "job"})])
+async def test_an_orphan_that_ended_or_may_run_meanwhile_is_kept(now: Manifest) -> None:
     backend = holding(job())
-    backend.server = Observation(job=finished(job()))
+    backend.server = Observation(job=now)
 
     (finding,) = await swept(backend)
 
@@ -296,3 +299,17 @@ async def test_a_finding_is_told_to_programs_as_data() -> None:
         "stopped": False,
         "error": "",
     }
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, LeaveRunning.JOB), (LeaveRunning.JOB, None)])
+async def test_the_newest_try_says_whether_its_job_may_run_unfollowed(
+    first: LeaveRunning | None, second: LeaveRunning | None
+) -> None:
+    """The DAG's author may set `wait_for_completion` between two tries."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    owner = Owner(instance="prod", ids=OURS["ids"], labels={})  # type: ignore[arg-type]
+    asked = TrainingJob.parse(name="digits", namespace="team", image="digits:1")
+    for leave in (first, second):
+        await ensure_submitted(backend, marked(asked, leave), owner=owner, store=store)
+
+    assert [each.stopped for each in await swept(backend, "success")] == ([] if second else [True])

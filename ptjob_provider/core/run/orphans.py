@@ -31,8 +31,8 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.identity import (
     AIRFLOW_IDS,
+    LEAVE_RUNNING_ANNOTATION,
     MANAGED_LABEL,
-    PREFIX,
     UNFOLLOWED_ANNOTATION,
     Instance,
     JobRef,
@@ -63,8 +63,6 @@ WAITING_STATES = frozenset(
 """Airflow states of a task instance that follows its job, or whose next try will follow it."""
 
 _RESET = "its task has no state: it was cleared, or reset by a scheduler"
-
-LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
 
 
 class LeaveRunning(StrEnum):
@@ -264,9 +262,9 @@ async def _stopped(backend: Backend, orphan: Orphan, now: datetime) -> Orphan:
         if observation.job is None:
             return ""
         job = LiveJob.of(observation.job)
-        return orphan.why if (job.phase.is_terminal, job.unfollowed_since) == has_been else ""
+        return orphan.why if (job.phase.is_terminal, job.unfollowed_since, job.leave_running) == has_been else ""
 
-    has_been = (orphan.job.phase.is_terminal, orphan.job.unfollowed_since)
+    has_been = (orphan.job.phase.is_terminal, orphan.job.unfollowed_since, orphan.job.leave_running)
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS
         if orphan.why == _RESET and orphan.job.unfollowed_since is None:

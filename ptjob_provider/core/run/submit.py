@@ -50,6 +50,7 @@ from ptjob_provider.core.identity import (
     CODE_ANNOTATION,
     FIRST_ANNOTATION,
     INTENT_ANNOTATION,
+    LEAVE_RUNNING_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     JobRef,
     Manifest,
@@ -279,9 +280,14 @@ class _Submitter:
         return submission
 
     async def _note(self, submission: Submission) -> Submission:
-        """Note on an adopted job that this try follows it: a frozen follower of an earlier try must not stop it."""
+        """Note on an adopted job that this try follows it: a frozen follower of an earlier try must not stop it.
+
+        This try also decides anew which parts of the job may run although no task follows it, see `orphans.marked`.
+        """
+        mark = (self.job.annotations or {}).get(LEAVE_RUNNING_ANNOTATION)
+        notes = {ADOPTED_ANNOTATION: self.intent, LEAVE_RUNNING_ANNOTATION: mark}
         try:
-            await self.backend.patch(submission.ref, {"metadata": {"annotations": {ADOPTED_ANNOTATION: self.intent}}})
+            await self.backend.patch(submission.ref, {"metadata": {"annotations": notes}})
         except ClusterError as error:  # following the job matters more
             logger.warning(
                 "%s: an earlier try that was frozen may stop it, for want of a note: %s", submission.ref, error
